@@ -1,0 +1,30 @@
+"""What can go wrong at the engine's door.
+
+EngineError
+├── EngineUnavailable   no engine can take the request now (starting, crashed too often, stopped)
+├── EngineLost          the engine's process died while it served this request
+├── PromptRejected      the chat template or the tokenizer refused these messages: the sender's fault
+└── ModelNotUsable      the model can't be served with these settings: the operator's fault, told at the start
+"""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """The root of what the engine's door raises."""
+
+
+class EngineUnavailable(EngineError):
+    """No engine can take the request now."""
+
+
+class EngineLost(EngineError):
+    """The engine's process died while it served this request."""
+
+
+class PromptRejected(EngineError):
+    """The chat template or the tokenizer refused these messages."""
+
+
+class ModelNotUsable(EngineError):
+    """The model can't be served with these settings. The message is for the operator."""

@@ -1,0 +1,164 @@
+"""What crosses the engine's door: requests, outputs, facts about the model.
+
+Every type is a frozen msgspec struct, so that the same values serve as Python API
+and, as msgpack, as messages between the gateway and the engine's process.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of a prompt, in the terms of the model's chat template."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Params(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a reply is generated. `None` means: the model's own generation config."""
+
+    max_new_tokens: int | None = None
+    do_sample: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    max_time_s: float | None = None
+
+
+class Request(msgspec.Struct, frozen=True, tag="request"):
+    """Asks for one reply. `request_id` is unique among the requests that run."""
+
+    request_id: str
+    messages: tuple[Message, ...]
+    params: Params = Params()
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Stops a request, wherever it is. Unknown ids are ignored: the reply had ended already."""
+
+    request_id: str
+
+
+class Count(msgspec.Struct, frozen=True, tag="count"):
+    """Asks for the prompt length, in tokens, of messages under the model's chat template."""
+
+    count_id: int
+    messages: tuple[Message, ...]
+
+
+class Counted(msgspec.Struct, frozen=True, tag="counted"):
+    """Answers `Count`. `error` is set where the template or the tokenizer refused the messages."""
+
+    count_id: int
+    tokens: int
+    error: str | None = None
+
+
+class FinishReason(StrEnum):
+    """Why the engine ended a reply."""
+
+    STOP = "stop"
+    """An end-of-sequence token or a stop string."""
+    LENGTH = "length"
+    """`max_new_tokens` were made, or the context window is full."""
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    """`max_time_s` passed."""
+    ERROR = "error"
+
+
+class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
+    """Whole characters of a reply, ready to show. `text` is never empty.
+
+    `tokens`: how many generated tokens are behind this text since the chunk before it.
+    """
+
+    request_id: str
+    text: str
+    tokens: int
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """A request left the queue: its prefill begins with the step that sends this."""
+
+    request_id: str
+    prompt_tokens: int
+    cached_tokens: int = 0
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """The one end of a request. Text that was held back comes in a `Chunk` before it (except at a cancel).
+
+    `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled.
+    `generated_tokens` counts every token sampled for the request, the end token included.
+    """
+
+    request_id: str
+    reason: FinishReason
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    steps_after: int | None = None
+    error: str | None = None
+
+
+Output = Started | Chunk | Finished
+
+
+class StepOutputs(msgspec.Struct, frozen=True, tag="step"):
+    """All outputs of one engine step, in order: one message a step for all requests."""
+
+    outputs: tuple[Output, ...]
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading"):
+    """Progress of the start. `progress` is a share from 0 to 1, `stage` is for people."""
+
+    stage: str
+    progress: float
+
+
+class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
+    """Sent once the model can serve. `defaults` has every field of `Params` filled that the model defines.
+
+    `context_tokens`: prompt and reply together, at most.
+    """
+
+    model: str
+    context_tokens: int
+    defaults: Params
+    device: str
+    dtype: str
+    max_batch: int
+    parameters: int
+
+
+class LoadFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """The model can't be served, ever, with these settings: a message for the operator, no traceback."""
+
+    message: str
+
+
+class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
+    """Facts for metrics. Counters only grow while the engine's process lives."""
+
+    running: int = 0
+    queued: int = 0
+    steps: int = 0
+    generated_tokens: int = 0
+    prompt_tokens: int = 0
+    cancels: int = 0
+    steps_after_cancel: int = 0
+    step_seconds: float = 0.0
+
+
+ToEngine = Request | Cancel | Count
+FromEngine = StepOutputs | Counted | Loading | ModelFacts | LoadFailed | EngineStatistics
