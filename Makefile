@@ -1,0 +1,76 @@
+# One verb each. Plain `make` lists them; it works with the make 3.81 that macOS ships.
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+RUNTIME := $(VENV)/.installed-runtime
+DEV     := $(VENV)/.installed-dev
+TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
+PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+# Where torch comes from, if not from pip's own index: make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+# Tried in this order; or name one: make install PYTHON=/opt/python/bin/python3
+PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
+# Options for the command behind a verb: make run ARGS='--port 9000'
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install run lint check test bench train clean
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+
+install: $(DEV) ## make .venv with all that working here needs
+
+run: $(RUNTIME) ## install what is missing, start the service, print its address
+	@$(BIN)/midstream serve $(ARGS)
+
+lint: $(DEV) ## ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+check: $(DEV) ## mypy strict, and the page's bundle against its sources
+	@$(BIN)/mypy
+
+test: $(DEV) ## every test, with branch coverage of 95 % or more
+	@echo "Left out of coverage, each for its reason (pyproject.toml):"
+	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+bench: $(DEV) ## tokens/s and latencies beside two other servers of the same model
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+train: $(DEV) ## train the demo model again, from its own generator
+	@$(BIN)/python -m demo_model.train $(ARGS)
+
+clean: ## remove .venv and caches; conversations stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ensurepip is asked for because Debian's python3 makes a venv without pip when python3-venv is missing.
+$(BIN)/python:
+	@for candidate in $(PYTHON); do \
+	    if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	        echo "Making $(VENV) with $$("$$candidate" --version)."; \
+	        exec "$$candidate" -m venv $(VENV); \
+	    fi; \
+	done; \
+	echo "Midstream needs Python 3.11 or newer with the venv module, and none of these is: $(PYTHON)." >&2; \
+	echo "Debian and Ubuntu: apt install python3-venv.  macOS: brew install python.  Or: make run PYTHON=/path/to/python3" >&2; \
+	exit 1
+
+# torch goes first and by its exact pin: a looser one can pull in gigabytes of GPU packages.
+# A named index serves torch alone, so its dependencies are left to the second step.
+$(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing the service (1 of 2: $(TORCH)): takes about a minute, longer on a slow network."
+	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX) --no-deps) '$(TORCH)'
+	@echo "Installing the service (2 of 2: all else)."
+	@$(PIP) --editable .
+	@touch $@
+
+$(DEV): $(RUNTIME)
+	@echo "Installing the tools for tests, types and style."
+	@$(PIP) --editable '.[dev]'
+	@touch $@
