@@ -1,0 +1,108 @@
+"""What the floors above may know of an engine. Nothing here, nor behind it in the gateway, imports torch or transformers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from engine.messages import EngineStatistics, Message, ModelFacts, Output, Request
+
+
+class EngineState(StrEnum):
+    """Where an engine is in its life."""
+
+    LOADING = "loading"
+    READY = "ready"
+    RESTARTING = "restarting"
+    """The process died; a new one is being started. Requests wait for it."""
+    FAILED = "failed"
+    """It crashed too often, or the model is not usable: nobody tries again."""
+    STOPPED = "stopped"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no request will be served from here on."""
+        return self in {EngineState.FAILED, EngineState.STOPPED}
+
+
+class EngineStatus(msgspec.Struct, frozen=True):
+    """A look at an engine, for `/readyz` and the terminal.
+
+    `stage` is for people; `progress` is the share of the loading that is done, from 0 to 1.
+    `message` says why the engine is not ready, where there is something to say.
+    """
+
+    state: EngineState
+    stage: str = ""
+    progress: float = 0.0
+    message: str | None = None
+    restarts: int = 0
+
+
+class Stream(Protocol):
+    """The outputs of one request, in order: `Started`?, `Chunk`*, `Finished`; then the iteration ends.
+
+    Chunks merge while their reader is late. Iterating raises `EngineLost`, after what had come
+    before it, when the engine's process died.
+    """
+
+    @property
+    def request_id(self) -> str:
+        """The id of the request that this stream answers."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Output]:
+        """Return the stream itself."""
+        ...
+
+    async def __anext__(self) -> Output:
+        """Wait for the next output. Raises StopAsyncIteration after the end, EngineLost after a death."""
+        ...
+
+    def cancel(self) -> None:
+        """Ask for the end, which comes as `Finished`. May be called at any time, any number of times."""
+        ...
+
+
+class Engine(Protocol):
+    """Makes replies."""
+
+    @property
+    def status(self) -> EngineStatus:
+        """Where the engine is in its life."""
+        ...
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """The model, once it was loaded; stays known while the engine restarts."""
+        ...
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait until requests are served.
+
+        Raises ModelNotUsable where the model can't be served with these settings, EngineUnavailable
+        where the engine has failed, is stopped, or is not ready in time.
+        """
+        ...
+
+    async def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the prompt's length in tokens; waits while the engine loads or restarts.
+
+        Raises PromptRejected for messages that the model's template refuses, EngineUnavailable.
+        """
+        ...
+
+    def generate(self, request: Request) -> Stream:
+        """Ask for a reply. A request made while the engine loads or restarts waits for it.
+
+        Raises EngineUnavailable where the engine has failed or is stopped, ValueError where
+        a request of the same id is still open.
+        """
+        ...
+
+    def statistics(self) -> EngineStatistics:
+        """Return the latest facts of the running process; zeros before the first."""
+        ...

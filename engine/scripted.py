@@ -1,0 +1,252 @@
+"""An engine whose replies are scripts. Ships with the product: for tests where timing must be exact, and for benchmarks of the gateway.
+
+It behaves like the real one at the door (waiting, merging, cancels, deaths), but has no model and no process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from engine.door import EngineState, EngineStatus
+from engine.errors import EngineUnavailable, PromptRejected
+from engine.messages import (
+    Chunk,
+    EngineStatistics,
+    Finished,
+    FinishReason,
+    Message,
+    ModelFacts,
+    Params,
+    Request,
+    Started,
+)
+from engine.stream import ReplyStream
+
+_WORDS = re.compile(r"\s*\S+|\s+")
+
+
+class _Run:
+    """One request under way."""
+
+    def __init__(
+        self, request: Request, stream: ReplyStream, prompt_tokens: int, script: Sequence[str]
+    ) -> None:
+        self.request = request
+        self.stream = stream
+        self.prompt_tokens = prompt_tokens
+        self.script = deque(script)
+        self.generated = 0
+        self.started = False
+        self.cancelled = False
+
+    def finish(
+        self, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
+    ) -> None:
+        self.stream.put_nowait(
+            Finished(
+                self.request.request_id, reason, self.prompt_tokens, 0, self.generated, steps_after, error
+            )
+        )
+
+
+class ScriptedEngine:
+    """An `Engine` that plays scripts, one chunk a token.
+
+    Without `by_hand` it steps by itself, as fast as the event loop turns or every `pace_s` seconds.
+    With it nothing moves but through `step`, except that cancels are confirmed at the loop's next turn.
+    With `hold_cancels` they wait for a `step`, which then counts as the one already under way.
+    """
+
+    def __init__(
+        self,
+        *,
+        context_tokens: int = 4096,
+        reply: str = "This reply was written before it was asked for.",
+        by_hand: bool = False,
+        pace_s: float = 0.0,
+    ) -> None:
+        """Make a ready engine. `reply` is played where no `script` is queued."""
+        self.hold_cancels = False
+        self.requests: list[Request] = []
+        self._reply = reply
+        self._by_hand = by_hand
+        self._pace_s = pace_s
+        self._scripts: deque[Sequence[str]] = deque()
+        self._runs: dict[str, _Run] = {}
+        self._tick: asyncio.Handle | None = None
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._status = EngineStatus(EngineState.READY, "scripted", 1.0)
+        self._facts = ModelFacts(
+            model="scripted",
+            context_tokens=context_tokens,
+            defaults=Params(max_new_tokens=512, do_sample=False),
+            device="none",
+            dtype="none",
+            max_batch=1_000_000,
+            parameters=0,
+        )
+        self._statistics = EngineStatistics()
+
+    @property
+    def status(self) -> EngineStatus:
+        """Where the engine is in its life: moved by `die`, `revive`, `fail` and `stop`."""
+        return self._status
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """The scripted model."""
+        return self._facts
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait until the engine is revived. Raises EngineUnavailable."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+        except TimeoutError:
+            raise EngineUnavailable("The engine is not ready yet.") from None
+        self._refuse_when_over()
+        return self._facts
+
+    async def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Count words, plus four for each message. Raises PromptRejected where there is no message, EngineUnavailable."""
+        await self.ready()
+        if not messages:
+            raise PromptRejected("There is no message to answer.")
+        return count_words(messages)
+
+    def generate(self, request: Request) -> ReplyStream:
+        """Start the next script for this request. Raises EngineUnavailable, ValueError as the door says."""
+        self._refuse_when_over()
+        if request.request_id in self._runs:
+            raise ValueError(f"request {request.request_id!r} is still open")
+        self.requests.append(request)
+        stream = ReplyStream(request.request_id, self._cancel)
+        script = self._scripts.popleft() if self._scripts else _WORDS.findall(self._reply)
+        self._runs[request.request_id] = _Run(request, stream, count_words(request.messages), script)
+        self._keep_ticking()
+        return stream
+
+    def statistics(self) -> EngineStatistics:
+        """Return what was counted so far."""
+        running = sum(run.started for run in self._runs.values())
+        return msgspec.structs.replace(self._statistics, running=running, queued=len(self._runs) - running)
+
+    def script(self, reply: str | Sequence[str]) -> None:
+        """Queue the reply to the next request: text, played word by word, or its chunks."""
+        self._scripts.append(_WORDS.findall(reply) if isinstance(reply, str) else tuple(reply))
+
+    def step(self, steps: int = 1) -> None:
+        """Make one token for every request, `steps` times. Nothing happens while the engine is not ready."""
+        for _ in range(steps if self._status.state is EngineState.READY else 0):
+            self._count(steps=1)
+            for run in list(self._runs.values()):
+                self._advance(run)
+
+    def die(self, why: str = "The engine's process died.", *, revive: bool = True) -> None:
+        """Lose every request under way, as a killed process does; without `revive` the next ones wait."""
+        self._status = EngineStatus(EngineState.RESTARTING, "restarting", 0.0, why, self._status.restarts + 1)
+        self._settled.clear()
+        self._lose_all(why)
+        if revive:
+            self.revive()
+
+    def revive(self) -> None:
+        """Come back after `die`; what waited begins."""
+        self._status = EngineStatus(EngineState.READY, "scripted", 1.0, None, self._status.restarts)
+        self._settled.set()
+        self._keep_ticking()
+
+    def fail(self, why: str = "The engine crashed too often.") -> None:
+        """Give up, as after a crash loop."""
+        self._end(EngineState.FAILED, why)
+
+    def stop(self) -> None:
+        """Stop for good."""
+        self._end(EngineState.STOPPED, "The engine is stopped.")
+
+    def _end(self, state: EngineState, why: str) -> None:
+        self._status = EngineStatus(state, state.value, 0.0, why, self._status.restarts)
+        self._settled.set()
+        self._lose_all(why)
+
+    def _lose_all(self, why: str) -> None:
+        for run in list(self._runs.values()):
+            self._remove(run)
+            run.stream.lose(why)
+
+    def _refuse_when_over(self) -> None:
+        if self._status.state.is_final:
+            raise EngineUnavailable(self._status.message)
+
+    def _advance(self, run: _Run) -> None:
+        if run.cancelled:
+            self._confirm_cancel(run, steps_after=1)
+        elif run.prompt_tokens >= self._facts.context_tokens:
+            self._finish(run, FinishReason.ERROR, error="The prompt is longer than the model's window.")
+        else:
+            self._play(run)
+
+    def _play(self, run: _Run) -> None:
+        if not run.started:
+            run.started = True
+            run.stream.put_nowait(Started(run.request.request_id, run.prompt_tokens))
+        run.generated += 1
+        self._count(generated_tokens=1)
+        if not run.script:
+            self._finish(run, FinishReason.STOP)
+            return
+        run.stream.put_nowait(Chunk(run.request.request_id, run.script.popleft(), 1))
+        if run.generated >= self._room(run):
+            self._finish(run, FinishReason.LENGTH)
+
+    def _room(self, run: _Run) -> int:
+        asked = run.request.params.max_new_tokens or self._facts.defaults.max_new_tokens or 512
+        return min(asked, self._facts.context_tokens - run.prompt_tokens)
+
+    def _cancel(self, request_id: str) -> None:
+        run = self._runs[request_id]
+        run.cancelled = True
+        if not self.hold_cancels:
+            asyncio.get_running_loop().call_soon(self._confirm_cancel, run)
+
+    def _confirm_cancel(self, run: _Run, steps_after: int = 0) -> None:
+        if not run.stream.closed:
+            self._count(cancels=1, steps_after_cancel=steps_after)
+            self._finish(run, FinishReason.CANCELLED, steps_after=steps_after)
+
+    def _finish(
+        self, run: _Run, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
+    ) -> None:
+        self._remove(run)
+        run.finish(reason, steps_after=steps_after, error=error)
+
+    def _remove(self, run: _Run) -> None:
+        del self._runs[run.request.request_id]
+
+    def _count(self, **more: int) -> None:
+        grown = {name: getattr(self._statistics, name) + amount for name, amount in more.items()}
+        self._statistics = msgspec.structs.replace(self._statistics, **grown)
+
+    def _keep_ticking(self) -> None:
+        idle = not self._runs or self._status.state is not EngineState.READY
+        if self._by_hand or idle or self._tick is not None:
+            return
+        loop = asyncio.get_running_loop()
+        again = self._step_itself
+        self._tick = loop.call_later(self._pace_s, again) if self._pace_s else loop.call_soon(again)
+
+    def _step_itself(self) -> None:
+        self._tick = None
+        self.step()
+        self._keep_ticking()
+
+
+def count_words(messages: Sequence[Message]) -> int:
+    """Return the scripted tokenizer's count: the words, plus four for each message."""
+    return sum(len(message.content.split()) + 4 for message in messages)

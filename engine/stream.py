@@ -1,0 +1,105 @@
+"""The outputs of one request on their way to one reader, merged while the reader is late. Knows no process and no socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from engine.errors import EngineLost
+from engine.messages import Chunk, Finished, Output, Started
+
+
+class MergingCollector:
+    """A queue of outputs in which neighbouring chunks become one, so that it holds three outputs at most."""
+
+    __slots__ = ("_others", "_request_id", "_text", "_tokens")
+
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+        self._others: deque[Started | Finished] = deque()
+        self._text: list[str] = []
+        self._tokens = 0
+
+    def put_nowait(self, output: Output) -> None:
+        """Add an output; a chunk joins the one that waits."""
+        if isinstance(output, Chunk):
+            self._text.append(output.text)
+            self._tokens += output.tokens
+        else:
+            self._others.append(output)
+
+    def get_nowait(self) -> Output | None:
+        """Take the oldest output, None where nothing waits."""
+        if self._others and (isinstance(self._others[0], Started) or not self._text):
+            return self._others.popleft()
+        if not self._text:
+            return None
+        chunk = Chunk(self._request_id, "".join(self._text), self._tokens)
+        self._text.clear()
+        self._tokens = 0
+        return chunk
+
+
+class ReplyStream:
+    """The `Stream` that every engine here hands out: a merging collector and the wait for it.
+
+    The engine's side calls `put_nowait` and `lose`; one reader iterates.
+    """
+
+    def __init__(self, request_id: str, on_cancel: Callable[[str], None]) -> None:
+        """Make a stream. `on_cancel` is called with the id at the first cancel of an open request."""
+        self.request_id = request_id
+        self._on_cancel = on_cancel
+        self._collector = MergingCollector(request_id)
+        self._news = asyncio.Event()
+        self._closed = False
+        self._cancelled = False
+        self._loss: str | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the engine's side has ended this stream. Its last outputs may still wait for the reader."""
+        return self._closed
+
+    def put_nowait(self, output: Output) -> None:
+        """Hand an output to the reader. What comes after the end is dropped."""
+        if self._closed:
+            return
+        self._closed = isinstance(output, Finished)
+        self._collector.put_nowait(output)
+        self._news.set()
+
+    def lose(self, why: str) -> None:
+        """End the stream by EngineLost, raised once the reader has had what came before."""
+        if not self._closed:
+            self._closed = True
+            self._loss = why
+            self._news.set()
+
+    def get_nowait(self) -> Output | None:
+        """Take what is there, None where the reader has to wait.
+
+        Raises StopAsyncIteration after the end, EngineLost after a loss; both again at every call.
+        """
+        output = self._collector.get_nowait()
+        if output is None and self._loss is not None:
+            raise EngineLost(self._loss)
+        if output is None and self._closed:
+            raise StopAsyncIteration
+        return output
+
+    def cancel(self) -> None:
+        """Ask the engine for the end. Only the first call on an open stream does something."""
+        if not self._closed and not self._cancelled:
+            self._cancelled = True
+            self._on_cancel(self.request_id)
+
+    def __aiter__(self) -> ReplyStream:
+        return self
+
+    async def __anext__(self) -> Output:
+        while (output := self.get_nowait()) is None:
+            self._news.clear()
+            await self._news.wait()
+        return output
