@@ -1,0 +1,53 @@
+"""Ends a reply at the first stop string, however its text is split. Knows text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class StopStep(NamedTuple):
+    """What may be shown after a push, and whether a stop string ended the reply."""
+
+    text: str
+    stopped: bool
+
+
+class StopStrings:
+    """Passes text on, except what is, or may become, a stop string.
+
+    The stop string that is complete first wins; of those complete at once, the longest. So the
+    text shown does not depend on how it was split.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        """Take the stop strings, none of them empty."""
+        self._stops = tuple(stops)
+        self._longest = max(map(len, self._stops), default=0)
+        self._held = ""
+
+    def push(self, text: str) -> StopStep:
+        """Take more text and return what may be shown of all the text so far. After a stop, push no more."""
+        if not self._stops:
+            return StopStep(text, stopped=False)
+        text = self._held + text
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            _, start = min(found)
+            self._held = ""
+            return StopStep(text[:start], stopped=True)
+        cut = len(text) - self._beginning_of_a_stop(text)
+        self._held = text[cut:]
+        return StopStep(text[:cut], stopped=False)
+
+    def flush(self) -> str:
+        """Return what was held back: the reply ended, so it became no stop string."""
+        held, self._held = self._held, ""
+        return held
+
+    def _beginning_of_a_stop(self, text: str) -> int:
+        """Return the length of the longest end of `text` that begins a stop string."""
+        for length in range(min(len(text), self._longest - 1), 0, -1):
+            if any(stop.startswith(text[-length:]) for stop in self._stops):
+                return length
+        return 0
