@@ -1,0 +1,51 @@
+"""Runs a model over spans of tokens: one forward pass for all that a step computes.
+
+Knows the module, the cache and the layout; not why these tokens run, nor what becomes of the logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from engine.attention import AttentionNotSupported
+from engine.kv_cache import SlotCache
+from engine.slot_batch import SlotBatch, Span
+
+
+class Runner:
+    """A model with the KV slots of `slots` replies, each of up to `tokens` positions."""
+
+    def __init__(self, module: PreTrainedModel, *, slots: int, tokens: int) -> None:
+        self._module = module
+        self._device = module.device
+        self.cache = SlotCache(slots=slots, tokens=tokens, commits_lazily=self._device.type == "cpu")
+
+    @torch.inference_mode()
+    def run(self, spans: Sequence[Span]) -> Tensor:
+        """Compute spans, those of a single token first, by rising slot. Earlier positions must have been computed.
+
+        Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
+        Running the same spans again changes nothing.
+        """
+        batch = SlotBatch(spans, tokens=self.cache.tokens, device=self._device)
+        self.cache.begin(batch)
+        output = self._module(
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=0 if batch.sampled_rows is None else batch.sampled_rows,
+            slots=batch,
+        )
+        logits = cast("Tensor", output.logits)[0]
+        wanted = sum(span.samples for span in spans)
+        if len(logits) != wanted:
+            raise AttentionNotSupported(
+                f"{type(self._module).__name__} can't give logits of single positions"
+            )
+        return logits

@@ -1,0 +1,146 @@
+"""One step's tokens, laid out for a single forward pass over the slots of the KV cache.
+
+All tokens of a step form one row of a batch of one: first one token for each running reply, by rising
+slot, then chunks of prompts. Linear layers see a flat list of tokens; only attention sees the slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SPLIT_COST = 384
+"""How many cached positions attention may read in vain before a second call is cheaper. Measured on a CPU."""
+
+EXTENT_STEP = 64
+"""Extents are rounded up to this many positions, so that shapes (and with them allocations) repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Neighbouring tokens of one slot: `tokens[i]` is at position `start + i`. `samples`: its last logits are wanted."""
+
+    slot: int
+    start: int
+    tokens: Sequence[int]
+    samples: bool
+
+    @property
+    def stop(self) -> int:
+        """The position behind the last token."""
+        return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeGroup:
+    """Running replies whose slots are read by one attention call: `rows` of the step over `slots` of the cache.
+
+    `members`, where slots in between are idle: the place of each row among the slots.
+    `query_positions`: int64, one for each slot of the group, 0 for idle ones.
+    """
+
+    rows: slice
+    slots: slice
+    extent: int
+    members: Tensor | None
+    query_positions: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """A part of one prompt: `rows` of the step are the positions from `start` to `stop` of one slot."""
+
+    rows: slice
+    slot: int
+    start: int
+    stop: int
+    query_positions: Tensor
+
+
+class SlotBatch:
+    """The layout of one step, on the device. Attention masks are kept for the layers that share them."""
+
+    def __init__(self, spans: Sequence[Span], *, tokens: int, device: torch.device) -> None:
+        """Lay out spans: the ones of a single token first, by rising slot. `tokens`: positions in a slot."""
+        single = next((i for i, span in enumerate(spans) if len(span.tokens) != 1), len(spans))
+        self.decode_rows = single
+        ids = [token for span in spans for token in span.tokens]
+        positions = [place for span in spans for place in range(span.start, span.stop)]
+        slots = [span.slot for span in spans[:single]]
+        packed = torch.tensor([ids, positions]).to(device, non_blocking=True)
+        self.input_ids, self.position_ids = packed[0:1], packed[1:2]
+        self.decode_slots = torch.tensor(slots).to(device, non_blocking=True)
+        self.decode_positions = self.position_ids[0, :single]
+        self.extent = max(span.stop for span in spans)
+        self.highest_slot = max(span.slot for span in spans)
+        self.groups = _decode_groups(spans[:single], tokens, device)
+        self.chunks = _prefill_chunks(spans[single:], single, self.position_ids[0])
+        self.sampled_rows = _sampled_rows(spans, device)
+        self.masks: dict[Any, Tensor] = {}
+
+
+def partition(slots: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Cut rows, sorted by slot, into ranges so that few cached positions are read in vain.
+
+    A range reads every slot from its first to its last up to the longest length in it. Ranges are joined,
+    from left to right, wherever that costs less than `SPLIT_COST` positions.
+    """
+    ranges: list[tuple[int, int]] = []
+    begin, longest = 0, 0
+    for row, length in enumerate(lengths):
+        apart = (slots[row - 1] - slots[begin] + 1) * longest + length + SPLIT_COST
+        together = (slots[row] - slots[begin] + 1) * max(longest, length)
+        if row > begin and together > apart:
+            ranges.append((begin, row))
+            begin, longest = row, 0
+        longest = max(longest, length)
+    if lengths:
+        ranges.append((begin, len(lengths)))
+    return ranges
+
+
+def _decode_groups(spans: Sequence[Span], tokens: int, device: torch.device) -> list[DecodeGroup]:
+    cuts = partition([span.slot for span in spans], [span.stop for span in spans])
+    return [_decode_group(spans[begin:end], begin, tokens, device) for begin, end in cuts]
+
+
+def _decode_group(spans: Sequence[Span], row: int, tokens: int, device: torch.device) -> DecodeGroup:
+    low, high = spans[0].slot, spans[-1].slot + 1
+    longest = max(span.stop for span in spans)
+    places = [span.slot - low for span in spans]
+    positions = [0] * (high - low)
+    for place, span in zip(places, spans, strict=True):
+        positions[place] = span.start
+    dense = len(spans) == high - low
+    return DecodeGroup(
+        rows=slice(row, row + len(spans)),
+        slots=slice(low, high),
+        extent=min(tokens, -(-longest // EXTENT_STEP) * EXTENT_STEP),
+        members=None if dense else torch.tensor(places).to(device, non_blocking=True),
+        query_positions=torch.tensor(positions).to(device, non_blocking=True),
+    )
+
+
+def _prefill_chunks(spans: Sequence[Span], row: int, positions: Tensor) -> list[PrefillChunk]:
+    chunks = []
+    for span in spans:
+        rows = slice(row, row + len(span.tokens))
+        chunks.append(PrefillChunk(rows, span.slot, span.start, span.stop, positions[rows]))
+        row = rows.stop
+    return chunks
+
+
+def _sampled_rows(spans: Sequence[Span], device: torch.device) -> Tensor | None:
+    """Return the rows whose logits are wanted, or None where that is every row."""
+    if all(span.samples and len(span.tokens) == 1 for span in spans):
+        return None
+    rows, row = [], 0
+    for span in spans:
+        row += len(span.tokens)
+        if span.samples:
+            rows.append(row - 1)
+    return torch.tensor(rows, dtype=torch.int64).to(device, non_blocking=True)
