@@ -1,0 +1,26 @@
+/** What a request to the server can fail with: `code` is one of the protocol's, or one of the client's own below. */
+export class ChatError extends Error {
+  /** The connection was lost before the answer came. */
+  static DISCONNECTED = "disconnected";
+  /** No connection stands, so the request was not sent. */
+  static NOT_CONNECTED = "not_connected";
+
+  /**
+   * @param {string} code
+   * @param {string} message
+   * @param {{retryable?: boolean, retryAfterMs?: number | null}} [options]
+   */
+  constructor(code, message, { retryable = false, retryAfterMs = null } = {}) {
+    super(message);
+    this.name = "ChatError";
+    this.code = code;
+    this.retryable = retryable;
+    this.retryAfterMs = retryAfterMs;
+  }
+
+  /** @param {import("./frames.js").Failure} frame */
+  static fromFrame(frame) {
+    const options = { retryable: frame.retryable ?? false, retryAfterMs: frame.retry_after_ms ?? null };
+    return new ChatError(frame.code, frame.message, options);
+  }
+}

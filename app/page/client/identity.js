@@ -1,0 +1,33 @@
+/** Ids that this browser makes or keeps. */
+
+const CLIENT_ID_KEY = "midstream.client_id";
+
+/**
+ * A random UUID (version 4, RFC 9562), also where `crypto.randomUUID` is missing: pages served over plain HTTP.
+ * @param {Crypto} [source]
+ */
+export function randomId(source = globalThis.crypto) {
+  if (typeof source.randomUUID === "function") return source.randomUUID();
+  const bytes = source.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+}
+
+/**
+ * A keeper of the client id which the server gave, in a Web Storage; without one, for this visit only.
+ * @param {Storage | null} storage
+ */
+export function clientIdKeeper(storage) {
+  let current = storage?.getItem(CLIENT_ID_KEY) ?? null;
+  return {
+    get: () => current,
+    /** @param {string} clientId */
+    keep(clientId) {
+      if (clientId === current) return;
+      current = clientId;
+      storage?.setItem(CLIENT_ID_KEY, clientId);
+    },
+  };
+}

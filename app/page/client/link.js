@@ -1,0 +1,163 @@
+import { Backoff } from "./backoff.js";
+
+export const SUBPROTOCOL = "midstream.v1";
+
+/** @enum {string} */
+export const LinkState = Object.freeze({
+  /** Not opened yet, or closed by `close()`. */
+  CLOSED: "closed",
+  /** The first attempt is under way. */
+  CONNECTING: "connecting",
+  /** `ready` was received: frames can be sent. */
+  CONNECTED: "connected",
+  /** The connection was lost; attempts go on. */
+  RECONNECTING: "reconnecting",
+  /** Several attempts have failed in a row; they go on, more rarely. */
+  OFFLINE: "offline",
+  /** The server has refused this client for good: no attempt follows. */
+  REFUSED: "refused",
+});
+
+/** Close codes after which another attempt would end the same way: bye, policy, unauthenticated, forbidden. */
+const FINAL_CODES = new Set([1000, 1008, 4401, 4403]);
+const OFFLINE_AFTER = 4;
+
+/**
+ * @typedef {object} LinkStatus
+ * @property {string} state           one of LinkState
+ * @property {number | null} retryMs  milliseconds until the next attempt, where one is planned
+ * @property {number | null} code     the last close code
+ * @property {string} reason          the server's word with it
+ */
+
+/**
+ * One lasting link to the server: opens sockets, says hello, notices silence, and connects again until it is closed.
+ * Knows nothing of conversations. Events: `status` (detail: LinkStatus) and `frame` (detail: the decoded frame).
+ */
+export class Link extends EventTarget {
+  /** @type {LinkStatus} */
+  status = { state: LinkState.CLOSED, retryMs: null, code: null, reason: "" };
+  #url;
+  #hello;
+  #Socket;
+  #backoff;
+  /** @type {WebSocket | null} */ #socket = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #retryTimer;
+  /** @type {ReturnType<typeof setInterval> | undefined} */ #heartbeat;
+  #heard = false;
+
+  /**
+   * @param {object} options
+   * @param {string} options.url
+   * @param {() => object} options.hello      makes the first frame of each connection
+   * @param {typeof WebSocket} [options.Socket]
+   * @param {Backoff} [options.backoff]
+   */
+  constructor({ url, hello, Socket = globalThis.WebSocket, backoff = new Backoff() }) {
+    super();
+    this.#url = url;
+    this.#hello = hello;
+    this.#Socket = Socket;
+    this.#backoff = backoff;
+  }
+
+  get connected() {
+    return this.status.state === LinkState.CONNECTED;
+  }
+
+  /** Connects, now: also cuts a wait for the next attempt short. */
+  open() {
+    if (this.#socket !== null) return;
+    clearTimeout(this.#retryTimer);
+    if (this.#backoff.attempts === 0) this.#tell({ state: LinkState.CONNECTING });
+    this.#attempt();
+  }
+
+  /** Leaves for good (until `open`). */
+  close() {
+    clearTimeout(this.#retryTimer);
+    this.#drop(1000);
+    this.#backoff.reset();
+    this.#tell({ state: LinkState.CLOSED });
+  }
+
+  /**
+   * Sends a frame. False where no connection stands.
+   * @param {object} frame
+   */
+  send(frame) {
+    if (!this.connected) return false;
+    this.#socket?.send(JSON.stringify(frame));
+    return true;
+  }
+
+  #attempt() {
+    const socket = new this.#Socket(this.#url, SUBPROTOCOL);
+    this.#socket = socket;
+    socket.onopen = () => socket.send(JSON.stringify(this.#hello()));
+    socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
+    socket.onclose = ({ code, reason }) => this.#lost(code, reason);
+  }
+
+  /** @param {any} frame */
+  #receive(frame) {
+    this.#heard = true;
+    if (frame.type === "ready" && !this.connected) this.#connected(frame);
+    this.dispatchEvent(new CustomEvent("frame", { detail: frame }));
+  }
+
+  /** @param {import("./frames.js").Ready} ready */
+  #connected(ready) {
+    this.#backoff.reset();
+    this.#watch(ready.heartbeat_ms);
+    this.#tell({ state: LinkState.CONNECTED });
+  }
+
+  /**
+   * Asks for a sign of life at every beat, and gives the socket up after a beat without one:
+   * a browser may take minutes to notice that the other side is gone.
+   * @param {number} beatMs
+   */
+  #watch(beatMs) {
+    this.#heard = true;
+    this.#heartbeat = setInterval(() => {
+      if (!this.#heard) return this.#silent();
+      this.#heard = false;
+      return this.send({ type: "ping" });
+    }, beatMs);
+  }
+
+  #silent() {
+    this.#drop(1000);
+    this.#lost(1006, "the server fell silent");
+  }
+
+  /**
+   * @param {number} code
+   * @param {string} reason
+   */
+  #lost(code, reason) {
+    clearInterval(this.#heartbeat);
+    this.#socket = null;
+    if (FINAL_CODES.has(code)) return this.#tell({ state: LinkState.REFUSED, code, reason });
+    const retryMs = this.#backoff.next();
+    const state = this.#backoff.attempts > OFFLINE_AFTER ? LinkState.OFFLINE : LinkState.RECONNECTING;
+    this.#retryTimer = setTimeout(() => this.#attempt(), retryMs);
+    return this.#tell({ state, retryMs, code, reason });
+  }
+
+  /** @param {number} code */
+  #drop(code) {
+    clearInterval(this.#heartbeat);
+    if (this.#socket === null) return;
+    this.#socket.onopen = this.#socket.onmessage = this.#socket.onclose = null;
+    this.#socket.close(code);
+    this.#socket = null;
+  }
+
+  /** @param {Partial<LinkStatus> & {state: string}} status */
+  #tell(status) {
+    this.status = { retryMs: null, code: null, reason: "", ...status };
+    this.dispatchEvent(new CustomEvent("status", { detail: this.status }));
+  }
+}

@@ -1,0 +1,41 @@
+import { ChatError } from "./errors.js";
+
+/** Requests that wait for the frame which carries their `ref` back. */
+export class PendingRequests {
+  /** @type {Map<string, {resolve: (frame: any) => void, reject: (error: ChatError) => void}>} */
+  #waiting = new Map();
+  #made = 0;
+
+  /**
+   * Opens a request: `ref` goes into the frame, `answer` settles with the reply.
+   * @returns {{ref: string, answer: Promise<any>}}
+   */
+  open() {
+    this.#made += 1;
+    const ref = `r${this.#made}`;
+    const answer = new Promise((resolve, reject) => this.#waiting.set(ref, { resolve, reject }));
+    return { ref, answer };
+  }
+
+  /**
+   * Settles the request which `frame` answers. False where it answers none of them.
+   * @param {any} frame
+   */
+  settle(frame) {
+    const request = this.#waiting.get(frame.ref);
+    if (request === undefined) return false;
+    this.#waiting.delete(frame.ref);
+    if (frame.type === "error") request.reject(ChatError.fromFrame(frame));
+    else request.resolve(frame);
+    return true;
+  }
+
+  /** Fails all of them: their answers were lost with the connection. */
+  abandon() {
+    const lost = [...this.#waiting.values()];
+    this.#waiting.clear();
+    for (const request of lost) {
+      request.reject(new ChatError(ChatError.DISCONNECTED, "The connection was lost.", { retryable: true }));
+    }
+  }
+}

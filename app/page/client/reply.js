@@ -1,0 +1,163 @@
+import { countCodePoints, dropCodePoints, takeCodePoints } from "./code-points.js";
+
+/** @enum {string} */
+export const ReplyState = Object.freeze({
+  /** Not accepted yet: on its way, or waiting for a connection. */
+  SENDING: "sending",
+  /** Accepted, no text yet. */
+  WAITING: "waiting",
+  /** Text arrives. */
+  STREAMING: "streaming",
+  /** `done` came, whatever its reason. */
+  ENDED: "ended",
+  /** Refused before it was accepted; the server keeps no trace of it. */
+  REFUSED: "refused",
+  /** Given up by the user before the server had it, or lost with the connection. */
+  WITHDRAWN: "withdrawn",
+});
+
+/**
+ * One exchange: the user's message and the reply to it, as far as it is known here.
+ * Offsets and lengths are Unicode code points, times are `performance.now()` milliseconds.
+ */
+export class Reply {
+  /** @type {string} */ state = ReplyState.SENDING;
+  /** @type {string | null} */ turnId = null;
+  /** @type {string | null} */ messageId = null;
+  /** @type {string | null} */ clientMsgId = null;
+  /** @type {string | null} The user's message; null where another device sent it and it was not told. */
+  content = null;
+  /** @type {boolean} Whether this client sent it, and so may send it again. */
+  own = false;
+  /** The text so far; after the end, the text as kept. */
+  text = "";
+  /** Code points of `text`. */
+  chars = 0;
+  /** Whether text was missed: `text` ends before the hole, and history has the whole. */
+  holed = false;
+  /** @type {import("./frames.js").Done | null} */ done = null;
+  /** @type {import("./errors.js").ChatError | null} Why it was refused. */ error = null;
+  /** @type {import("./frames.js").Status | null} The last word about the wait for it. */ status = null;
+  /** @type {number | null} */ sentAt = null;
+  /** @type {number | null} */ firstTextAt = null;
+  /** @type {number | null} */ lastTextAt = null;
+  /** Tokens behind the text, and those of them that came with the first piece. */
+  tokens = 0;
+  firstTokens = 0;
+  /** Whether a part of the text came a second time, after a reconnect: its pace here says nothing. */
+  #replayed = false;
+  /** @type {number | null} Text past this is not to be shown: the user has pressed Stop here. */
+  #heldAt = null;
+
+  /** @param {string} conversationId */
+  constructor(conversationId) {
+    this.conversationId = conversationId;
+  }
+
+  /** Whether an end is still to come. */
+  get open() {
+    return this.state === ReplyState.SENDING || this.state === ReplyState.WAITING || this.state === ReplyState.STREAMING;
+  }
+
+  /** The text to show: all of it, or up to where the user has stopped it. */
+  get visible() {
+    return this.#heldAt === null ? this.text : takeCodePoints(this.text, this.#heldAt);
+  }
+
+  /** Whether the user has asked for its end. */
+  get stopping() {
+    return this.#heldAt !== null && this.open;
+  }
+
+  /**
+   * Milliseconds from the request to the first text, as seen here; null without either.
+   * @returns {number | null}
+   */
+  get firstTextMs() {
+    return this.sentAt === null || this.firstTextAt === null ? null : this.firstTextAt - this.sentAt;
+  }
+
+  /**
+   * Tokens per second after the first text, as seen here; null until there are enough to tell.
+   * @returns {number | null}
+   */
+  get tokensPerSecond() {
+    if (this.firstTextAt === null || this.lastTextAt === null || this.#replayed) return null;
+    const seconds = (this.lastTextAt - this.firstTextAt) / 1000;
+    const tokens = this.tokens - this.firstTokens;
+    return seconds > 0 && tokens > 0 ? tokens / seconds : null;
+  }
+
+  /** @param {import("./frames.js").Accepted} frame */
+  accept(frame) {
+    this.turnId = frame.turn_id;
+    this.messageId = frame.message_id;
+    this.clientMsgId = frame.client_msg_id;
+    this.content ??= frame.content ?? null;
+    if (frame.duplicate === true) this.#expectReplay();
+    if (this.open) this.state = this.chars > 0 ? ReplyState.STREAMING : ReplyState.WAITING;
+  }
+
+  /**
+   * Takes a piece of text. A piece that overlaps the text (a replay) adds what is new of it.
+   * Returns false, and takes nothing, where text before the piece is missing.
+   * @param {import("./frames.js").Delta} frame
+   * @param {number} now
+   */
+  append(frame, now) {
+    if (this.holed || frame.off > this.chars) {
+      this.holed = true;
+      return false;
+    }
+    this.state = ReplyState.STREAMING;
+    const fresh = dropCodePoints(frame.text, this.chars - frame.off);
+    if (fresh !== "") this.#grow(fresh, frame.tokens, now);
+    return true;
+  }
+
+  /** Shows nothing past `chars` from now on: what the user has seen is what is to be kept. @param {number} chars */
+  hold(chars) {
+    if (this.open) this.#heldAt = Math.min(this.#heldAt ?? chars, chars);
+  }
+
+  /** Ends the reply and cuts its text to what is kept. @param {import("./frames.js").Done} frame */
+  finish(frame) {
+    this.done = frame;
+    this.state = ReplyState.ENDED;
+    this.#heldAt = null;
+    if (this.chars < frame.chars) this.holed = true;
+    else this.text = takeCodePoints(this.text, frame.chars);
+    this.chars = countCodePoints(this.text);
+  }
+
+  /** @param {import("./errors.js").ChatError} error */
+  refuse(error) {
+    this.error = error;
+    this.state = ReplyState.REFUSED;
+  }
+
+  withdraw() {
+    this.state = ReplyState.WITHDRAWN;
+  }
+
+  #expectReplay() {
+    this.holed = false;
+    this.#replayed = this.chars > 0;
+  }
+
+  /**
+   * @param {string} fresh
+   * @param {number} tokens
+   * @param {number} now
+   */
+  #grow(fresh, tokens, now) {
+    if (this.firstTextAt === null) {
+      this.firstTextAt = now;
+      this.firstTokens = tokens;
+    }
+    this.lastTextAt = now;
+    this.tokens += tokens;
+    this.text += fresh;
+    this.chars += countCodePoints(fresh);
+  }
+}
