@@ -33,6 +33,7 @@ lint: $(DEV) ## ruff: rules and format
 
 check: $(DEV) ## mypy strict, and the page's bundle against its sources
 	@$(BIN)/mypy
+	@$(BIN)/python page/check.py
 
 test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"

@@ -1,0 +1,89 @@
+"""One nginx prefix: the files that operators copy, a certificate of its own, free ports on loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+# What stands around a site file: the job of an operator's own nginx.conf.
+MAIN_CONFIG = """\
+{user}
+daemon off;
+pid nginx.pid;
+error_log stderr notice;
+events {{ worker_connections 256; }}
+http {{
+    access_log off;
+    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+    include conf.d/*.conf;
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One nginx prefix with Midstream's site in it; `tls` trusts its certificate."""
+
+    prefix: Path
+    http_port: int
+    https_port: int
+    tls: ssl.SSLContext
+
+    def command(self, *options: str) -> list[str]:
+        assert NGINX is not None
+        return [NGINX, "-e", "stderr", "-p", str(self.prefix), "-c", "nginx.conf", *options]
+
+
+def make_site(prefix: Path, upstream_port: int) -> Site:
+    """Lay out a site in `prefix` whose upstream is a port of loopback."""
+    http_port, https_port = free_port(), free_port()
+    lay_out(prefix, http_port, https_port)
+    upstream = f"upstream midstream {{ server 127.0.0.1:{upstream_port}; keepalive 16; }}\n"
+    (prefix / "snippets/midstream-upstream.conf").write_text(upstream)
+    return Site(prefix=prefix, http_port=http_port, https_port=https_port, tls=certify(prefix / "tls"))
+
+
+def lay_out(prefix: Path, http_port: int, https_port: int) -> None:
+    """Copy the shipped files as deploy/README.md says; the ports are the one thing changed."""
+    for folder in ("conf.d", "snippets", "tls"):
+        (prefix / folder).mkdir()
+    user = "user root;" if os.geteuid() == 0 else ""  # the prefix is readable by its owner alone
+    (prefix / "nginx.conf").write_text(MAIN_CONFIG.format(user=user))
+    for snippet in (DEPLOY / "nginx").iterdir():
+        shutil.copy(snippet, prefix / "snippets")
+    site = (DEPLOY / "nginx.conf").read_text()
+    for line, replacement in {
+        "    listen 80;\n": f"    listen 127.0.0.1:{http_port};\n",
+        "    listen 443 ssl;\n": f"    listen 127.0.0.1:{https_port} ssl;\n",
+        "    listen [::]:80;\n": "",
+        "    listen [::]:443 ssl;\n": "",
+    }.items():
+        assert site.count(line) == 1
+        site = site.replace(line, replacement)
+    (prefix / "conf.d/midstream.conf").write_text(site)
+
+
+def certify(folder: Path) -> ssl.SSLContext:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    for pem in certificate.cert_chain_pems:
+        pem.write_to_path(folder / "fullchain.pem", append=True)
+    certificate.private_key_pem.write_to_path(folder / "privkey.pem")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

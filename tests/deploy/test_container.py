@@ -1,0 +1,86 @@
+"""The container's recipe and the compose files, as far as they can be checked without building them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+BIN = Path(sys.executable).parent
+
+
+def seconds(value: str) -> int:
+    return int(value.removesuffix("s"))
+
+
+@pytest.fixture
+def compose(deploy: Path) -> dict[str, Any]:
+    return yaml.safe_load((deploy / "compose.yaml").read_text())
+
+
+@pytest.fixture
+def dockerfile(deploy: Path) -> str:
+    return (deploy / "Dockerfile").read_text()
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile(deploy: Path) -> None:
+    linted = subprocess.run(
+        [BIN / "hadolint", "--no-color", deploy / "Dockerfile"], capture_output=True, text=True, check=False
+    )
+    assert (linted.returncode, linted.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.cuda.yaml"])
+def test_compose_files_keep_to_the_compose_schema(deploy: Path, name: str) -> None:
+    command = [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", deploy / name]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_compose_waits_for_the_drain_before_it_kills(compose: dict[str, Any]) -> None:
+    midstream = compose["services"]["midstream"]
+    assert seconds(midstream["stop_grace_period"]) >= int(midstream["environment"]["MIDSTREAM_DRAIN_S"]) + 10
+
+
+def test_nothing_is_published_beyond_loopback(compose: dict[str, Any]) -> None:
+    published = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_every_service_is_watched_and_bounded(compose: dict[str, Any], dockerfile: str) -> None:
+    assert "HEALTHCHECK" in dockerfile
+    for name, service in compose["services"].items():
+        assert "mem_limit" in service
+        assert service["read_only"]
+        assert "healthcheck" in service or name == "midstream"
+
+
+def test_the_store_keeps_what_it_acknowledged_and_evicts_nothing(compose: dict[str, Any]) -> None:
+    command = compose["services"]["redis"]["command"]
+    assert "--appendonly yes --appendfsync everysec" in command
+    assert "--maxmemory-policy noeviction" in command
+
+
+def test_every_image_is_pinned_to_a_patch_release(compose: dict[str, Any], dockerfile: str) -> None:
+    stages = set(re.findall(r" AS (\S+)", dockerfile))
+    bases = set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) - stages
+    images = {service["image"] for service in compose["services"].values() if "build" not in service}
+    assert bases | images
+    assert all(re.search(r":\d+\.\d+\.\d+", image) for image in bases | images)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_both_images_run_as_an_ordinary_user(dockerfile: str, target: str) -> None:
+    stage = dockerfile.partition(f"FROM runtime AS {target}\n")[2].partition("\nFROM ")[0]
+    assert "\nUSER 10001:10001\n" in stage
+
+
+def test_the_service_itself_receives_sigterm(dockerfile: str) -> None:
+    assert "\nSTOPSIGNAL SIGTERM\n" in dockerfile
+    assert '\nENTRYPOINT ["midstream"]\n' in dockerfile

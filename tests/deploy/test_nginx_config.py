@@ -1,0 +1,28 @@
+"""The shipped nginx site, as nginx itself reads it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.deploy.nginx_site import Site
+
+
+def seconds(value: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)([smh])", value).groups()
+    return int(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+
+
+def test_nginx_accepts_the_site_without_a_warning(site: Callable[[int], Site]) -> None:
+    checked = subprocess.run(site(9).command("-t"), capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert "[warn]" not in checked.stderr
+
+
+def test_a_socket_may_be_quiet_for_an_hour_and_nothing_is_buffered(deploy: Path) -> None:
+    snippet = (deploy / "nginx/midstream-proxy.conf").read_text()
+    directives = dict(re.findall(r"^(\w+)\s+([^;#]+);", snippet, re.MULTILINE))
+    assert seconds(directives["proxy_read_timeout"]) >= 3600
+    assert directives["proxy_buffering"] == "off"
