@@ -1,0 +1,79 @@
+"""Messages into the token ids of a prompt, by the chat template of the model's tokenizer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import jinja2
+import msgspec
+
+from engine.errors import PromptRejected
+from engine.messages import Message
+
+_PROBE = "Midstream asks whether this line is kept."
+
+
+class PromptBuilder:
+    """Renders and tokenizes prompts for one tokenizer. For one thread at a time."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Take a transformers tokenizer that has a chat template, and try whether it knows a system role."""
+        self._tokenizer = tokenizer
+        self._special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self._can_sanitize = (
+            "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
+        )
+        self.folds_system = not self._keeps_system_role()
+
+    def token_ids(self, messages: Sequence[Message]) -> list[int]:
+        """Return the prompt that asks for the assistant's reply to these messages.
+
+        The template writes every special token itself, the first one included. One that a user or
+        a system prompt spells out is read as plain text. Where the template has no system role, that
+        prompt goes in front of the first user message. Raises PromptRejected.
+        """
+        if self.folds_system:
+            messages = fold_system(messages)
+        try:
+            token_ids: list[int] = self._apply(messages, tokenize=True, **self._sanitizing(messages))
+        except jinja2.TemplateError as error:
+            raise PromptRejected(f"The model's chat template refused the messages: {error}") from error
+        except (ValueError, TypeError, UnicodeError) as error:
+            raise PromptRejected(f"The model's tokenizer refused the messages: {error}") from error
+        if not token_ids:
+            raise PromptRejected("The model's chat template made an empty prompt of the messages.")
+        return token_ids
+
+    def _sanitizing(self, messages: Sequence[Message]) -> dict[str, bool]:
+        asked = (message.content for message in messages if message.role != "assistant")
+        spelled = any(token in content for content in asked for token in self._special)
+        return {"sanitize_control_tokens": True} if spelled and self._can_sanitize else {}
+
+    def _keeps_system_role(self) -> bool:
+        try:
+            rendered = self._apply([Message("system", _PROBE), Message("user", "Hello.")], tokenize=False)
+        except (jinja2.TemplateError, ValueError, TypeError):
+            return False
+        return _PROBE in rendered
+
+    def _apply(self, messages: Sequence[Message], **options: bool) -> Any:
+        conversation = [{"role": message.role, "content": message.content} for message in messages]
+        return self._tokenizer.apply_chat_template(
+            conversation, add_generation_prompt=True, return_dict=False, **options
+        )
+
+
+def fold_system(messages: Sequence[Message]) -> list[Message]:
+    """Put the system prompt in front of the first user message, or let it be one where there is none."""
+    system = [message.content for message in messages if message.role == "system"]
+    others = [message for message in messages if message.role != "system"]
+    if not system:
+        return others
+    first = next((n for n, message in enumerate(others) if message.role == "user"), None)
+    if first is None:
+        return [Message("user", "\n\n".join(system)), *others]
+    folded = "\n\n".join([*system, others[first].content])
+    others[first] = msgspec.structs.replace(others[first], content=folded)
+    return others
