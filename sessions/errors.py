@@ -1,0 +1,82 @@
+"""Why the sessions floor refuses or fails, and whose fault it is.
+
+SessionError
+├── Refused                 the request leaves no trace; `code` is the protocol's word for it
+│   ├── Busy                a turn runs and the policy is reject
+│   ├── Conflict            other content under a known client_msg_id, or an exchange that has successors
+│   ├── ContextOverflow     the message alone does not fit the model's window
+│   ├── NotFound            no such message or conversation of this owner
+│   ├── BadParams           a parameter is out of the model's range
+│   ├── Overloaded          the server has as many turns as it may have
+│   ├── Draining            the server is about to stop
+│   ├── StoreDown           the store does not answer
+│   └── EngineDown          no engine can take the turn
+└── OwnershipLost           a write came from one that no longer owns the turn
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SessionError(Exception):
+    """The root of what the sessions floor raises."""
+
+
+class Refused(SessionError):
+    """A request that leaves no trace. The message is for its sender."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+
+class Busy(Refused):
+    code = "busy"
+    retryable = True
+
+
+class Conflict(Refused):
+    code = "conflict"
+
+
+class ContextOverflow(Refused):
+    """`tokens`: what the prompt would take; `limit`: what the window leaves for a prompt."""
+
+    code = "context_overflow"
+
+    def __init__(self, *, tokens: int, limit: int) -> None:
+        super().__init__(f"The message takes {tokens} tokens with its frame; the model has room for {limit}.")
+        self.tokens = tokens
+        self.limit = limit
+
+
+class NotFound(Refused):
+    code = "not_found"
+
+
+class BadParams(Refused):
+    code = "bad_params"
+
+
+class Overloaded(Refused):
+    code = "overloaded"
+    retryable = True
+
+
+class Draining(Refused):
+    code = "draining"
+    retryable = True
+
+
+class StoreDown(Refused):
+    code = "store_unavailable"
+    retryable = True
+
+
+class EngineDown(Refused):
+    code = "engine_unavailable"
+    retryable = True
+
+
+class OwnershipLost(SessionError):
+    """The store no longer knows this replica as the owner of the turn: the write was refused."""

@@ -1,0 +1,145 @@
+"""What happens in a conversation. The journal keeps these events and attached connections see them, in one coding.
+
+`seq` numbers the journalled events of a conversation from 1 on, without a hole. Where some of them never
+reached a reader because they were merged or withdrawn, `first_seq` says where the gap that this event covers began.
+Offsets and lengths count Unicode code points.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+
+class Reason(StrEnum):
+    """Why a turn ended. `interrupted` means a failure of a part of the service, never the user."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    INTERRUPTED = "interrupted"
+    FILTERED = "filtered"
+    ERROR = "error"
+
+
+class Cause(StrEnum):
+    """Who cancelled a turn."""
+
+    CLIENT = "client"
+    DISCONNECT = "disconnect"
+    INTERRUPT = "interrupt"
+    ROLLBACK = "rollback"
+    DRAIN = "drain"
+    OPERATOR = "operator"
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    sent_tokens: int
+    wasted_tokens: int
+    acked_tokens: int | None = None
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds since the turn was accepted; None where the turn never came so far."""
+
+    queued_ms: float | None
+    first_token_ms: float | None
+    total_ms: float
+
+
+class CancelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How a cancel went. `steps_after` is None where the engine did not confirm in time."""
+
+    cause: Cause
+    latency_ms: float
+    steps_after: int | None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a turn ended with `error` or `interrupted`, in words for its reader."""
+
+    code: str
+    message: str
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """The root of all events."""
+
+    conversation_id: str
+
+
+class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
+    """A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root."""
+
+    client_msg_id: str
+    turn_id: str
+    message_id: str
+    epoch: str
+    seq: int
+    ref: str | None = None
+    duplicate: bool = False
+    content: str | None = None
+    parent_id: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Delta(Event, frozen=True, kw_only=True, tag="delta"):
+    """Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it."""
+
+    turn_id: str
+    seq: int
+    first_seq: int
+    off: int
+    text: str
+    tokens: int
+
+
+class Done(Event, frozen=True, kw_only=True, tag="done"):
+    """The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8."""
+
+    turn_id: str
+    message_id: str
+    seq: int
+    reason: Reason
+    chars: int
+    usage: Usage
+    timing: Timing
+    text_sha256: str
+    saved: bool
+    first_seq: int | None = None
+    removed: bool = False
+    cancel: CancelFacts | None = None
+    error: Failure | None = None
+
+
+class Removed(Event, frozen=True, kw_only=True, tag="removed"):
+    """An exchange that had ended was taken out of the history."""
+
+    turn_id: str
+    seq: int
+
+
+class Status(Event, frozen=True, kw_only=True, tag="status"):
+    """Where a turn stands, for people; not journalled."""
+
+    turn_id: str
+    state: Literal["queued", "prefill", "retrying", "fallback", "unsaved"]
+
+
+class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
+    """The conversation is gone; not journalled. `ref` is set for the one who asked."""
+
+    ref: str | None = None
+
+
+Journalled = Accepted | Delta | Done | Removed
+
+encode = msgspec.json.Encoder().encode
+decode_journalled = msgspec.json.Decoder(Journalled).decode

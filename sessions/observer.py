@@ -1,0 +1,36 @@
+"""What the sessions floor tells whoever measures it. It knows no metrics library."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sessions.events import Done
+
+
+class Observer(Protocol):
+    """Called on the event loop, synchronously; must not raise."""
+
+    def first_token(self, seconds: float) -> None:
+        """A turn's first delta was published so long after it was accepted."""
+        ...
+
+    def gap(self, seconds: float) -> None:
+        """Two deltas of a turn were published so far apart."""
+        ...
+
+    def ended(self, done: Done) -> None:
+        """A turn ended."""
+        ...
+
+
+class Silent:
+    """An observer that measures nothing."""
+
+    def first_token(self, seconds: float) -> None:
+        """Ignores it."""
+
+    def gap(self, seconds: float) -> None:
+        """Ignores it."""
+
+    def ended(self, done: Done) -> None:
+        """Ignores it."""

@@ -1,0 +1,94 @@
+"""Which replica runs which turn, so that a dead replica's turns can be closed by another.
+
+A replica holds a lease while it lives; a hash names the turns that have no end yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import cast
+
+import msgspec
+from redis.asyncio import Redis
+
+from sessions.errors import StoreDown
+from sessions.records import Owner
+from sessions.store import store_errors
+
+LEASE_S = 9.0
+RENEW_S = 3.0
+_RUNNING = "ms:running"
+
+
+class RunningTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that has no end yet, and the replica that runs it."""
+
+    owner: Owner
+    conversation_id: str
+    turn_id: str
+    replica: str
+
+
+_decode = msgspec.json.Decoder(RunningTurn).decode
+
+
+class Ownership:
+    """This replica's lease and the list of running turns. Methods raise StoreDown."""
+
+    def __init__(self, client: Redis, *, replica: str) -> None:
+        self._client = client
+        self.replica = replica
+
+    async def keep(self) -> None:
+        """Renews the lease until cancelled."""
+        while True:
+            try:
+                await self.renew()
+            except StoreDown:
+                pass  # the store's trouble is told by whoever writes; the lease is tried again
+            await asyncio.sleep(RENEW_S)
+
+    async def renew(self) -> None:
+        """Takes or prolongs the lease."""
+        with store_errors():
+            await self._client.set(_lease(self.replica), b"1", px=int(LEASE_S * 1000))
+
+    async def give_up(self) -> None:
+        """Ends the lease: what this replica ran may be closed by others at once."""
+        with store_errors():
+            await self._client.delete(_lease(self.replica))
+
+    async def forget_other_leases(self) -> None:
+        """Ends every other lease: only where no other replica can be alive, as with the embedded store."""
+        with store_errors():
+            async for key in self._client.scan_iter(match=_lease("*")):
+                if key.decode() != _lease(self.replica):
+                    await self._client.delete(key)
+
+    async def add(self, turn: RunningTurn) -> None:
+        """Names a turn before it is accepted."""
+        with store_errors():
+            await cast(
+                "Awaitable[int]",
+                self._client.hset(_RUNNING, turn.turn_id, msgspec.json.encode(turn).decode()),
+            )
+
+    async def discard(self, turn_id: str) -> None:
+        """Forgets a turn that has its end, or that was never accepted."""
+        with store_errors():
+            await cast("Awaitable[int]", self._client.hdel(_RUNNING, turn_id))
+
+    async def orphans(self) -> list[RunningTurn]:
+        """The turns of replicas whose lease ran out."""
+        with store_errors():
+            turns = [
+                _decode(row) for row in await cast("Awaitable[list[bytes]]", self._client.hvals(_RUNNING))
+            ]
+            replicas = {turn.replica for turn in turns} - {self.replica}
+            dead = {name for name in replicas if not await self._client.exists(_lease(name))}
+        return [turn for turn in turns if turn.replica in dead]
+
+
+def _lease(replica: str) -> str:
+    return f"ms:replica:{replica}"

@@ -1,0 +1,96 @@
+"""Closes the turns that a dead replica left without an end: what it had journalled is what was seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from sessions.errors import OwnershipLost, StoreDown
+from sessions.events import Delta, Done, Failure, Reason, Timing, Usage
+from sessions.history import Ending, History, Keys, now_ms
+from sessions.ownership import Ownership, RunningTurn
+from sessions.records import MessageRecord, TurnRecord, digest, status_of
+
+REAP_S = 3.0
+
+_log = structlog.get_logger("midstream.reaper")
+Closed = Callable[[RunningTurn, Done], None]
+
+
+class Reaper:
+    """Looks for orphaned turns; tells `closed` of each one it ended, so that attached connections learn of it."""
+
+    def __init__(self, *, history: History, ownership: Ownership, closed: Closed) -> None:
+        self._history = history
+        self._ownership = ownership
+        self._closed = closed
+
+    async def watch(self) -> None:
+        """Reaps until cancelled. After the store's trouble it waits: leases could not be renewed meanwhile."""
+        while True:
+            await asyncio.sleep(REAP_S)
+            try:
+                await self.reap()
+            except StoreDown:
+                await asyncio.sleep(REAP_S * 4)
+
+    async def reap(self) -> int:
+        """Closes every orphaned turn; gives their number. Raises StoreDown."""
+        orphans = await self._ownership.orphans()
+        for orphan in orphans:
+            await self._close(orphan)
+        return len(orphans)
+
+    async def _close(self, orphan: RunningTurn) -> None:
+        keys = Keys.of(orphan.owner, orphan.conversation_id)
+        meta = await self._history.load(keys)
+        record = await self._history.turn(keys, orphan.turn_id)
+        if meta is not None and record is not None and meta.running == orphan.turn_id:
+            await self._end(orphan, keys, record, seq=meta.seq + 1)
+        await self._ownership.discard(orphan.turn_id)
+
+    async def _end(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
+        events = await self._history.journal(keys, after_seq=record.accepted_seq)
+        deltas = [event for event in events if isinstance(event, Delta) and event.turn_id == orphan.turn_id]
+        done = _done(orphan, record, deltas, seq)
+        reply = MessageRecord(
+            message_id=record.reply_id,
+            parent_id=record.message_id,
+            turn_id=record.turn_id,
+            role="assistant",
+            content="".join(delta.text for delta in deltas),
+            status=status_of(done.reason),
+            created_at=now_ms(),
+            usage=done.usage,
+        )
+        try:
+            await self._history.finish(
+                keys, Ending(reply=reply, turn=msgspec.structs.replace(record, done=done))
+            )
+        except OwnershipLost:
+            return  # another reaper was faster
+        _log.info("orphaned turn closed", turn_id=orphan.turn_id, replica=orphan.replica)
+        self._closed(orphan, done)
+
+
+def _done(orphan: RunningTurn, record: TurnRecord, deltas: list[Delta], seq: int) -> Done:
+    text = "".join(delta.text for delta in deltas)
+    tokens = sum(delta.tokens for delta in deltas)
+    return Done(
+        conversation_id=orphan.conversation_id,
+        turn_id=orphan.turn_id,
+        message_id=record.reply_id,
+        seq=seq,
+        reason=Reason.INTERRUPTED,
+        chars=len(text),
+        usage=Usage(
+            prompt_tokens=0, cached_tokens=0, generated_tokens=tokens, sent_tokens=tokens, wasted_tokens=0
+        ),
+        timing=Timing(queued_ms=None, first_token_ms=None, total_ms=0.0),
+        text_sha256=digest(text),
+        saved=True,
+        error=Failure(code="internal", message="The server that wrote this reply went down."),
+    )

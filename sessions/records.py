@@ -1,0 +1,85 @@
+"""What the store keeps of a conversation: messages, turns and the facts around them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, Self
+
+import msgspec
+
+from sessions.events import Done, Reason, Usage
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Whose conversations these are: the authenticated principal and the client id within it."""
+
+    principal: str
+    client_id: str
+
+    def __str__(self) -> str:
+        return f"{self.principal}/{self.client_id}"
+
+
+class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as kept. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds."""
+
+    message_id: str
+    parent_id: str | None
+    turn_id: str
+    role: Literal["user", "assistant"]
+    content: str
+    status: str
+    created_at: int
+    usage: Usage | None = None
+
+
+class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a duplicate of a `client_msg_id` is answered from. `digest`: SHA-256 of the content."""
+
+    turn_id: str
+    client_msg_id: str
+    digest: str
+    message_id: str
+    reply_id: str
+    parent_id: str | None
+    accepted_seq: int
+    done: Done | None = None
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a conversation. `seq`: of its last journalled event; `running`: the turn that has no end yet."""
+
+    epoch: str
+    seq: int
+    title: str
+    leaf: str | None
+    system: str
+    context_from: str | None
+    running: str | None
+    updated_at: int
+    messages: int
+
+    @classmethod
+    def new(cls, epoch: str) -> Self:
+        """A conversation that no message was sent to yet."""
+        return cls(
+            epoch=epoch,
+            seq=0,
+            title="",
+            leaf=None,
+            system="",
+            context_from=None,
+            running=None,
+            updated_at=0,
+            messages=0,
+        )
+
+
+def digest(content: str) -> str:
+    """The SHA-256 of a text in UTF-8, in hex."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def status_of(reason: Reason) -> str:
+    """The status of a reply whose turn ended for this reason."""
+    return "complete" if reason in (Reason.STOP, Reason.LENGTH) else reason.value

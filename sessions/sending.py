@@ -1,0 +1,285 @@
+"""Takes a user's message in: duplicate? busy? does it fit? Then one atomic write makes its turn.
+
+A refusal leaves no trace. Nothing is lost when the sender leaves meanwhile: sends run to their end.
+"""
+
+from __future__ import annotations
+
+import secrets
+from time import monotonic
+
+import msgspec
+
+from engine.door import Engine
+from engine.errors import EngineLost, EngineUnavailable, PromptRejected
+from engine.messages import Params, Request
+from sessions import running
+from sessions.context import Prompt, Room, fit
+from sessions.conversation import Conversation, LiveTurn, Send, Subscriber
+from sessions.errors import BadParams, Busy, Conflict, EngineDown, NotFound, Refused
+from sessions.events import Accepted, Cause, Delta
+from sessions.history import Beginning, Duplicate, History, Moved, now_ms
+from sessions.index import Index
+from sessions.ownership import Ownership, RunningTurn
+from sessions.records import MessageRecord, Meta, TurnRecord, digest
+from sessions.turn import Turn, TurnIds
+
+TITLE_CHARS = 80
+DEFAULT_NEW_TOKENS = 512
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """How the reply is made. `system` unset: the conversation's; empty: none from now on."""
+
+    params: Params = Params()
+    system: str | None = None
+
+
+class Sender:
+    """Brings messages to the point where a turn may run."""
+
+    def __init__(self, *, engine: Engine, history: History, index: Index, ownership: Ownership) -> None:
+        self._engine = engine
+        self._history = history
+        self._index = index
+        self._ownership = ownership
+
+    async def take(
+        self, conversation: Conversation, subscriber: Subscriber, send: Send, generation: Generation
+    ) -> tuple[LiveTurn, Request] | None:
+        """Accepts a message and gives back what to run; None for a duplicate, which is answered here.
+
+        Raises Refused.
+        """
+        if await self._is_duplicate(conversation, subscriber, send):
+            return None
+        live = _live(conversation, subscriber, send)
+        for interrupted in conversation.claim(live):
+            running.cancel(conversation, interrupted, Cause.INTERRUPT)
+        conversation.attach(subscriber)
+        try:
+            if (before := conversation.before(live)) is not None:
+                await before.ended.wait()
+            request = await self._accept(conversation, live, generation)
+        except Duplicate as known:
+            self._drop(conversation, live)
+            await self._repeat(conversation, subscriber, send, known.turn)
+            return None
+        except BaseException:
+            self._drop(conversation, live)
+            raise
+        live.accepted.set_result(True)
+        return live, request
+
+    @staticmethod
+    def _drop(conversation: Conversation, live: LiveTurn) -> None:
+        live.accepted.set_result(False)
+        conversation.release(live)
+
+    async def _is_duplicate(self, conversation: Conversation, subscriber: Subscriber, send: Send) -> bool:
+        """Answers a `client_msg_id` that has its turn, live or ended."""
+        while (live := conversation.find(send.client_msg_id)) is not None:
+            if await live.accepted:
+                _repeat_live(conversation, live, subscriber, send)
+                return True
+        if not conversation.blocking():
+            return False  # the atomic write will tell
+        record = await self._history.turn_of(conversation.keys, send.client_msg_id)
+        if record is None:
+            return False
+        await self._repeat(conversation, subscriber, send, record)
+        return True
+
+    async def _repeat(
+        self, conversation: Conversation, subscriber: Subscriber, send: Send, record: TurnRecord
+    ) -> None:
+        """Answers a duplicate of a turn that has ended: `accepted`, its text as one delta, `done`."""
+        _refuse_other_content(record, send)
+        if (live := conversation.turn(record.turn_id)) is not None:
+            _repeat_live(conversation, live, subscriber, send)
+            return
+        reply = await self._history.message(conversation.keys, record.reply_id)
+        meta = await self._history.load(conversation.keys)
+        subscriber.publish(_accepted(conversation, record, send, meta.epoch if meta else "", duplicate=True))
+        done = record.done
+        if done is None:
+            return  # it runs elsewhere; its end will be told to whoever is attached there
+        if reply is not None and reply.content:
+            subscriber.publish(
+                _whole(conversation, record, reply.content, seq=done.seq - 1, tokens=done.usage.sent_tokens)
+            )
+        subscriber.publish(done)
+
+    async def _accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
+        try:
+            return await self._begin(conversation, live, generation)
+        except Moved:
+            conversation.forget()
+        try:
+            return await self._begin(conversation, live, generation)
+        except Moved:
+            raise Busy("Another reply of this conversation is being written.") from None
+
+    async def _begin(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
+        meta = await self._meta(conversation)
+        record = live.record = msgspec.structs.replace(
+            live.record,
+            parent_id=await self._parent(conversation, meta, live.send),
+            accepted_seq=meta.seq + 1,
+        )
+        message = _user_message(record, live.send)
+        system = meta.system if generation.system is None else generation.system
+        prompt = await self._prompt(conversation, meta, message, system, generation)
+        event = _accepted(conversation, record, live.send, meta.epoch)
+        await self._announce(conversation, record, message.created_at)
+        beginning = Beginning(
+            message=message,
+            turn=record,
+            event=msgspec.structs.replace(event, content=message.content),
+            title=" ".join(message.content.split())[:TITLE_CHARS],
+            system=system,
+            context_from=prompt.context_from,
+        )
+        try:
+            await self._history.begin(conversation.keys, beginning)
+        except (Duplicate, Moved, Refused):
+            await self._ownership.discard(record.turn_id)
+            raise
+        conversation.next_seq()
+        live.turn.accept(now=monotonic())
+        conversation.publish_accepted(live, event)
+        return Request(record.turn_id, prompt.messages, generation.params)
+
+    async def _meta(self, conversation: Conversation) -> Meta:
+        if conversation.meta is None:
+            meta = await self._history.load(conversation.keys) or Meta.new(epoch=secrets.token_hex(8))
+            conversation.know(meta)
+        return conversation.meta  # type: ignore[return-value]
+
+    async def _parent(self, conversation: Conversation, meta: Meta, send: Send) -> str | None:
+        if isinstance(send.parent_id, msgspec.UnsetType):
+            return meta.leaf
+        if send.parent_id is None:
+            return None
+        parent = await self._history.message(conversation.keys, send.parent_id)
+        if parent is None:
+            raise NotFound(f"parent_id: no message {send.parent_id!r} in this conversation.")
+        if parent.role != "assistant":
+            raise BadParams("parent_id: must name an assistant message.")
+        return send.parent_id
+
+    async def _prompt(
+        self,
+        conversation: Conversation,
+        meta: Meta,
+        message: MessageRecord,
+        system: str,
+        generation: Generation,
+    ) -> Prompt:
+        records = [message]
+        if message.parent_id is not None:
+            branch = await self._history.branch(
+                conversation.keys, leaf=message.parent_id, last=meta.context_from
+            )
+            records = [*branch.messages, message]
+        try:
+            facts = await self._engine.ready()
+            asked = generation.params.max_new_tokens or facts.defaults.max_new_tokens or DEFAULT_NEW_TOKENS
+            room = Room.of(facts.context_tokens, asked)
+            return await fit(system, records, room=room, count=self._engine.count_tokens)
+        except PromptRejected as error:
+            raise BadParams(f"The model's chat template refuses these messages: {error}") from error
+        except (EngineUnavailable, EngineLost) as error:
+            raise EngineDown(str(error)) from error
+
+    async def _announce(self, conversation: Conversation, record: TurnRecord, at_ms: int) -> None:
+        await self._ownership.add(
+            RunningTurn(
+                owner=conversation.owner,
+                conversation_id=conversation.conversation_id,
+                turn_id=record.turn_id,
+                replica=self._ownership.replica,
+            )
+        )
+        await self._index.touch(conversation.owner, conversation.conversation_id, at_ms)
+
+
+def _live(conversation: Conversation, subscriber: Subscriber, send: Send) -> LiveTurn:
+    turn_id, message_id, reply_id = (f"{kind}_{secrets.token_hex(12)}" for kind in ("turn", "msg", "msg"))
+    ids = TurnIds(
+        conversation_id=conversation.conversation_id,
+        turn_id=turn_id,
+        message_id=message_id,
+        reply_id=reply_id,
+    )
+    record = TurnRecord(
+        turn_id=turn_id,
+        client_msg_id=send.client_msg_id,
+        digest=digest(send.content),
+        message_id=message_id,
+        reply_id=reply_id,
+        parent_id=None,
+        accepted_seq=0,
+    )
+    return LiveTurn(Turn(ids), record, send, subscriber)
+
+
+def _user_message(record: TurnRecord, send: Send) -> MessageRecord:
+    return MessageRecord(
+        message_id=record.message_id,
+        parent_id=record.parent_id,
+        turn_id=record.turn_id,
+        role="user",
+        content=send.content,
+        status="complete",
+        created_at=now_ms(),
+    )
+
+
+def _accepted(
+    conversation: Conversation, record: TurnRecord, send: Send, epoch: str, *, duplicate: bool = False
+) -> Accepted:
+    return Accepted(
+        conversation_id=conversation.conversation_id,
+        client_msg_id=record.client_msg_id,
+        turn_id=record.turn_id,
+        message_id=record.message_id,
+        epoch=epoch,
+        seq=record.accepted_seq,
+        ref=send.ref if duplicate else None,
+        duplicate=duplicate,
+        parent_id=record.parent_id,
+    )
+
+
+def _refuse_other_content(record: TurnRecord, send: Send) -> None:
+    if record.digest != digest(send.content):
+        raise Conflict("client_msg_id: other content was sent under this id before.")
+
+
+def _repeat_live(conversation: Conversation, live: LiveTurn, subscriber: Subscriber, send: Send) -> None:
+    """Answers a duplicate of a running turn; one that does not follow it yet gets the text so far as one delta."""
+    _refuse_other_content(live.record, send)
+    epoch = conversation.meta.epoch if conversation.meta else ""
+    subscriber.publish(_accepted(conversation, live.record, send, epoch, duplicate=True))
+    conversation.attach(subscriber)
+    if subscriber in live.followers:
+        return
+    live.followers.add(subscriber)
+    if text := live.published_text:
+        tokens = live.turn.tokens_at(len(text))
+        subscriber.publish(
+            _whole(conversation, live.record, text, seq=conversation.published_seq, tokens=tokens)
+        )
+
+
+def _whole(conversation: Conversation, record: TurnRecord, text: str, *, seq: int, tokens: int) -> Delta:
+    return Delta(
+        conversation_id=conversation.conversation_id,
+        turn_id=record.turn_id,
+        seq=seq,
+        first_seq=record.accepted_seq + 1,
+        off=0,
+        text=text,
+        tokens=tokens,
+    )

@@ -1,0 +1,204 @@
+"""A turn as a state machine: pure, no clock of its own, exactly one end.
+
+    CLAIMED ──accept──► ACCEPTED ──extend──► STREAMING ──end──► ENDED
+       │                   │                     │                ▲
+       └──────cancel───────┴───────cancel────────┴──► ENDING ──end┘
+
+A claimed turn that is cancelled is still accepted before it ends: its message is in the history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from enum import StrEnum
+
+import msgspec
+
+from engine.characters import floor_boundary
+from sessions.events import CancelFacts, Cause, Delta, Done, Failure, Reason, Timing, Usage
+
+
+class TurnState(StrEnum):
+    """Where a turn is in its life."""
+
+    CLAIMED = "claimed"
+    ACCEPTED = "accepted"
+    STREAMING = "streaming"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class IllegalTransition(Exception):
+    """A turn was asked for what its state does not allow: a defect of the caller."""
+
+
+class TurnIds(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of a turn and of its two messages."""
+
+    conversation_id: str
+    turn_id: str
+    message_id: str
+    reply_id: str
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """What a cancel decided: who, when, how much of the reply is kept, and how much had left the house."""
+
+    cause: Cause
+    at: float
+    chars: int
+    handed: int
+    rollback: bool
+
+
+class EngineCount(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine counted for a turn. Unknown where it died or did not confirm: then None."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int | None = None
+    steps_after: int | None = None
+
+
+class Turn:
+    """One user message and its reply. Times are seconds of any monotonic clock."""
+
+    __slots__ = (
+        "_first_at",
+        "_marks",
+        "_parts",
+        "_started_at",
+        "accepted_at",
+        "count",
+        "cut",
+        "ids",
+        "off",
+        "state",
+        "tokens",
+    )
+
+    def __init__(self, ids: TurnIds) -> None:
+        self.ids = ids
+        self.state = TurnState.CLAIMED
+        self.off = 0
+        self.tokens = 0
+        self.cut: Cut | None = None
+        self.count = EngineCount()
+        self._parts: list[str] = []
+        self._marks: list[tuple[int, int]] = [(0, 0)]  # offset and tokens after each delta
+        self.accepted_at: float | None = None
+        self._started_at: float | None = None
+        self._first_at: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The reply so far; once cancelled, the part that is kept."""
+        whole = "".join(self._parts)
+        return whole if self.cut is None else whole[: self.cut.chars]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its end is decided."""
+        return self.state in (TurnState.ENDING, TurnState.ENDED)
+
+    def accept(self, *, now: float) -> None:
+        """The user's message is in the history."""
+        if self.accepted_at is not None:
+            raise IllegalTransition(f"accept in {self.state}")
+        self.accepted_at = now
+        if self.state is TurnState.CLAIMED:
+            self.state = TurnState.ACCEPTED
+
+    def start(self, *, prompt_tokens: int, cached_tokens: int, now: float) -> None:
+        """The engine took the request out of its queue; a retry starts a turn again."""
+        self._started_at = now
+        self.count = EngineCount(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
+
+    def extend(self, text: str, *, tokens: int, seq: int, now: float) -> Delta:
+        """More text of the reply. Raises IllegalTransition once the end is decided."""
+        if self.state not in (TurnState.ACCEPTED, TurnState.STREAMING):
+            raise IllegalTransition(f"extend in {self.state}")
+        self.state = TurnState.STREAMING
+        if self._first_at is None:
+            self._first_at = now
+        delta = Delta(
+            conversation_id=self.ids.conversation_id,
+            turn_id=self.ids.turn_id,
+            seq=seq,
+            first_seq=seq,
+            off=self.off,
+            text=text,
+            tokens=tokens,
+        )
+        self._parts.append(text)
+        self.off += len(text)
+        self.tokens += tokens
+        self._marks.append((self.off, self.tokens))
+        return delta
+
+    def cancel(self, cause: Cause, *, handed: int, seen_off: int | None, rollback: bool, now: float) -> bool:
+        """Decides the cut, once: at what was handed to a transport, or seen where that is less. False: too late."""
+        if self.is_over:
+            return False
+        seen = handed if seen_off is None else min(handed, seen_off)
+        chars = 0 if rollback else floor_boundary(self.text, min(seen, self.off))
+        self.cut = Cut(cause, now, chars, min(handed, self.off), rollback)
+        self.state = TurnState.ENDING
+        return True
+
+    def end(self, reason: Reason, *, seq: int, now: float, error: Failure | None = None) -> Done:
+        """The one end. A decided cut outranks the engine's reason. Raises IllegalTransition at a second end."""
+        if self.state is TurnState.ENDED or self.accepted_at is None:
+            raise IllegalTransition(f"end in {self.state}")
+        self.state = TurnState.ENDED
+        cut, text = self.cut, self.text
+        if cut is not None:
+            reason = Reason.INTERRUPTED if cut.cause is Cause.DRAIN else Reason.CANCELLED
+            error = None
+        return Done(
+            conversation_id=self.ids.conversation_id,
+            turn_id=self.ids.turn_id,
+            message_id=self.ids.reply_id,
+            seq=seq,
+            reason=reason,
+            chars=len(text),
+            usage=self._usage(reason),
+            timing=self._timing(self.accepted_at, now),
+            text_sha256=hashlib.sha256(text.encode()).hexdigest(),
+            saved=True,
+            removed=cut is not None and cut.rollback,
+            cancel=None if cut is None else self._cancel_facts(cut, now),
+            error=error,
+        )
+
+    def tokens_at(self, off: int) -> int:
+        """How many tokens are behind the deltas that end at or before an offset."""
+        return self._marks[bisect_right(self._marks, off, key=lambda mark: mark[0]) - 1][1]
+
+    def _usage(self, reason: Reason) -> Usage:
+        generated = self.tokens if self.count.generated_tokens is None else self.count.generated_tokens
+        whole = reason in (Reason.STOP, Reason.LENGTH, Reason.TIMEOUT)
+        kept = generated if whole else self.tokens if self.cut is None else self.tokens_at(self.cut.chars)
+        sent = self.tokens if self.cut is None else self.tokens_at(self.cut.handed)
+        return Usage(
+            prompt_tokens=self.count.prompt_tokens,
+            cached_tokens=self.count.cached_tokens,
+            generated_tokens=generated,
+            sent_tokens=sent,
+            wasted_tokens=max(0, generated - kept),
+        )
+
+    def _timing(self, accepted_at: float, now: float) -> Timing:
+        def since(at: float | None) -> float | None:
+            return None if at is None else round((at - accepted_at) * 1000, 3)
+
+        return Timing(
+            queued_ms=since(self._started_at),
+            first_token_ms=since(self._first_at),
+            total_ms=round((now - accepted_at) * 1000, 3),
+        )
+
+    def _cancel_facts(self, cut: Cut, now: float) -> CancelFacts:
+        latency_ms = round((now - cut.at) * 1000, 3)
+        return CancelFacts(cause=cut.cause, latency_ms=latency_ms, steps_after=self.count.steps_after)
