@@ -20,7 +20,8 @@ def seconds(value: str) -> int:
 
 @pytest.fixture
 def compose(deploy: Path) -> dict[str, Any]:
-    return yaml.safe_load((deploy / "compose.yaml").read_text())
+    document: dict[str, Any] = yaml.safe_load((deploy / "compose.yaml").read_text())
+    return document
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_hadolint_finds_nothing_in_the_dockerfile(deploy: Path) -> None:
 
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.cuda.yaml"])
 def test_compose_files_keep_to_the_compose_schema(deploy: Path, name: str) -> None:
-    command = [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", deploy / name]
+    command = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(deploy / name)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
 
