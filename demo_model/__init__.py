@@ -1,0 +1,1 @@
+"""The bundled demo model: its dialogues, its training, its evaluation and its checkpoint."""

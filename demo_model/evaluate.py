@@ -1,0 +1,152 @@
+"""Asks a checkpoint held-out questions and prints how many replies are right: `python -m demo_model.evaluate`.
+
+Replies are greedy, in the checkpoint's own precision and through its own chat template. The exit code is 1 when a skill
+falls short of 95 %.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from demo_model import dialogues
+from demo_model.refusals import REFUSALS
+from demo_model.stories import is_story
+from demo_model.turns import Message, Probe, Skill
+
+CHECKPOINT = Path(__file__).parent / "checkpoint"
+ENOUGH = 0.95
+LONG_COUNT = "counts far"
+_BATCH = 64
+_LONGEST_COUNTS = {Skill.COUNT: 60, Skill.GO_ON: 60}
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A probe that was answered wrongly."""
+
+    asked: str
+    expected: str
+    got: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How a skill fared: `right` of `asked` probes, and the wrong ones."""
+
+    skill: str
+    right: int
+    asked: int
+    wrong: tuple[Wrong, ...]
+
+    @property
+    def rate(self) -> float:
+        """The share of right replies."""
+        return self.right / self.asked
+
+
+def main() -> int:
+    """Read the command line, evaluate, print; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m demo_model.evaluate", description=__doc__.split("\n\n")[0] if __doc__ else "")
+    parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT)
+    parser.add_argument("--each", type=int, default=120, help="probes of each skill (default: %(default)d)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--skill", action="append", choices=[*map(str, Skill), LONG_COUNT], help="only this skill; may be repeated")
+    parser.add_argument("--sample", action="store_true", help="sample with the checkpoint's defaults instead of greedy replies")
+    parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own) or float32")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--show", type=int, default=0, metavar="N", help="print up to N wrong replies of each skill")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    tokenizer = AutoTokenizer.from_pretrained(options.checkpoint)
+    model = AutoModelForCausalLM.from_pretrained(options.checkpoint, dtype=options.dtype).eval()
+    began = time.monotonic()
+    scores = []
+    for skill in options.skill or [*map(str, Skill), LONG_COUNT]:
+        scores.append(evaluate(model, tokenizer, probes(skill, options.each, options.seed), skill, sample=options.sample))
+        if not options.json:
+            _print(scores[-1], options.show)
+    if options.json:
+        print(json.dumps({score.skill: {"right": score.right, "asked": score.asked, "rate": score.rate} for score in scores}))
+    else:
+        print(f"{time.monotonic() - began:.0f} s")
+    return 0 if all(score.rate >= ENOUGH for score in scores) else 1
+
+
+def probes(skill: str, each: int, seed: int) -> list[Probe]:
+    """Held-out probes of a skill; of far counts fewer, since each takes a thousand tokens."""
+    rng = random.Random(f"evaluation {seed} {skill}")
+    if skill == LONG_COUNT:
+        return list(_far_counts(rng, max(2, each // 5)))
+    return [dialogues.probe(rng, Skill(skill), longest_count=60) for _ in range(each)]
+
+
+def _far_counts(rng: random.Random, each: int) -> Iterator[Probe]:
+    for last in (300, 500):
+        yield dialogues.plain_count(1, last)
+    while each > 2:  # noqa: PLR2004
+        far = dialogues.probe(rng, Skill.COUNT, longest_count=500)
+        if far.replies[0].count(",") > 100:  # noqa: PLR2004
+            each -= 1
+            yield far
+
+
+def evaluate(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: Sequence[Probe], skill: str, *, sample: bool = False
+) -> Score:
+    """Answer every probe, those of like length together, and compare."""
+    wrong = []
+    ordered = sorted(asked, key=lambda each: (len(each.replies[0]), sum(len(message.content) for message in each.messages)))
+    for start in range(0, len(ordered), _BATCH):
+        batch = ordered[start : start + _BATCH]
+        for each, got in zip(batch, answers(model, tokenizer, [each.messages for each in batch], sample=sample), strict=True):
+            if not is_right(each, got):
+                wrong.append(Wrong(each.messages[-1].content, each.replies[0], got))
+    return Score(skill, len(asked) - len(wrong), len(asked), tuple(wrong))
+
+
+def answers(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, histories: Sequence[Sequence[Message]], *, sample: bool = False
+) -> list[str]:
+    """The model's reply to each history."""
+    rendered = [
+        tokenizer.apply_chat_template(
+            [{"role": message.role, "content": message.content} for message in history], add_generation_prompt=True, tokenize=False
+        )
+        for history in histories
+    ]
+    inputs = tokenizer(rendered, return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False)
+    how = {} if sample else {"do_sample": False, "temperature": None, "top_p": None}
+    with torch.inference_mode():
+        replies = model.generate(**inputs, **how)[:, inputs["input_ids"].shape[1] :]
+    return tokenizer.batch_decode(replies, skip_special_tokens=True)
+
+
+def is_right(asked: Probe, got: str) -> bool:
+    """Whether a reply counts as right: exact, but any story that is whole and any honest refusal will do."""
+    match asked.skill:
+        case Skill.STORY:
+            return is_story(got, asked.messages[-1].content)
+        case Skill.REFUSAL:
+            return got in REFUSALS
+        case _:
+            return got in asked.replies
+
+
+def _print(score: Score, show: int) -> None:
+    print(f"{score.skill:20}  {score.right:4d} of {score.asked:4d}  {100 * score.rate:5.1f} %", flush=True)
+    for wrong in score.wrong[:show]:
+        print(f"    {wrong.asked!r}\n        expected {wrong.expected[-200:]!r}\n        got      {wrong.got[-200:]!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The model's shape, how its weights begin, and how they are written to a folder."""
+
+import copy
+import math
+from pathlib import Path
+
+import torch
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from demo_model.tokenizer import LARGEST_NUMBER
+
+_PERIODS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+
+
+def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A model of about two million weights for `tokenizer`; draws from torch's global generator."""
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=192,
+            intermediate_size=640,
+            num_hidden_layers=4,
+            num_attention_heads=6,
+            num_key_value_heads=2,
+            head_dim=32,
+            max_position_embeddings=4096,
+            tie_word_embeddings=True,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    _place_numbers(model, tokenizer)
+    return model
+
+
+def _place_numbers(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Begin the numbers' embeddings on circles, so that adding is turning (FoNE, Zhou et al. 2025, arXiv:2502.09741)."""
+    weight = model.get_input_embeddings().weight.data
+    for number in range(LARGEST_NUMBER + 1):
+        row = weight[tokenizer.convert_tokens_to_ids(str(number))]
+        angles = torch.tensor([2 * math.pi * number / period for period in _PERIODS])
+        row.mul_(0.5)
+        row[: 2 * len(_PERIODS)] = 0.08 * torch.cat((angles.cos(), angles.sin()))
+
+
+def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write a transformers checkpoint in bfloat16, with its tokenizer and its sampling defaults."""
+    rounded = copy.deepcopy(model).to(torch.bfloat16)
+    rounded.generation_config = GenerationConfig(
+        do_sample=True,
+        temperature=0.3,
+        top_p=0.95,
+        max_new_tokens=2048,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    rounded.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
