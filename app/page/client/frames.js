@@ -70,8 +70,8 @@
  * @property {string} turn_id
  * @property {"user" | "assistant"} role
  * @property {string} content
- * @property {string} status              "complete", or the reason the reply ended
- * @property {string} created_at
+ * @property {string} status              "complete", "running", or the reason the reply ended
+ * @property {number} created_at          Unix milliseconds
  * @property {Usage} [usage]
  *
  * @typedef {object} History
@@ -85,7 +85,7 @@
  * @typedef {object} ConversationSummary
  * @property {string} conversation_id
  * @property {string} title
- * @property {string} updated_at
+ * @property {number} updated_at          Unix milliseconds
  * @property {number} messages
  *
  * @typedef {{type: "conversations", conversations: ConversationSummary[], has_more: boolean}} Conversations

@@ -1,0 +1,12 @@
+/** The composition of the page: one client, one chat. */
+import { ChatClient } from "./client/chat-client.js";
+import { Chat } from "./ui/chat.js";
+import { lastingStorage } from "./ui/storage.js";
+import { installTheme } from "./ui/theme.js";
+
+const url = new URL("/v1/ws", location.href);
+url.protocol = url.protocol.replace("http", "ws");
+
+const storage = lastingStorage();
+installTheme(storage);
+new Chat(new ChatClient({ url: url.href, storage }), storage).start();

@@ -1,0 +1,73 @@
+import { part } from "./dom.js";
+
+/** Where messages are written. Calls `onSend` with a text, `onStop` where the running reply is to end. */
+export class Composer {
+  #form = part("composer", HTMLFormElement);
+  #field = part("message", HTMLTextAreaElement);
+  #send = part("send", HTMLButtonElement);
+  #stop = part("stop", HTMLButtonElement);
+  #actions;
+
+  /** @param {{onSend: (text: string) => void, onStop: () => void}} actions */
+  constructor(actions) {
+    this.#actions = actions;
+    this.#form.addEventListener("submit", (event) => this.#submit(event));
+    this.#field.addEventListener("keydown", (event) => this.#onKey(event));
+    this.#field.addEventListener("input", () => this.#fit());
+    this.#stop.addEventListener("click", () => this.stop());
+  }
+
+  focus() {
+    this.#field.focus();
+  }
+
+  /** @param {string} text */
+  write(text) {
+    this.#field.value = text;
+    this.#fit();
+    this.focus();
+  }
+
+  /** Tells whether a reply runs that can be stopped. @param {boolean} running */
+  setRunning(running) {
+    if (this.#stop.hidden !== running) return;
+    // A focused button that vanishes would leave the keyboard nowhere.
+    if (document.activeElement === this.#stop) this.focus();
+    this.#stop.hidden = !running;
+    this.#send.setAttribute("aria-label", running ? "Send, and stop the running reply" : "Send");
+  }
+
+  stop() {
+    this.#actions.onStop();
+    this.focus();
+  }
+
+  /** @param {Event} event */
+  #submit(event) {
+    event.preventDefault();
+    const text = wellFormed(this.#field.value).trim();
+    if (text === "") return;
+    this.write("");
+    this.#actions.onSend(text);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #onKey(event) {
+    // While an input method is composing, Enter chooses a word. Safari tells it by the key code only.
+    const composing = event.isComposing || event.keyCode === 229;
+    if (event.key === "Enter" && !event.shiftKey && !composing) this.#submit(event);
+  }
+
+  #fit() {
+    this.#send.disabled = this.#field.value.trim() === "";
+    // Firefox has no `field-sizing` yet.
+    if (CSS.supports("field-sizing", "content")) return;
+    this.#field.style.height = "auto";
+    this.#field.style.height = `${this.#field.scrollHeight}px`;
+  }
+}
+
+/** A text that can be sent as UTF-8: pasted halves of surrogate pairs and NULs are left out. @param {string} text */
+function wellFormed(text) {
+  return text.replaceAll(/\p{Surrogate}|\0/gu, "");
+}

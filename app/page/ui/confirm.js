@@ -1,0 +1,18 @@
+import { part } from "./dom.js";
+
+/**
+ * Asks whether a conversation is to be deleted. False also where the question was closed with Esc.
+ * @param {string} title
+ * @returns {Promise<boolean>}
+ */
+export function confirmDelete(title) {
+  const dialog = part("confirm", HTMLDialogElement);
+  part("confirm-text", HTMLElement).textContent = `“${title}” and all of its messages will be gone for good.`;
+  part("confirm-no", HTMLButtonElement).onclick = () => dialog.close("no");
+  part("confirm-yes", HTMLButtonElement).onclick = () => dialog.close("yes");
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  });
+}

@@ -1,0 +1,60 @@
+/** @typedef {import("../client/frames.js").ConversationSummary} ConversationSummary */
+
+const PAGE = 100;
+
+/** What the server says of this client's conversations, newest first. */
+export class Conversations {
+  /** @type {ConversationSummary[]} */
+  entries = [];
+  /** Whether older ones than `entries` exist. */
+  hasMore = false;
+  #client;
+  #asking = false;
+  #stale = false;
+
+  /** @param {import("../client/chat-client.js").ChatClient} client */
+  constructor(client) {
+    this.#client = client;
+  }
+
+  /** @param {string} conversationId */
+  has(conversationId) {
+    return this.entries.some(({ conversation_id: id }) => id === conversationId);
+  }
+
+  /** Asks for the newest ones; calls that come while an answer is awaited share the next one. Raises ChatError. */
+  async refresh() {
+    this.#stale = true;
+    if (this.#asking) return;
+    this.#asking = true;
+    try {
+      while (this.#stale) {
+        this.#stale = false;
+        this.#takeNewest(await this.#client.conversations({ limit: PAGE }));
+      }
+    } finally {
+      this.#asking = false;
+    }
+  }
+
+  /** Asks for older ones. Raises ChatError. */
+  async more() {
+    const before = this.entries.at(-1)?.conversation_id;
+    const page = await this.#client.conversations({ limit: PAGE, before });
+    this.entries = [...this.entries, ...page.conversations];
+    this.hasMore = page.has_more;
+  }
+
+  /** @param {string} conversationId */
+  remove(conversationId) {
+    this.entries = this.entries.filter(({ conversation_id: id }) => id !== conversationId);
+  }
+
+  /** @param {import("../client/frames.js").Conversations} page */
+  #takeNewest({ conversations, has_more: hasMore }) {
+    const newest = new Set(conversations.map(({ conversation_id: id }) => id));
+    const older = hasMore ? this.entries.filter(({ conversation_id: id }) => !newest.has(id)) : [];
+    this.hasMore = older.length > 0 ? this.hasMore : hasMore;
+    this.entries = [...conversations, ...older];
+  }
+}
