@@ -56,7 +56,7 @@ def mask_rule(*, mask_function: MaskFunction, use_vmap: bool = False, **_sizes: 
     return MaskRule(mask_function)
 
 
-def slot_attention(
+def slot_attention(  # noqa: PLR0917 - transformers calls it with these, in this order
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -121,8 +121,8 @@ class _Attend:
         keys = self.keys[chunk.slot, :, : chunk.stop]
         values = self.values[chunk.slot, :, : chunk.stop]
         bias = self._bias(chunk, chunk.query_positions, chunk.stop, query.dtype)
-        blocks = zip(query.split(QUERY_BLOCK, 1), bias.split(QUERY_BLOCK), strict=True)
-        mixed = [self._prefill_block(block, keys, values, block_bias) for block, block_bias in blocks]
+        blocks = [slice(row, row + QUERY_BLOCK) for row in range(0, query.shape[1], QUERY_BLOCK)]
+        mixed = [self._prefill_block(query[:, rows], keys, values, bias[rows]) for rows in blocks]
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
     def _prefill_block(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:

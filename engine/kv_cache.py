@@ -59,7 +59,7 @@ class SlotCache(Cache):
     elsewhere the tensors are doubled when a step needs it.
     """
 
-    layers: list[KVLayer]
+    layers: list[KVLayer]  # type: ignore[assignment] # transformers' own layers know one length, not slots
 
     def __init__(self, *, slots: int, tokens: int, commits_lazily: bool) -> None:
         super().__init__(layers=[])

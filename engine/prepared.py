@@ -72,6 +72,20 @@ class PreparedRequest:
     reply: Reply
 
 
+def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int) -> str | None:
+    """Return why a model of this window and vocabulary can't serve a request, if it can't."""
+    prompt = request.prompt
+    if not prompt:
+        return "The prompt has no tokens."
+    if len(prompt) >= context_tokens:
+        return f"The prompt has {len(prompt)} tokens; with its reply it must fit into {context_tokens}."
+    if min(prompt) < 0 or max(prompt) >= vocabulary:
+        return f"The prompt has a token id outside of the vocabulary of {vocabulary}."
+    if request.sampling.max_new_tokens < 1:
+        return "max_new_tokens must be at least 1."
+    return None
+
+
 def resolve_sampling(params: Params, defaults: Params) -> Sampling:
     """Take each value from the request, else from the model's defaults, else from transformers'.
 

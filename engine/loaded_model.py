@@ -1,0 +1,51 @@
+"""A model that is ready to serve, with all that was found out about it while it was loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from engine.messages import ModelFacts, Params
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A causal language model on its device, and its tokenizer with a chat template.
+
+    `defaults` has every field of `Params` filled that a generation config can define. `eos_ids` end a reply.
+    `context_tokens` is what the model's window and the memory for `max_batch` replies allow, prompt and reply
+    together. `vocabulary` counts the ids that the model can embed.
+    """
+
+    name: str
+    module: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    defaults: Params
+    eos_ids: frozenset[int]
+    context_tokens: int
+    max_batch: int
+    vocabulary: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        return self.module.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        return self.module.dtype
+
+    def facts(self) -> ModelFacts:
+        """Say what the floors above may know."""
+        return ModelFacts(
+            model=self.name,
+            context_tokens=self.context_tokens,
+            defaults=self.defaults,
+            device=str(self.device),
+            dtype=str(self.dtype).removeprefix("torch."),
+            max_batch=self.max_batch,
+            parameters=self.module.num_parameters(),
+        )
