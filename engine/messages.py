@@ -62,6 +62,18 @@ class Counted(msgspec.Struct, frozen=True, tag="counted"):
     error: str | None = None
 
 
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Asks whether the process is alive. Answered beside the step loop, so that a long step is no silence."""
+
+    number: int
+
+
+class Pong(msgspec.Struct, frozen=True, tag="pong"):
+    """Answers `Ping`."""
+
+    number: int
+
+
 class FinishReason(StrEnum):
     """Why the engine ended a reply."""
 
@@ -160,5 +172,5 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     step_seconds: float = 0.0
 
 
-ToEngine = Request | Cancel | Count
-FromEngine = StepOutputs | Counted | Loading | ModelFacts | LoadFailed | EngineStatistics
+ToEngine = Request | Cancel | Count | Ping
+FromEngine = StepOutputs | Counted | Loading | ModelFacts | LoadFailed | EngineStatistics | Pong

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.door import EngineState, EngineStatus
-from engine.errors import EngineUnavailable, PromptRejected
+from engine.errors import PromptRejected
+from engine.lifecycle import Lifecycle
 from engine.messages import (
     Chunk,
     EngineStatistics,
@@ -79,9 +80,7 @@ class ScriptedEngine:
         self._scripts: deque[Sequence[str]] = deque()
         self._runs: dict[str, _Run] = {}
         self._tick: asyncio.Handle | None = None
-        self._settled = asyncio.Event()
-        self._settled.set()
-        self._status = EngineStatus(EngineState.READY, "scripted", 1.0)
+        self._life = Lifecycle()
         self._facts = ModelFacts(
             model="scripted",
             context_tokens=context_tokens,
@@ -92,11 +91,12 @@ class ScriptedEngine:
             parameters=0,
         )
         self._statistics = EngineStatistics()
+        self._life.loaded(self._facts)
 
     @property
     def status(self) -> EngineStatus:
         """Where the engine is in its life: moved by `die`, `revive`, `fail` and `stop`."""
-        return self._status
+        return self._life.status
 
     @property
     def facts(self) -> ModelFacts | None:
@@ -105,13 +105,7 @@ class ScriptedEngine:
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
         """Wait until the engine is revived. Raises EngineUnavailable."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._settled.wait()
-        except TimeoutError:
-            raise EngineUnavailable("The engine is not ready yet.") from None
-        self._refuse_when_over()
-        return self._facts
+        return await self._life.ready(timeout_s)
 
     async def count_tokens(self, messages: Sequence[Message]) -> int:
         """Count words, plus four for each message. Raises PromptRejected where there is no message, EngineUnavailable."""
@@ -122,7 +116,7 @@ class ScriptedEngine:
 
     def generate(self, request: Request) -> ReplyStream:
         """Start the next script for this request. Raises EngineUnavailable, ValueError as the door says."""
-        self._refuse_when_over()
+        self._life.refuse_when_over()
         if request.request_id in self._runs:
             raise ValueError(f"request {request.request_id!r} is still open")
         self.requests.append(request)
@@ -143,46 +137,41 @@ class ScriptedEngine:
 
     def step(self, steps: int = 1) -> None:
         """Make one token for every request, `steps` times. Nothing happens while the engine is not ready."""
-        for _ in range(steps if self._status.state is EngineState.READY else 0):
+        for _ in range(steps if self._ready else 0):
             self._count(steps=1)
             for run in list(self._runs.values()):
                 self._advance(run)
 
     def die(self, why: str = "The engine's process died.", *, revive: bool = True) -> None:
         """Lose every request under way, as a killed process does; without `revive` the next ones wait."""
-        self._status = EngineStatus(EngineState.RESTARTING, "restarting", 0.0, why, self._status.restarts + 1)
-        self._settled.clear()
+        self._life.died(why)
         self._lose_all(why)
         if revive:
             self.revive()
 
     def revive(self) -> None:
         """Come back after `die`; what waited begins."""
-        self._status = EngineStatus(EngineState.READY, "scripted", 1.0, None, self._status.restarts)
-        self._settled.set()
+        self._life.loaded(self._facts)
         self._keep_ticking()
 
     def fail(self, why: str = "The engine crashed too often.") -> None:
         """Give up, as after a crash loop."""
-        self._end(EngineState.FAILED, why)
+        self._life.failed(why)
+        self._lose_all(why)
 
     def stop(self) -> None:
         """Stop for good."""
-        self._end(EngineState.STOPPED, "The engine is stopped.")
+        self._life.stopped()
+        self._lose_all("The engine is stopped.")
 
-    def _end(self, state: EngineState, why: str) -> None:
-        self._status = EngineStatus(state, state.value, 0.0, why, self._status.restarts)
-        self._settled.set()
-        self._lose_all(why)
+    @property
+    def _ready(self) -> bool:
+        return self._life.status.state is EngineState.READY
 
     def _lose_all(self, why: str) -> None:
         for run in list(self._runs.values()):
             self._remove(run)
             run.stream.lose(why)
-
-    def _refuse_when_over(self) -> None:
-        if self._status.state.is_final:
-            raise EngineUnavailable(self._status.message)
 
     def _advance(self, run: _Run) -> None:
         if run.cancelled:
@@ -234,7 +223,7 @@ class ScriptedEngine:
         self._statistics = msgspec.structs.replace(self._statistics, **grown)
 
     def _keep_ticking(self) -> None:
-        idle = not self._runs or self._status.state is not EngineState.READY
+        idle = not self._runs or not self._ready
         if self._by_hand or idle or self._tick is not None:
             return
         loop = asyncio.get_running_loop()

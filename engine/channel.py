@@ -1,0 +1,73 @@
+"""Messages over a stream socket: four bytes of length, big-endian, then one message in msgpack.
+
+Knows bytes and, for the engine's process, a blocking socket; no event loop.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import msgspec
+
+from engine.messages import FromEngine, ToEngine
+
+_LENGTH = struct.Struct(">I")
+_LARGEST_READ = 1 << 18
+
+
+def pack(message: ToEngine | FromEngine) -> bytes:
+    """Return a message as it goes over the socket. Raises UnicodeEncodeError for text with a lone surrogate."""
+    body = msgspec.msgpack.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Unpacker:
+    """Cuts a stream of bytes into the bodies of messages, however the bytes are split."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, received: bytes) -> list[bytes]:
+        """Take more bytes; return the bodies that are complete by them."""
+        self._buffer += received
+        bodies = []
+        start = 0
+        while (end := self._end_of_message(start)) <= len(self._buffer):
+            bodies.append(bytes(self._buffer[start + _LENGTH.size : end]))
+            start = end
+        del self._buffer[:start]
+        return bodies
+
+    def _end_of_message(self, start: int) -> int:
+        """Return where the message at `start` ends, or the first place where that may become known."""
+        body = start + _LENGTH.size
+        if body > len(self._buffer):
+            return body
+        (length,) = _LENGTH.unpack_from(self._buffer, start)
+        return body + int(length)
+
+
+class BlockingChannel:
+    """The engine's end of the socket: one thread reads, any thread writes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Take a connected, blocking stream socket."""
+        self._connection = connection
+        self._writing = threading.Lock()
+        self._decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+
+    def send(self, message: FromEngine) -> None:
+        """Send a message, waiting while the gateway is late. Raises OSError once it is gone."""
+        packed = pack(message)
+        with self._writing:
+            self._connection.sendall(packed)
+
+    def receive(self) -> Iterator[ToEngine]:
+        """Yield messages until the gateway closes its end. Raises OSError where it breaks."""
+        unpacker = Unpacker()
+        while received := self._connection.recv(_LARGEST_READ):
+            for body in unpacker.feed(received):
+                yield self._decoder.decode(body)

@@ -1,0 +1,135 @@
+"""The engine's process: `python -m engine.process FD OPTIONS`. The only one that imports torch and transformers.
+
+Its main thread loads the model and runs the step loop; two threads read the gateway's socket and prepare
+prompts. It ends when the gateway goes away, however that happens, or by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from engine.channel import BlockingChannel
+from engine.detokenizer import detokenizers_for
+from engine.errors import ModelNotUsable
+from engine.intake import Intake, Preparer
+from engine.lanes import Lanes
+from engine.messages import LoadFailed, Loading
+from engine.options import EngineOptions
+from engine.prompt import PromptBuilder
+from engine.step_loop import StepLoop
+
+NOT_USABLE = 3
+"""The exit code of a model that can't be served: told by `LoadFailed`, without a traceback."""
+
+_PR_SET_PDEATHSIG = 1
+_PATIENCE_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the gateway goes. `arguments`: the socket's descriptor, `EngineOptions` as JSON."""
+    descriptor, options = int(arguments[0]), msgspec.json.decode(arguments[1], type=EngineOptions)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="engine: %(levelname)s: %(message)s")
+    unbind = _unbinder()
+    _live_and_die_with_the_gateway()
+    _bind_compute_threads(options.device)
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    channel, lanes = BlockingChannel(connection), Lanes()
+    intake = Intake(channel, lanes)
+    intake.start_reading(at_end=_ender())
+    try:
+        loop = _load(options, channel, lanes, intake, at_thread_start=unbind)
+    except ModelNotUsable as error:
+        channel.send(LoadFailed(str(error)))
+        return NOT_USABLE
+    try:
+        while True:
+            loop.turn()
+    except (BrokenPipeError, ConnectionResetError):
+        log.info("the gateway is gone")
+        return 0
+
+
+def _load(
+    options: EngineOptions,
+    channel: BlockingChannel,
+    lanes: Lanes,
+    intake: Intake,
+    *,
+    at_thread_start: Callable[[], None],
+) -> StepLoop:
+    """Load the model, tell the gateway, and return the loop that serves it. Raises ModelNotUsable."""
+    channel.send(Loading("importing torch and transformers", 0.0))
+    from engine.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
+    from engine.loader import load  # noqa: PLC0415
+
+    model = load(
+        options.model,
+        device=options.device,
+        dtype=options.dtype,
+        max_batch=options.max_batch,
+        progress=lambda stage, share: channel.send(Loading(stage, share)),
+    )
+    core = Core(model)
+    preparer = Preparer(PromptBuilder(model.tokenizer), detokenizers_for(model.tokenizer), model.defaults)
+    intake.start_preparing(preparer, at_thread_start)
+    channel.send(model.facts())
+    return StepLoop(core, lanes, channel.send)
+
+
+def _live_and_die_with_the_gateway() -> None:
+    """Leave Ctrl-C to the gateway, end cleanly at SIGTERM, and at once where the kernel sees the gateway die."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _leave(_signal: int, _frame: object) -> NoReturn:
+    raise SystemExit(0)
+
+
+def _ender() -> Callable[[], None]:
+    """Return what ends this process from a thread: politely, then, where the main thread does not listen, hard."""
+    main_thread = threading.main_thread()
+
+    def end() -> None:
+        signal.pthread_kill(main_thread.ident or 0, signal.SIGTERM)
+        main_thread.join(_PATIENCE_S)
+        os._exit(0)
+
+    return end
+
+
+def _bind_compute_threads(device: str) -> None:
+    """Keep OpenMP's threads on their cores where the CPU computes; it is read when torch is imported.
+
+    On a GPU the main thread launches kernels, and had better run wherever a core is free.
+    """
+    if device == "cpu" or (device == "auto" and not Path("/dev/nvidiactl").exists()):
+        os.environ.setdefault("OMP_PROC_BIND", "true")
+
+
+def _unbinder() -> Callable[[], None]:
+    """Return what gives a thread all cores back: threads inherit the main thread's one core."""
+    if not hasattr(os, "sched_getaffinity"):
+        return lambda: None
+    cores = os.sched_getaffinity(0)
+    return lambda: os.sched_setaffinity(0, cores)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
