@@ -110,6 +110,7 @@ class Conversation:
         self.conversation_id = conversation_id
         self.keys = Keys.of(owner, conversation_id)
         self.meta: Meta | None = None
+        self.arriving: list[LiveTurn] = []
         self.turns: list[LiveTurn] = []
         self.subscribers: set[Subscriber] = set()
         self.unwritten: list[Entry] = []
@@ -121,7 +122,7 @@ class Conversation:
     @property
     def idle(self) -> bool:
         """Whether nobody needs it here."""
-        return not self.turns and not self.subscribers and not self.users
+        return not self.turns and not self.arriving and not self.subscribers and not self.users
 
     def know(self, meta: Meta) -> None:
         """Takes over the store's facts."""
@@ -138,9 +139,11 @@ class Conversation:
         self.seq += 1
         return self.seq
 
-    def find(self, client_msg_id: str) -> LiveTurn | None:
-        """The live turn of a `client_msg_id`."""
-        return next((live for live in self.turns if live.send.client_msg_id == client_msg_id), None)
+    def twin(self, arrival: LiveTurn) -> LiveTurn | None:
+        """A live turn of the same `client_msg_id` that came earlier."""
+        earlier = [*self.turns, *self.arriving[: self.arriving.index(arrival)]]
+        same = arrival.send.client_msg_id
+        return next((live for live in earlier if live.send.client_msg_id == same), None)
 
     def turn(self, turn_id: str | None) -> LiveTurn | None:
         """A live turn by its id."""
@@ -157,12 +160,15 @@ class Conversation:
             raise Busy(
                 "A reply is being written in this conversation. Cancel it, or send with on_busy=interrupt."
             )
+        self.arriving.remove(live)
         self.turns.append(live)
         return blocking
 
     def release(self, live: LiveTurn) -> None:
         """A turn is over, or was never accepted."""
-        self.turns.remove(live)
+        for place in (self.turns, self.arriving):
+            if live in place:
+                place.remove(live)
         live.ended.set()
 
     def before(self, live: LiveTurn) -> LiveTurn | None:

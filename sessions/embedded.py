@@ -131,7 +131,7 @@ async def _answers(process: asyncio.subprocess.Process, socket: Path, folder: Pa
 
 async def _pong(client: Redis) -> bool:
     try:
-        return bool(await client.ping())  # type: ignore[misc]
+        return bool(await client.ping())
     except (RedisError, OSError):  # not listening yet, or still loading its data
         return False
 

@@ -31,11 +31,15 @@ class Refused(SessionError):
 
 
 class Busy(Refused):
+    """A turn runs, and the sender did not ask to interrupt it."""
+
     code = "busy"
     retryable = True
 
 
 class Conflict(Refused):
+    """The request contradicts what is in the history."""
+
     code = "conflict"
 
 
@@ -51,29 +55,41 @@ class ContextOverflow(Refused):
 
 
 class NotFound(Refused):
+    """The owner has no such message or conversation."""
+
     code = "not_found"
 
 
 class BadParams(Refused):
+    """A parameter does not suit the model or the conversation."""
+
     code = "bad_params"
 
 
 class Overloaded(Refused):
+    """The server has as many turns as it may have."""
+
     code = "overloaded"
     retryable = True
 
 
 class Draining(Refused):
+    """The server is about to stop."""
+
     code = "draining"
     retryable = True
 
 
 class StoreDown(Refused):
+    """The store does not answer, or refuses to write."""
+
     code = "store_unavailable"
     retryable = True
 
 
 class EngineDown(Refused):
+    """No engine can take the turn."""
+
     code = "engine_unavailable"
     retryable = True
 

@@ -194,7 +194,13 @@ class History:
 
     async def remove(self, keys: Keys, turn: TurnRecord, event: Removed) -> bool:
         """Takes an ended exchange out of the history; False where it had left before. Raises Conflict, Moved."""
-        args = [turn.turn_id, event.seq, turn.message_id, turn.reply_id, encode(event)]
+        args: list[str | bytes | int] = [
+            turn.turn_id,
+            event.seq,
+            turn.message_id,
+            turn.reply_id,
+            encode(event),
+        ]
         match await run_script(self._client, REMOVE, keys.pair(), args):
             case b"ok":
                 return True
@@ -210,7 +216,7 @@ class History:
     async def journal(self, keys: Keys, *, after_seq: int) -> list[Journalled]:
         """The events behind `after_seq`, oldest first."""
         with store_errors():
-            rows = await self._client.xrange(keys.journal, min=f"({after_seq}-0")
+            rows = cast("list[Any]", await self._client.xrange(keys.journal, min=f"({after_seq}-0"))
         return [decode_journalled(fields[b"event"]) for _, fields in rows]
 
     async def delete(self, keys: Keys) -> bool:

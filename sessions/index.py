@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from sessions.errors import NotFound
 from sessions.history import Keys
 from sessions.records import Owner
 from sessions.store import store_errors
@@ -48,11 +49,16 @@ class Index:
         with store_errors():
             await self._client.zrem(_key(owner), conversation_id)
 
-    async def page(self, owner: Owner, *, limit: int, before: int | None) -> Page:
-        """Up to `limit` conversations last changed before `before` (Unix milliseconds; None: now)."""
-        highest = "+inf" if before is None else f"({before}"
+    async def page(self, owner: Owner, *, limit: int, before: str | None) -> Page:
+        """Up to `limit` conversations, those behind the conversation `before` in the list. Raises NotFound too."""
         with store_errors():
-            ids = await self._client.zrevrangebyscore(_key(owner), highest, "-inf", start=0, num=limit + 1)
+            first = 0
+            if before is not None:
+                rank: Any = await self._client.zrevrank(_key(owner), before)
+                if rank is None:
+                    raise NotFound(f"before: no conversation {before!r}.")
+                first = rank + 1
+            ids: Any = await self._client.zrevrange(_key(owner), first, first + limit)
             rows = await self._rows(owner, [found.decode() for found in ids])
         listed = [row for row in rows if isinstance(row, Listed)]
         return Page(listed[:limit], len(ids) > limit)

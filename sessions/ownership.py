@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import cast
 
 import msgspec
@@ -34,7 +35,7 @@ _decode = msgspec.json.Decoder(RunningTurn).decode
 
 
 class Ownership:
-    """This replica's lease and the list of running turns. Methods raise StoreDown."""
+    """The lease of this replica and the list of running turns. Methods raise StoreDown."""
 
     def __init__(self, client: Redis, *, replica: str) -> None:
         self._client = client
@@ -43,10 +44,8 @@ class Ownership:
     async def keep(self) -> None:
         """Renews the lease until cancelled."""
         while True:
-            try:
+            with suppress(StoreDown):  # told by whoever writes; the lease is tried again
                 await self.renew()
-            except StoreDown:
-                pass  # the store's trouble is told by whoever writes; the lease is tried again
             await asyncio.sleep(RENEW_S)
 
     async def renew(self) -> None:
@@ -69,15 +68,12 @@ class Ownership:
     async def add(self, turn: RunningTurn) -> None:
         """Names a turn before it is accepted."""
         with store_errors():
-            await cast(
-                "Awaitable[int]",
-                self._client.hset(_RUNNING, turn.turn_id, msgspec.json.encode(turn).decode()),
-            )
+            await self._client.hset(_RUNNING, turn.turn_id, msgspec.json.encode(turn).decode())
 
     async def discard(self, turn_id: str) -> None:
         """Forgets a turn that has its end, or that was never accepted."""
         with store_errors():
-            await cast("Awaitable[int]", self._client.hdel(_RUNNING, turn_id))
+            await self._client.hdel(_RUNNING, turn_id)
 
     async def orphans(self) -> list[RunningTurn]:
         """The turns of replicas whose lease ran out."""

@@ -70,7 +70,7 @@ class Runner:
         except OwnershipLost:
             await self._give_up(conversation, live)
             return
-        except Exception:
+        except Exception:  # noqa: BLE001 - a task's boundary: it ends this turn alone
             incident = secrets.token_hex(4)
             _log.exception("turn failed", turn_id=request.request_id, incident=incident)
             outcome = Outcome(
@@ -157,7 +157,7 @@ class Runner:
         done = live.turn.end(
             outcome.reason, seq=conversation.next_seq(), now=monotonic(), error=outcome.error
         )
-        ending = _ending(conversation, live, done)
+        ending = _ending(live, done)
         try:
             saved = await self._save_in_time(conversation, live, ending)
             conversation.publish_done(done if saved else msgspec.structs.replace(done, saved=False))
@@ -256,7 +256,7 @@ def _outcome(live: LiveTurn, finished: Finished) -> Outcome:
     return Outcome(_REASONS[finished.reason], error)
 
 
-def _ending(conversation: Conversation, live: LiveTurn, done: Done) -> Ending:
+def _ending(live: LiveTurn, done: Done) -> Ending:
     reply = MessageRecord(
         message_id=live.record.reply_id,
         parent_id=live.record.message_id,

@@ -17,7 +17,7 @@ from sessions import running
 from sessions.context import Prompt, Room, fit
 from sessions.conversation import Conversation, LiveTurn, Send, Subscriber
 from sessions.errors import BadParams, Busy, Conflict, EngineDown, NotFound, Refused
-from sessions.events import Accepted, Cause, Delta
+from sessions.events import Accepted, Cause, Delta, Done
 from sessions.history import Beginning, Duplicate, History, Moved, now_ms
 from sessions.index import Index
 from sessions.ownership import Ownership, RunningTurn
@@ -45,70 +45,70 @@ class Sender:
         self._ownership = ownership
 
     async def take(
-        self, conversation: Conversation, subscriber: Subscriber, send: Send, generation: Generation
-    ) -> tuple[LiveTurn, Request] | None:
-        """Accepts a message and gives back what to run; None for a duplicate, which is answered here.
+        self, conversation: Conversation, live: LiveTurn, generation: Generation
+    ) -> Request | None:
+        """Accepts an arrived message and gives back what to run; None for a duplicate, which is answered here.
 
         Raises Refused.
         """
-        if await self._is_duplicate(conversation, subscriber, send):
+        try:
+            request = await self._take(conversation, live, generation)
+        except Duplicate as known:
+            await self._repeat(conversation, live, known.turn)
+            request = None
+        finally:
+            if live.turn.accepted_at is None:
+                live.accepted.set_result(False)
+                conversation.release(live)
+        return request
+
+    async def _take(
+        self, conversation: Conversation, live: LiveTurn, generation: Generation
+    ) -> Request | None:
+        if await self._is_duplicate(conversation, live):
             return None
-        live = _live(conversation, subscriber, send)
         for interrupted in conversation.claim(live):
             running.cancel(conversation, interrupted, Cause.INTERRUPT)
-        conversation.attach(subscriber)
-        try:
-            if (before := conversation.before(live)) is not None:
-                await before.ended.wait()
-            request = await self._accept(conversation, live, generation)
-        except Duplicate as known:
-            self._drop(conversation, live)
-            await self._repeat(conversation, subscriber, send, known.turn)
-            return None
-        except BaseException:
-            self._drop(conversation, live)
-            raise
+        conversation.attach(live.sender)
+        if (before := conversation.before(live)) is not None:
+            await before.ended.wait()
+        request = await self._accept(conversation, live, generation)
         live.accepted.set_result(True)
-        return live, request
+        return request
 
-    @staticmethod
-    def _drop(conversation: Conversation, live: LiveTurn) -> None:
-        live.accepted.set_result(False)
-        conversation.release(live)
-
-    async def _is_duplicate(self, conversation: Conversation, subscriber: Subscriber, send: Send) -> bool:
+    async def _is_duplicate(self, conversation: Conversation, arrival: LiveTurn) -> bool:
         """Answers a `client_msg_id` that has its turn, live or ended."""
-        while (live := conversation.find(send.client_msg_id)) is not None:
+        while (live := conversation.twin(arrival)) is not None:
             if await live.accepted:
-                _repeat_live(conversation, live, subscriber, send)
+                _repeat_live(conversation, live, arrival)
                 return True
         if not conversation.blocking():
             return False  # the atomic write will tell
-        record = await self._history.turn_of(conversation.keys, send.client_msg_id)
+        record = await self._history.turn_of(conversation.keys, arrival.send.client_msg_id)
         if record is None:
             return False
-        await self._repeat(conversation, subscriber, send, record)
+        await self._repeat(conversation, arrival, record)
         return True
 
-    async def _repeat(
-        self, conversation: Conversation, subscriber: Subscriber, send: Send, record: TurnRecord
-    ) -> None:
+    async def _repeat(self, conversation: Conversation, arrival: LiveTurn, record: TurnRecord) -> None:
         """Answers a duplicate of a turn that has ended: `accepted`, its text as one delta, `done`."""
-        _refuse_other_content(record, send)
+        _refuse_other_content(record, arrival.send)
         if (live := conversation.turn(record.turn_id)) is not None:
-            _repeat_live(conversation, live, subscriber, send)
+            _repeat_live(conversation, live, arrival)
             return
         reply = await self._history.message(conversation.keys, record.reply_id)
         meta = await self._history.load(conversation.keys)
-        subscriber.publish(_accepted(conversation, record, send, meta.epoch if meta else "", duplicate=True))
+        reader = arrival.sender
+        reader.publish(
+            _accepted(conversation, record, arrival.send, meta.epoch if meta else "", duplicate=True)
+        )
+        conversation.attach(reader)
         done = record.done
         if done is None:
-            return  # it runs elsewhere; its end will be told to whoever is attached there
+            return  # it runs on another replica
         if reply is not None and reply.content:
-            subscriber.publish(
-                _whole(conversation, record, reply.content, seq=done.seq - 1, tokens=done.usage.sent_tokens)
-            )
-        subscriber.publish(done)
+            reader.publish(_whole(record, done, reply.content))
+        reader.publish(done)
 
     async def _accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
         try:
@@ -204,7 +204,8 @@ class Sender:
         await self._index.touch(conversation.owner, conversation.conversation_id, at_ms)
 
 
-def _live(conversation: Conversation, subscriber: Subscriber, send: Send) -> LiveTurn:
+def arrive(conversation: Conversation, sender: Subscriber, send: Send) -> LiveTurn:
+    """Notes a message that came in; from here on a cancel of its conversation finds it."""
     turn_id, message_id, reply_id = (f"{kind}_{secrets.token_hex(12)}" for kind in ("turn", "msg", "msg"))
     ids = TurnIds(
         conversation_id=conversation.conversation_id,
@@ -221,7 +222,9 @@ def _live(conversation: Conversation, subscriber: Subscriber, send: Send) -> Liv
         parent_id=None,
         accepted_seq=0,
     )
-    return LiveTurn(Turn(ids), record, send, subscriber)
+    live = LiveTurn(Turn(ids), record, send, sender)
+    conversation.arriving.append(live)
+    return live
 
 
 def _user_message(record: TurnRecord, send: Send) -> MessageRecord:
@@ -257,29 +260,37 @@ def _refuse_other_content(record: TurnRecord, send: Send) -> None:
         raise Conflict("client_msg_id: other content was sent under this id before.")
 
 
-def _repeat_live(conversation: Conversation, live: LiveTurn, subscriber: Subscriber, send: Send) -> None:
+def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) -> None:
     """Answers a duplicate of a running turn; one that does not follow it yet gets the text so far as one delta."""
-    _refuse_other_content(live.record, send)
+    _refuse_other_content(live.record, arrival.send)
     epoch = conversation.meta.epoch if conversation.meta else ""
-    subscriber.publish(_accepted(conversation, live.record, send, epoch, duplicate=True))
-    conversation.attach(subscriber)
-    if subscriber in live.followers:
+    reader = arrival.sender
+    reader.publish(_accepted(conversation, live.record, arrival.send, epoch, duplicate=True))
+    conversation.attach(reader)
+    if reader in live.followers:
         return
-    live.followers.add(subscriber)
+    live.followers.add(reader)
     if text := live.published_text:
-        tokens = live.turn.tokens_at(len(text))
-        subscriber.publish(
-            _whole(conversation, live.record, text, seq=conversation.published_seq, tokens=tokens)
+        reader.publish(
+            Delta(
+                conversation_id=conversation.conversation_id,
+                turn_id=live.record.turn_id,
+                seq=conversation.published_seq,
+                first_seq=live.record.accepted_seq + 1,
+                off=0,
+                text=text,
+                tokens=live.turn.tokens_at(len(text)),
+            )
         )
 
 
-def _whole(conversation: Conversation, record: TurnRecord, text: str, *, seq: int, tokens: int) -> Delta:
+def _whole(record: TurnRecord, done: Done, text: str) -> Delta:
     return Delta(
-        conversation_id=conversation.conversation_id,
+        conversation_id=done.conversation_id,
         turn_id=record.turn_id,
-        seq=seq,
+        seq=done.seq - 1,
         first_seq=record.accepted_seq + 1,
         off=0,
         text=text,
-        tokens=tokens,
+        tokens=done.usage.sent_tokens,
     )

@@ -27,7 +27,7 @@ from sessions.paging import HistoryPage, page_of, steady_branch
 from sessions.reaping import Reaper
 from sessions.records import Owner
 from sessions.running import Runner
-from sessions.sending import Generation, Sender
+from sessions.sending import Generation, Sender, arrive
 from sessions.store import load_scripts
 
 _log = structlog.get_logger("midstream.sessions")
@@ -86,6 +86,7 @@ class Sessions:
             ownership=self._ownership,
             observer=observer or Silent(),
         )
+        self._turns = 0
         self._by_turn: dict[str, Conversation] = {}
         self._attached: dict[Subscriber, set[Conversation]] = {}
         self._tasks: asyncio.TaskGroup
@@ -118,41 +119,50 @@ class Sessions:
             self._cancel_unattended(conversation)
             self._tidy(conversation)
 
-    async def send(self, owner: Owner, subscriber: Subscriber, send: Send, generation: Generation) -> None:
-        """Takes a message in; its events are published. A caller that stops waiting changes nothing. Raises Refused."""
+    def send(
+        self, owner: Owner, subscriber: Subscriber, send: Send, generation: Generation
+    ) -> asyncio.Task[Refused | None]:
+        """Takes a message in, before this returns as far as a following cancel is concerned.
+
+        Its events are published. The task gives the refusal, if any; whoever stops waiting for it changes nothing.
+        Raises Refused where the server takes no message at all.
+        """
         if self._draining:
             raise Draining("The server is about to stop; send again after reconnecting.")
-        if sum(len(conversation.turns) for conversation in self._live.values()) >= self._max_turns:
+        if self._turns >= self._max_turns:
             raise Overloaded("The server has as many turns as it can take; try again in a moment.")
-        taking = self._tasks.create_task(self._take(owner, subscriber, send, generation))
-        if (refusal := await asyncio.shield(taking)) is not None:
-            raise refusal
+        conversation = self._open(owner, send.conversation_id)
+        arrival = arrive(conversation, subscriber, send)
+        self._turns += 1
+        return self._tasks.create_task(self._take(conversation, arrival, generation))
 
     async def _take(
-        self, owner: Owner, subscriber: Subscriber, send: Send, generation: Generation
+        self, conversation: Conversation, arrival: LiveTurn, generation: Generation
     ) -> Refused | None:
-        with self._using(owner, send.conversation_id) as conversation:
-            try:
-                taken = await self._sender.take(conversation, subscriber, send, generation)
-            except Refused as refusal:
-                return refusal
-            except Exception:  # noqa: BLE001 - a task's boundary: one sender is told, nobody else notices
-                incident = secrets.token_hex(4)
-                _log.exception("send failed", incident=incident)
-                return InternalError(f"An internal error, number {incident}.")
-            finally:
-                self._note_attachment(conversation, subscriber)
-            if taken is not None:
-                live, request = taken
-                self._by_turn[request.request_id] = conversation
-                self._cancel_unattended(conversation)
-                self._tasks.create_task(self._run(conversation, live, request))
-            return None
+        try:
+            request = await self._sender.take(conversation, arrival, generation)
+        except Refused as refusal:
+            return refusal
+        except Exception:  # noqa: BLE001 - a task's boundary: one sender is told, nobody else notices
+            incident = secrets.token_hex(4)
+            _log.exception("send failed", incident=incident)
+            return InternalError(f"An internal error, number {incident}.")
+        finally:
+            self._note_attachment(conversation, arrival.sender)
+            self._tidy(conversation)
+            if arrival.turn.accepted_at is None:
+                self._turns -= 1
+        if request is not None:
+            self._by_turn[request.request_id] = conversation
+            self._cancel_unattended(conversation)
+            self._tasks.create_task(self._run(conversation, arrival, request))
+        return None
 
     async def _run(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
-        with self._using(conversation.owner, conversation.conversation_id):
-            await self._runner.run(conversation, live, request)
+        await self._runner.run(conversation, live, request)
         del self._by_turn[request.request_id]
+        self._turns -= 1
+        self._tidy(conversation)
 
     def cancel(
         self,
@@ -169,7 +179,8 @@ class Sessions:
         )
         if conversation is None or conversation.owner != owner:
             return Cancelled(turn_id, already=True)
-        turns = [live for live in conversation.turns if turn_id in (None, live.turn.ids.turn_id)]
+        candidates = [*conversation.turns, *conversation.arriving]
+        turns = [live for live in candidates if turn_id in (None, live.turn.ids.turn_id)]
         cause = Cause.ROLLBACK if rollback else Cause.CLIENT
         decided = [
             running.cancel(conversation, live, cause, seen_off=seen_off, rollback=rollback) for live in turns
@@ -209,7 +220,7 @@ class Sessions:
             self._note_attachment(conversation, subscriber)
             return page_of(conversation, branch, subscriber, newest=before is None)
 
-    async def conversations(self, owner: Owner, *, limit: int, before: int | None) -> Page:
+    async def conversations(self, owner: Owner, *, limit: int, before: str | None) -> Page:
         """The owner's conversations, newest first. Raises Refused."""
         return await self._index.page(owner, limit=limit, before=before)
 
@@ -246,15 +257,17 @@ class Sessions:
 
     def statistics(self) -> SessionStatistics:
         """Facts of this moment."""
-        turns = sum(len(conversation.turns) for conversation in self._live.values())
-        return SessionStatistics(len(self._live), turns, self._journal.pipelines)
+        return SessionStatistics(len(self._live), self._turns, self._journal.pipelines)
+
+    def _open(self, owner: Owner, conversation_id: str) -> Conversation:
+        key = (owner, conversation_id)
+        if key not in self._live:
+            self._live[key] = Conversation(owner, conversation_id)
+        return self._live[key]
 
     @contextmanager
     def _using(self, owner: Owner, conversation_id: str) -> Iterator[Conversation]:
-        key = (owner, conversation_id)
-        conversation = self._live.get(key)
-        if conversation is None:
-            conversation = self._live[key] = Conversation(owner, conversation_id)
+        conversation = self._open(owner, conversation_id)
         conversation.users += 1
         try:
             yield conversation

@@ -78,9 +78,9 @@ async def run_script(
     """
     with store_errors():
         try:
-            return await client.evalsha(script.sha, len(keys), *keys, *args)  # type: ignore[misc]
+            return await client.evalsha(script.sha, len(keys), *keys, *args)
         except errors.NoScriptError:
-            return await client.eval(script.source, len(keys), *keys, *args)  # type: ignore[misc]
+            return await client.eval(script.source, len(keys), *keys, *args)
 
 
 async def load_scripts(client: Redis) -> None:

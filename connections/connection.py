@@ -1,0 +1,183 @@
+"""One socket: a reader task that never does slow work, a writer task, and the requests under way between them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from connections import codec
+from connections.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError
+from connections.frames import Error, Frame, Request
+from connections.outbox import Outbox
+from sessions.errors import Refused
+from sessions.events import Event
+from sessions.records import Owner
+
+MAX_REQUESTS = 64
+FLUSH_S = 1.0
+CLOSE_S = 2.0
+BAD_FRAMES = 20
+BAD_FRAMES_S = 60.0
+
+_log = structlog.get_logger("midstream.connection")
+
+
+class Transport(Protocol):
+    """A WebSocket that has been accepted."""
+
+    async def receive(self) -> str | bytes:
+        """The next message. Raises Disconnected."""
+        ...
+
+    async def send(self, text: str) -> None:
+        """Sends a text message; waits while the socket is not writable. Raises Disconnected."""
+        ...
+
+    async def close(self, code: int, reason: str) -> None:
+        """Ends the connection."""
+        ...
+
+
+class Disconnected(ConnectionsError):
+    """The peer has gone."""
+
+
+class Handler(Protocol):
+    """Answers frames."""
+
+    def handle(self, connection: Connection, frame: Request) -> Coroutine[None, None, None] | None:
+        """Does what is quick at once, and gives back what has to wait. Raises BadFrame, BadParams, Refused."""
+        ...
+
+
+class Connection:
+    """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to."""
+
+    def __init__(self, transport: Transport, *, owner: Owner, outbox: Outbox) -> None:
+        self.connection_id = f"conn_{secrets.token_hex(8)}"
+        self.owner = owner
+        self.closed = False
+        self._transport = transport
+        self._outbox = outbox
+        self._bad_frames: deque[float] = deque(maxlen=BAD_FRAMES)
+        self._requests: set[asyncio.Task[None]] = set()
+        self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
+
+    def push(self, frame: Frame) -> None:
+        """Takes a frame for delivery. A reader that is too far behind is cut off; it can come back and ask again."""
+        if self.closed:
+            return
+        self._outbox.put_nowait(frame)
+        if self._outbox.is_over_full:
+            self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
+
+    def publish(self, event: Event) -> None:
+        """Takes an event for delivery."""
+        self.push(event)
+
+    def handed(self, turn_id: str) -> int:
+        """The furthest offset of the turn's text that was handed to the transport."""
+        return self._outbox.handed(turn_id)
+
+    def withdraw(self, turn_id: str, chars: int) -> None:
+        """Takes back what waits of the turn's text beyond `chars`."""
+        self._outbox.withdraw(turn_id, chars)
+
+    def shut(self, close: Close) -> None:
+        """Ends the connection; the first reason counts."""
+        if not self._ending.done():
+            self._ending.set_result(close)
+
+    async def serve(self, handler: Handler) -> None:
+        """Serves until the peer goes or the connection is shut."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read(handler, tasks))
+                tasks.create_task(self._write())
+                await self._end()
+        except* Disconnected:
+            self.closed = True
+        except* Close as ends:
+            self.closed = True
+            close = next(iter(_leaves(ends)))
+            with suppress(TimeoutError):  # a peer that does not read can't be told
+                async with asyncio.timeout(CLOSE_S):
+                    await self._transport.close(close.code, close.reason)
+
+    async def _end(self) -> None:
+        close = await self._ending
+        if close.code is not CloseCode.OVERLOAD:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_S):
+                    await self._outbox.emptied()
+        raise close
+
+    async def _read(self, handler: Handler, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            message = await self._transport.receive()
+            try:
+                self._answer(handler, codec.decode(message), tasks)
+            except BadFrame as error:
+                self.push(Error(ref=error.ref, code=error.code, message=str(error), retryable=False))
+                self._count_bad_frame()
+
+    def _answer(self, handler: Handler, frame: Request, tasks: asyncio.TaskGroup) -> None:
+        ref = frame.ref or getattr(frame, "client_msg_id", None)
+        try:
+            slow = handler.handle(self, frame)
+        except (Refused, BadParams) as error:
+            self.push(refusal(error, ref))
+            return
+        except BadFrame as error:
+            raise BadFrame(str(error), ref=ref) from None
+        if slow is not None:
+            if len(self._requests) >= MAX_REQUESTS:
+                slow.close()
+                self.push(
+                    Error(ref=ref, code="overloaded", message="Too many requests at once.", retryable=True)
+                )
+                return
+            request = tasks.create_task(self._finish(slow, ref))
+            self._requests.add(request)
+            request.add_done_callback(self._requests.discard)
+
+    async def _finish(self, slow: Coroutine[None, None, None], ref: str | None) -> None:
+        try:
+            await slow
+        except (Refused, BadParams) as error:
+            self.push(refusal(error, ref))
+        except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
+            incident = secrets.token_hex(4)
+            _log.exception("request failed", connection_id=self.connection_id, incident=incident)
+            message = f"An internal error, number {incident}."
+            self.push(Error(ref=ref, code="internal", message=message, retryable=False))
+
+    def _count_bad_frame(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._bad_frames.append(now)
+        if len(self._bad_frames) == BAD_FRAMES and now - self._bad_frames[0] < BAD_FRAMES_S:
+            self.shut(Close(CloseCode.POLICY, f"{BAD_FRAMES} bad frames in a minute."))
+
+    async def _write(self) -> None:
+        while True:
+            await self._transport.send(codec.encode(await self._outbox.take()))
+
+
+def refusal(error: Refused | BadParams, ref: str | None) -> Error:
+    """The frame that tells a sender why a request was refused."""
+    retryable = error.retryable if isinstance(error, Refused) else False
+    return Error(ref=ref, code=error.code, message=str(error), retryable=retryable)
+
+
+def _leaves(group: BaseExceptionGroup[Close]) -> list[Close]:
+    return [
+        leaf
+        for one in group.exceptions
+        for leaf in (_leaves(one) if isinstance(one, BaseExceptionGroup) else [one])
+    ]

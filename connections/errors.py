@@ -1,0 +1,59 @@
+"""What ends a request or a connection, and the words the protocol has for it.
+
+ConnectionsError
+├── BadFrame    this frame is answered by `error{bad_frame}`, the connection stays
+├── BadParams   this frame is answered by `error{bad_params}`, the connection stays
+└── Close       the connection ends with a code from `CloseCode`
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class CloseCode(IntEnum):
+    """Why a connection ends. Clients reconnect after 1011, 1012 and 1013."""
+
+    BYE = 1000
+    POLICY = 1008
+    FRAME_TOO_LARGE = 1009
+    INTERNAL = 1011
+    DRAIN = 1012
+    OVERLOAD = 1013
+    UNAUTHENTICATED = 4401
+    FORBIDDEN = 4403
+    NO_HELLO = 4408
+    TOO_MANY_CONNECTIONS = 4429
+
+
+class ConnectionsError(Exception):
+    """The root of what this floor raises."""
+
+
+class BadFrame(ConnectionsError):
+    """The sender's frame breaks the protocol. `ref` as far as it could be read."""
+
+    code = "bad_frame"
+
+    def __init__(self, message: str, *, ref: str | None = None) -> None:
+        super().__init__(message)
+        self.ref = ref
+
+
+class BadParams(ConnectionsError):
+    """The sender's frame is well formed and asks for what can't be had."""
+
+    code = "bad_params"
+
+    def __init__(self, message: str, *, ref: str | None = None) -> None:
+        super().__init__(message)
+        self.ref = ref
+
+
+class Close(ConnectionsError):
+    """Ends the connection."""
+
+    def __init__(self, code: CloseCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason

@@ -1,0 +1,64 @@
+"""Ranges of what a `send` may ask for. Out of range is refused, never clamped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from connections import frames
+from connections.errors import BadParams
+from engine.messages import Params
+from sessions.sending import Generation
+
+MAX_STOPS = 8
+MAX_STOP_CHARS = 256
+MAX_SYSTEM_CHARS = 16_000
+MAX_TEMPERATURE = 2
+MAX_PENALTY = 2
+MAX_INTEGER = 2**63 - 1
+
+
+def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
+    """What the floors below take. Raises BadParams, which names the field and its range."""
+    for wrong in _wrong(params, max_new_tokens):
+        raise BadParams(f"params.{wrong}")
+    fields = {field: getattr(params, field) for field in Params.__struct_fields__}
+    if params.temperature == 0:
+        fields |= {"do_sample": False, "temperature": None}
+    elif params.temperature is not None and params.do_sample is None:
+        fields["do_sample"] = True
+    return Generation(Params(**fields), params.system)
+
+
+def served(send: frames.Send) -> None:
+    """Raises BadParams for what the protocol knows and this version does not serve yet."""
+    for field, value, here in (
+        ("on_busy", send.on_busy, ("reject", "interrupt")),
+        ("on_disconnect", send.on_disconnect, ("cancel",)),
+        ("grace_s", send.grace_s, (0,)),
+    ):
+        if value not in here:
+            choice = " or ".join(map(str, here))
+            raise BadParams(f"{field}: {value!r} is not served by this version of the server; use {choice}.")
+
+
+def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[str]:
+    """What is out of range, in words."""
+    ranges: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+        ("max_new_tokens", lambda n: 1 <= n <= max_new_tokens, f"within 1 to {max_new_tokens}"),
+        ("temperature", lambda n: 0 <= n <= MAX_TEMPERATURE, f"within 0 to {MAX_TEMPERATURE}"),
+        ("top_p", lambda n: 0 < n <= 1, "above 0 and at most 1"),
+        ("top_k", lambda n: 0 <= n <= MAX_INTEGER, "0 or more"),
+        ("repetition_penalty", lambda n: 0 < n <= MAX_PENALTY, f"above 0 and at most {MAX_PENALTY}"),
+        ("seed", lambda n: 0 <= n <= MAX_INTEGER, f"within 0 to {MAX_INTEGER}"),
+        ("max_time_s", lambda n: n > 0, "above 0"),
+    )
+    for field, fits, wanted in ranges:
+        value = getattr(params, field)
+        if value is not None and not fits(value):
+            yield f"{field}: {value} is not {wanted}."
+    if len(params.stop) > MAX_STOPS:
+        yield f"stop: {len(params.stop)} strings are more than {MAX_STOPS}."
+    if not all(0 < len(stop) <= MAX_STOP_CHARS for stop in params.stop):
+        yield f"stop: each string has 1 to {MAX_STOP_CHARS} characters."
+    if params.system is not None and len(params.system) > MAX_SYSTEM_CHARS:
+        yield f"system: {len(params.system)} characters are more than {MAX_SYSTEM_CHARS}."

@@ -1,0 +1,74 @@
+"""Which client has which connections open. The limits are here; nothing waits."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from connections.errors import Close, CloseCode
+from connections.frames import Frame
+from sessions.records import Owner
+
+
+class Registered(Protocol):
+    """A connection as the registry knows it."""
+
+    def push(self, frame: Frame) -> None:
+        """Takes a frame for delivery."""
+        ...
+
+    def shut(self, close: Close) -> None:
+        """Ends the connection once what waits was sent."""
+        ...
+
+
+class RegistryStatistics(msgspec.Struct, frozen=True):
+    """Facts of this moment; `opened` only grows."""
+
+    connections: int
+    clients: int
+    opened: int
+
+
+class Registry:
+    """Client ids and their sockets."""
+
+    def __init__(self, *, max_connections: int, max_per_client: int) -> None:
+        self._max_connections = max_connections
+        self._max_per_client = max_per_client
+        self._by_owner: dict[Owner, set[Registered]] = {}
+        self._count = 0
+        self._opened = 0
+
+    def add(self, owner: Owner, connection: Registered) -> None:
+        """Registers a connection. Raises Close where the client, or the server, has too many."""
+        own = self._by_owner.get(owner, set())
+        if len(own) >= self._max_per_client:
+            raise Close(
+                CloseCode.TOO_MANY_CONNECTIONS, f"A client has at most {self._max_per_client} connections."
+            )
+        if self._count >= self._max_connections:
+            raise Close(CloseCode.OVERLOAD, "The server has as many connections as it can take.")
+        self._by_owner.setdefault(owner, own).add(connection)
+        self._count += 1
+        self._opened += 1
+
+    def discard(self, owner: Owner, connection: Registered) -> None:
+        """Forgets a connection."""
+        own = self._by_owner.get(owner, set())
+        if connection in own:
+            own.remove(connection)
+            self._count -= 1
+            if not own:
+                del self._by_owner[owner]
+
+    def connections(self, owner: Owner | None = None) -> list[Registered]:
+        """The connections of one client, or of all."""
+        if owner is not None:
+            return list(self._by_owner.get(owner, ()))
+        return [connection for own in self._by_owner.values() for connection in own]
+
+    def statistics(self) -> RegistryStatistics:
+        """Facts of this moment."""
+        return RegistryStatistics(self._count, len(self._by_owner), self._opened)
