@@ -1,0 +1,215 @@
+"""Loads a model of the hub or of a folder, or says in a sentence or two why it can't be served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from engine.devices import available_bytes, choose_device, choose_dtype
+from engine.errors import ModelNotUsable
+from engine.generation_defaults import defaults_of, eos_ids_of, window_of
+from engine.loaded_model import LoadedModel
+from engine.probe import probe
+
+DEFAULT_MAX_BATCH = 32
+KV_SHARE = 0.5
+"""The share of the memory that is free after loading which keys and values may take, unless told."""
+
+SMALLEST_CONTEXT = 64
+"""Tokens of prompt and reply below which no conversation makes sense."""
+
+SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+
+Progress = Callable[[str, float], None]
+
+
+def load(
+    model: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    max_batch: int | None = None,
+    kv_bytes: int | None = None,
+    progress: Progress = lambda _stage, _share: None,
+) -> LoadedModel:
+    """Load a model by its hub name or folder. `None` and "auto" leave device and dtype to the machine.
+
+    `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and by that the context.
+    `progress` is called with a stage, for people, and a share from 0 to 1. Raises ModelNotUsable.
+    """
+    _quiet()
+    target = choose_device(device)
+    precision = choose_dtype(dtype, target)
+    progress("reading the configuration", 0.0)
+    config = _read_config(model)
+    progress("reading the tokenizer", 0.05)
+    tokenizer = _read_tokenizer(model)
+    progress("reading the weights", 0.1)
+    _check_architecture(model, config, target, precision)
+    with _memory_told(model, target):
+        module = _read_weights(model, config, precision)
+        cast("torch.nn.Module", module).to(target)
+        progress("warming up", 0.8)
+        vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
+        bytes_per_token = probe(module, vocabulary)
+    batch = max_batch or DEFAULT_MAX_BATCH
+    loaded = LoadedModel(
+        name=model,
+        module=module,
+        tokenizer=tokenizer,
+        defaults=defaults_of(module.generation_config),
+        eos_ids=eos_ids_of(module.generation_config, tokenizer.eos_token_id),
+        context_tokens=_context_tokens(config, kv_bytes or _kv_budget(target), batch * bytes_per_token),
+        max_batch=batch,
+        vocabulary=vocabulary,
+    )
+    progress("ready", 1.0)
+    return loaded
+
+
+def _quiet() -> None:
+    """Leave the terminal to our own progress: transformers draws bars and warns about what is refused here anyway."""
+    untyped: Any = transformers_logging
+    untyped.set_verbosity_error()
+    untyped.disable_progress_bar()
+
+
+def _read_config(model: str) -> PreTrainedConfig:
+    folder = Path(model)
+    if _looks_like_a_folder(model) and not folder.is_dir():
+        raise ModelNotUsable(f"The folder {model!r} does not exist.")
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise ModelNotUsable(f"The folder {model!r} holds no model: it has no config.json.")
+    try:
+        return cast("PreTrainedConfig", AutoConfig.from_pretrained(model, trust_remote_code=False))
+    except OSError as error:
+        if folder.is_dir():
+            raise ModelNotUsable(f"The file config.json in {model!r} can't be read.") from error
+        raise ModelNotUsable(
+            f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not know it."
+        ) from error
+    except (ValueError, KeyError) as error:
+        raise ModelNotUsable(
+            f"The model {model!r} is of a type that this version of transformers does not know, "
+            "or needs code of its own, which is not run."
+        ) from error
+
+
+def _looks_like_a_folder(model: str) -> bool:
+    return model.startswith((".", "/", "~")) or model.count("/") > 1
+
+
+def _read_tokenizer(model: str) -> PreTrainedTokenizerBase:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
+    if not tokenizer.chat_template:
+        raise ModelNotUsable(
+            f"The tokenizer of {model!r} has no chat template: it is not a chat model. Try its instruct variant."
+        )
+    return cast("PreTrainedTokenizerBase", tokenizer)
+
+
+def _check_architecture(
+    model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype
+) -> None:
+    """Refuse, before any weights are read, what can't be served or has no room. Raises ModelNotUsable."""
+    if config.is_encoder_decoder:
+        raise ModelNotUsable(
+            f"The model {model!r} is an encoder-decoder; only decoder-only chat models are served."
+        )
+    if type(config) not in AutoModelForCausalLM._model_mapping:  # noqa: SLF001 - transformers has no public list
+        raise ModelNotUsable(f"The model {model!r} is no causal language model: it can't write replies.")
+    untyped: Any = AutoModelForCausalLM
+    with torch.device("meta"):
+        skeleton = untyped.from_config(config, dtype=dtype)
+    others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - SERVED_LAYERS
+    if skeleton._is_stateful or others:  # noqa: SLF001 - a flag that models set, with no public reader
+        layers = ", ".join(sorted(others)) or "recurrent"
+        raise ModelNotUsable(f"The model {model!r} keeps a state that no KV cache holds ({layers} layers).")
+    if not skeleton._supports_attention_backend:  # noqa: SLF001 - as above
+        raise ModelNotUsable(
+            f"The model type {type(skeleton).__name__} brings an attention that can't be replaced."
+        )
+    if getattr(config, "quantization_config", None) is None:
+        _check_room(model, skeleton, device)
+
+
+def _check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> None:
+    needed = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
+    free = available_bytes(device)
+    if free is not None and needed > free:
+        raise ModelNotUsable(
+            f"The model {model!r} needs {_gib(needed)} for its weights alone; {_gib(free)} are free on {device}."
+        )
+
+
+def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    # "eager" is the reference that the probe compares with.
+    untyped: Any = AutoModelForCausalLM
+    arguments = {"config": config, "dtype": dtype, "attn_implementation": "eager"}
+    try:
+        module, report = untyped.from_pretrained(
+            model, output_loading_info=True, trust_remote_code=False, **arguments
+        )
+    except OSError as error:
+        raise ModelNotUsable(f"The weights of {model!r} are missing or can't be read.") from error
+    except (SafetensorError, ValueError, ImportError) as error:
+        raise ModelNotUsable(
+            f"The weights of {model!r} can't be used: {str(error).partition(chr(10))[0]}"
+        ) from error
+    wrong = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
+    if wrong:
+        raise ModelNotUsable(
+            f"The checkpoint of {model!r} lacks {len(wrong)} of the weights, the first is {wrong[0]}."
+        )
+    return cast("PreTrainedModel", module.eval())
+
+
+@contextmanager
+def _memory_told(model: str, device: torch.device) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ModelNotUsable(f"The model {model!r} does not fit into the memory of {device}.") from error
+
+
+def _kv_budget(device: torch.device) -> int | None:
+    free = available_bytes(device)
+    return None if free is None else int(free * KV_SHARE)
+
+
+def _context_tokens(config: PreTrainedConfig, budget: int | None, bytes_per_step: int) -> int:
+    """Return how many tokens each reply can have. `bytes_per_step`: for one more token of every reply."""
+    window = window_of(config.get_text_config())
+    affordable = None if budget is None else budget // bytes_per_step
+    limits = [limit for limit in (window, affordable) if limit is not None]
+    if not limits:
+        raise ModelNotUsable(
+            "Neither the model nor this machine names a limit for the context: set MIDSTREAM_KV_BYTES."
+        )
+    if min(limits) < SMALLEST_CONTEXT:
+        raise ModelNotUsable(
+            f"Keys and values have room for {min(limits)} tokens a reply: too little. Lower MIDSTREAM_MAX_BATCH "
+            "or raise MIDSTREAM_KV_BYTES."
+        )
+    return min(limits)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

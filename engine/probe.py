@@ -1,0 +1,72 @@
+"""Tries whether a freshly loaded model says the same through the slots as by itself.
+
+Serving rests on a model's attention and positions going through our cache. No table of model types could
+promise that for every model of the hub; a comparison can. It is the warm-up as well.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from engine import attention
+from engine.errors import ModelNotUsable
+from engine.runner import Runner
+from engine.slot_batch import Span
+
+LENGTH = 32
+"""Tokens of the trial: two chunks of a prompt and some decode steps, beside another reply."""
+
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
+"""How far logits may be off, relative to their norm. A wrong position or a lost key gives about 1."""
+
+
+def probe(module: PreTrainedModel, vocabulary: int) -> int:
+    """Compare, and leave the module with its attention over slots. Returns the KV bytes of one token.
+
+    Raises ModelNotUsable where the model can't be served, torch.OutOfMemoryError where memory is too small.
+    """
+    kind = type(module).__name__
+    ids = [(7919 * place + 13) % vocabulary for place in range(LENGTH)]
+    expected = _by_itself(module, ids)
+    attention.register()
+    try:
+        module.set_attn_implementation(attention.NAME)
+        got, bytes_per_token = _through_slots(module, ids)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise ModelNotUsable(f"The model type {kind} can't be served: {_first_line(error)}.") from error
+    off = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).median().item()
+    # Written so that NaN, which compares as false, is refused as well.
+    if not off <= TOLERANCE.get(module.dtype, 0.2):
+        raise ModelNotUsable(
+            f"The model type {kind} can't be served: its attention or its state does not go through the KV cache."
+        )
+    return bytes_per_token
+
+
+@torch.inference_mode()
+def _by_itself(module: PreTrainedModel, ids: list[int]) -> Tensor:
+    """Return the logits behind the last tokens, (rows, vocabulary), as the plain module computes them."""
+    logits: Tensor = module(input_ids=torch.tensor([ids], device=module.device), use_cache=False).logits
+    return logits[0, -4:].float()
+
+
+def _through_slots(module: PreTrainedModel, ids: list[int]) -> tuple[Tensor, int]:
+    """Return the same logits, computed in chunks and steps beside another reply, and the KV bytes of a token."""
+    runner = Runner(module, slots=3, tokens=2 * LENGTH)
+    first, prompt = LENGTH // 2, LENGTH - 3
+    runner.run([Span(2, 0, ids[:first], samples=False)])
+    rows = [
+        runner.run([Span(0, 0, ids[::-1], samples=False), Span(2, first, ids[first:prompt], samples=True)])
+    ]
+    for place in range(prompt, LENGTH):
+        beside = Span(0, LENGTH + place - prompt, ids[:1], samples=True)
+        rows.append(runner.run([beside, Span(2, place, ids[place : place + 1], samples=True)])[1:])
+    return torch.cat(rows).float(), runner.cache.bytes_per_token
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".") or type(error).__name__
