@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Collection
+from contextlib import suppress
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -12,41 +13,41 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from connections import codec
 from connections.connection import Connection, Disconnected
 from connections.errors import BadFrame, Close, CloseCode
-from connections.frames import Error, GoAway, Hello, Limits, Ready, ServerFacts
+from connections.frames import Error, GoAway, Hello, Ready
+from connections.greeting import Greeting, Offer, greeting
 from connections.handler import FrameHandler
 from connections.origin import is_allowed
 from connections.outbox import Outbox
 from connections.registry import Registry
+from engine.door import Engine
+from engine.errors import EngineError
 from sessions.records import Owner
 from sessions.service import Sessions
 
 SUBPROTOCOL = "midstream.v1"
 HELLO_S = 5.0
+LOADING_S = 10.0
 OUTBOX_BYTES = 1024 * 1024
 ANONYMOUS = "anonymous"
-
-
-class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """What every `ready` says."""
-
-    model: str
-    heartbeat_ms: int
-    resume_ttl_s: int
-    limits: Limits
-    server: ServerFacts
 
 
 class Endpoint:
     """Serves WebSocket connections."""
 
     def __init__(
-        self, *, sessions: Sessions, registry: Registry, greeting: Greeting, allowed_origins: Collection[str]
+        self,
+        *,
+        sessions: Sessions,
+        registry: Registry,
+        engine: Engine,
+        offer: Offer,
+        allowed_origins: Collection[str],
     ) -> None:
         self._sessions = sessions
         self._registry = registry
-        self._greeting = greeting
+        self._engine = engine
+        self._offer = offer
         self._allowed_origins = allowed_origins
-        self._handler = FrameHandler(sessions, greeting.limits)
 
     async def __call__(self, websocket: WebSocket) -> None:
         """Serves one socket from handshake to close."""
@@ -59,32 +60,35 @@ class Endpoint:
         transport = _Socket(websocket)
         try:
             hello = await _hello(transport)
+            await self._serve(transport, hello, await self._greeting())
         except Close as close:
             await transport.close(close.code, close.reason)
         except Disconnected:
             return
-        else:
-            await self._serve(transport, hello)
 
-    async def _serve(self, transport: _Socket, hello: Hello) -> None:
+    async def _greeting(self) -> Greeting:
+        """What `ready` says; once the model was loaded, this does not wait. Raises Close."""
+        try:
+            facts = self._engine.facts or await self._engine.ready(LOADING_S)
+        except EngineError as error:
+            raise Close(CloseCode.OVERLOAD, "The model is not loaded yet; reconnect.") from error
+        return greeting(self._offer, facts)
+
+    async def _serve(self, transport: _Socket, hello: Hello, said: Greeting) -> None:
         client_id = hello.client_id or secrets.token_hex(16)
         owner = Owner(ANONYMOUS, client_id)
         connection = Connection(transport, owner=owner, outbox=Outbox(max_bytes=OUTBOX_BYTES))
-        try:
-            self._registry.add(owner, connection)
-        except Close as close:
-            await transport.close(close.code, close.reason)
-            return
+        self._registry.add(owner, connection)
         connection.push(
             Ready(
                 ref=hello.ref,
                 connection_id=connection.connection_id,
                 client_id=client_id,
-                **msgspec.structs.asdict(self._greeting),
+                **msgspec.structs.asdict(said),
             )
         )
         try:
-            await connection.serve(self._handler)
+            await connection.serve(FrameHandler(self._sessions, said.limits))
         finally:
             connection.closed = True
             self._registry.discard(owner, connection)
@@ -95,10 +99,13 @@ class Endpoint:
         for connection in self._registry.connections():
             connection.push(GoAway(drain_ms=drain_ms, reason=reason))
 
-    def shut_all(self) -> None:
-        """Closes every connection; clients reconnect."""
+    async def shut_all(self, *, within_s: float) -> None:
+        """Closes every connection and waits until they are gone, or the time is up; clients reconnect."""
         for connection in self._registry.connections():
             connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._registry.emptied()
 
 
 class _Socket:

@@ -1,7 +1,8 @@
-"""Which client has which connections open. The limits are here; nothing waits."""
+"""Which client has which connections open. The limits are here."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 import msgspec
@@ -40,6 +41,7 @@ class Registry:
         self._by_owner: dict[Owner, set[Registered]] = {}
         self._count = 0
         self._opened = 0
+        self._emptied = asyncio.Event()
 
     def add(self, owner: Owner, connection: Registered) -> None:
         """Registers a connection. Raises Close where the client, or the server, has too many."""
@@ -52,6 +54,7 @@ class Registry:
             raise Close(CloseCode.OVERLOAD, "The server has as many connections as it can take.")
         self._by_owner.setdefault(owner, own).add(connection)
         self._count += 1
+        self._emptied.clear()
         self._opened += 1
 
     def discard(self, owner: Owner, connection: Registered) -> None:
@@ -62,6 +65,13 @@ class Registry:
             self._count -= 1
             if not own:
                 del self._by_owner[owner]
+            if not self._count:
+                self._emptied.set()
+
+    async def emptied(self) -> None:
+        """Waits until no connection is left."""
+        while self._count:
+            await self._emptied.wait()
 
     def connections(self, owner: Owner | None = None) -> list[Registered]:
         """The connections of one client, or of all."""

@@ -11,7 +11,7 @@ from time import monotonic
 import msgspec
 
 from engine.door import Engine
-from engine.errors import EngineLost, EngineUnavailable, PromptRejected
+from engine.errors import EngineError, PromptRejected
 from engine.messages import Params, Request
 from sessions import running
 from sessions.context import Prompt, Room, fit
@@ -189,7 +189,7 @@ class Sender:
             return await fit(system, records, room=room, count=self._engine.count_tokens)
         except PromptRejected as error:
             raise BadParams(f"The model's chat template refuses these messages: {error}") from error
-        except (EngineUnavailable, EngineLost) as error:
+        except EngineError as error:
             raise EngineDown(str(error)) from error
 
     async def _announce(self, conversation: Conversation, record: TurnRecord, at_ms: int) -> None:

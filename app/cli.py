@@ -1,0 +1,72 @@
+"""The command line: `midstream serve` and `midstream chat`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import click
+import msgspec
+import uvloop
+
+from app import logs
+from app.composition import serve as serve_forever
+from app.settings import PREFIX, Settings, SettingsError
+from engine.errors import EngineError
+from midstream import chat as terminal
+from sessions.embedded import EmbeddedStoreFailed
+from sessions.errors import StoreDown
+
+_OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version("midstream"), prog_name="midstream")
+def main() -> None:
+    """Midstream: a WebSocket chat service for transformers models, whose reply can be interrupted at any moment."""
+
+
+def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
+    """One option for each setting, of the same name."""
+    for field in reversed(msgspec.inspect.type_info(Settings).fields):  # type: ignore[attr-defined]
+        command = click.option(
+            f"--{field.name.replace('_', '-')}",
+            default=None,
+            is_flag=field.name == "insecure",
+            help=_help(field),
+        )(command)
+    return command
+
+
+def _help(field: Any) -> str:
+    description = (field.type.extra_json_schema or {}).get("description", "")
+    default = "" if field.default in (None, False, (), msgspec.NODEFAULT) else f" Default: {field.default}."
+    return f"{description}{default} [{PREFIX}{field.name.upper()}]"
+
+
+@main.command()
+@_setting_options
+def serve(**options: Any) -> None:
+    """Serve chats: the page at /, the WebSocket at /v1/ws."""
+    try:
+        settings = Settings.read(os.environ, options)
+        logs.set_up(style=settings.log_format, level=settings.log_level)
+        uvloop.run(serve_forever(settings))
+    except _OPERATOR_ERRORS as error:
+        click.echo(f"midstream: {error}", err=True)
+        sys.exit(1)
+
+
+@main.command()
+@click.argument("url", default="ws://127.0.0.1:8000/v1/ws")
+@click.option(
+    "--conversation", default="terminal", show_default=True, help="Which conversation to go on with."
+)
+@click.option("--client-id", default=None, help="Who you are; default: kept in the user's config folder.")
+def chat(url: str, conversation: str, client_id: str | None) -> None:
+    """Chat in the terminal; Ctrl-C stops a reply, a second one (or Ctrl-D) leaves."""
+    sys.exit(asyncio.run(terminal.run(url, conversation_id=conversation, client_id=client_id)))

@@ -1,0 +1,90 @@
+"""Puts the service together from its floors, and takes it apart in the right order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from importlib.metadata import version
+from pathlib import Path
+
+from app.metrics import Metrics
+from app.readiness import Readiness
+from app.routes import application
+from app.server import HEARTBEAT_S, listen, server
+from app.service import Service
+from app.settings import Settings
+from connections.endpoint import Endpoint
+from connections.greeting import Offer
+from connections.registry import Registry
+from engine.client import EngineClient
+from engine.door import Engine
+from engine.options import EngineOptions
+from sessions.embedded import embedded_store
+from sessions.service import Sessions
+from sessions.store import connect
+
+
+async def serve(settings: Settings) -> None:
+    """Runs the service until a signal ends it.
+
+    Raises SettingsError, EmbeddedStoreFailed, StoreDown, and EngineError where the model can't be served.
+    """
+    options = EngineOptions(
+        model=settings.model_path, device=settings.device, dtype=settings.dtype, max_batch=settings.max_batch
+    )
+    with listen(settings.host, settings.port) as listener:
+        async with EngineClient(options).running() as engine, composed(settings, engine) as service:
+            await service.run(listener)
+
+
+@asynccontextmanager
+async def composed(settings: Settings, engine: Engine) -> AsyncIterator[Service]:
+    """The service over any engine, with its store."""
+    metrics = Metrics()
+    registry = Registry(
+        max_connections=settings.max_connections, max_per_client=settings.max_client_connections
+    )
+    async with _store_url(settings) as url, connect(url) as store:
+        sessions = Sessions(
+            client=store,
+            engine=engine,
+            ttl_s=settings.conversation_ttl_s,
+            max_turns=settings.max_turns,
+            observer=metrics,
+        )
+        async with sessions.running(alone=settings.redis_url is None):
+            endpoint = Endpoint(
+                sessions=sessions,
+                registry=registry,
+                engine=engine,
+                offer=_offer(settings),
+                allowed_origins=frozenset(settings.allowed_origins),
+            )
+            readiness = Readiness(engine=engine, store=store)
+            metrics.watch(engine=engine, connections=registry.statistics, sessions=sessions.statistics)
+            app = application(websocket=endpoint, readiness=readiness, metrics=metrics)
+            yield Service(
+                engine=engine,
+                sessions=sessions,
+                endpoint=endpoint,
+                readiness=readiness,
+                server=server(app),
+                drain_s=settings.drain_s,
+            )
+
+
+def _store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
+    if settings.redis_url is not None:
+        return nullcontext(settings.redis_url)
+    return embedded_store(Path(settings.data_dir).expanduser())
+
+
+def _offer(settings: Settings) -> Offer:
+    return Offer(
+        model=settings.model_name,
+        server_version=version("midstream"),
+        heartbeat_ms=int(HEARTBEAT_S * 1000),
+        resume_ttl_s=int(settings.conversation_ttl_s),
+        max_content_chars=settings.max_content_chars,
+        max_turns=settings.max_turns,
+    )

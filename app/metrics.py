@@ -1,0 +1,116 @@
+"""The one file that knows Prometheus: it watches turns, and pulls the floors' statistics when it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from connections.registry import RegistryStatistics
+from engine.door import Engine, EngineState
+from sessions.events import Done
+from sessions.service import SessionStatistics
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Metrics:
+    """Observes turns (`sessions.observer.Observer`) and renders `/metrics`."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._first_token = Histogram(
+            "midstream_first_token_seconds",
+            "From accepted to the first delta.",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._gap = Histogram(
+            "midstream_delta_gap_seconds",
+            "Between two deltas of a turn.",
+            buckets=_GAPS,
+            registry=self._registry,
+        )
+        self._turns = Counter("midstream_turns", "Turns that ended.", ["reason"], registry=self._registry)
+        self._tokens = Counter(
+            "midstream_tokens", "Tokens of ended turns.", ["kind"], registry=self._registry
+        )
+        self._cancels = Counter("midstream_cancels", "Cancelled turns.", ["cause"], registry=self._registry)
+        self._steps_after = Counter(
+            "midstream_steps_after_cancel",
+            "Engine steps started for a turn after its cancel.",
+            registry=self._registry,
+        )
+
+    def first_token(self, seconds: float) -> None:
+        """Counts a time to first token."""
+        self._first_token.observe(seconds)
+
+    def gap(self, seconds: float) -> None:
+        """Counts a gap between deltas."""
+        self._gap.observe(seconds)
+
+    def ended(self, done: Done) -> None:
+        """Counts an ended turn."""
+        self._turns.labels(done.reason.value).inc()
+        for kind in ("prompt", "cached", "generated", "sent", "wasted"):
+            self._tokens.labels(kind).inc(getattr(done.usage, f"{kind}_tokens"))
+        if done.cancel is not None:
+            self._cancels.labels(done.cancel.cause.value).inc()
+            self._steps_after.inc(done.cancel.steps_after or 0)
+
+    def watch(
+        self,
+        *,
+        engine: Engine,
+        connections: Callable[[], RegistryStatistics],
+        sessions: Callable[[], SessionStatistics],
+    ) -> None:
+        """Pulls these at every scrape."""
+        self._registry.register(_Pulled(engine, connections, sessions))
+
+    def render(self) -> bytes:
+        """The text exposition."""
+        return generate_latest(self._registry)
+
+
+class _Pulled(Collector):
+    def __init__(
+        self,
+        engine: Engine,
+        connections: Callable[[], RegistryStatistics],
+        sessions: Callable[[], SessionStatistics],
+    ) -> None:
+        self._engine = engine
+        self._connections = connections
+        self._sessions = sessions
+
+    def collect(self) -> Iterable[Metric]:
+        connections, sessions, engine = self._connections(), self._sessions(), self._engine.statistics()
+        status = self._engine.status
+        gauges = {
+            "connections": ("Open WebSocket connections.", connections.connections),
+            "clients": ("Client ids with an open connection.", connections.clients),
+            "conversations": ("Conversations somebody is attached to.", sessions.conversations),
+            "turns_live": ("Turns running or waiting.", sessions.turns),
+            "engine_up": ("Whether the engine serves.", status.state is EngineState.READY),
+            "engine_batch": ("Requests in the engine's batch.", engine.running),
+            "engine_queue": ("Requests that wait for a place in the batch.", engine.queued),
+        }
+        counters: dict[str, tuple[str, float]] = {
+            "connections_opened": ("WebSocket connections that said hello.", connections.opened),
+            "journal_pipelines": ("Writes of the journal.", sessions.journal_pipelines),
+            "engine_restarts": ("Engine processes started after the first.", status.restarts),
+            "engine_steps": ("Engine steps of the running process.", engine.steps),
+            "engine_step_seconds": ("Time in engine steps of the running process.", engine.step_seconds),
+            "engine_generated_tokens": ("Tokens sampled by the running process.", engine.generated_tokens),
+            "engine_prompt_tokens": ("Prompt tokens of the running process.", engine.prompt_tokens),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"midstream_{name}", text, value)
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"midstream_{name}", text, value)

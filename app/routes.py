@@ -1,0 +1,91 @@
+"""The HTTP routes, and the headers that every answer carries."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import orjson
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from app.metrics import CONTENT_TYPE, Metrics
+from app.readiness import Readiness
+
+PAGE = Path(__file__).parent / "page"
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+def application(
+    *, websocket: Callable[[WebSocket], Awaitable[None]], readiness: Readiness, metrics: Metrics
+) -> ASGIApp:
+    """The ASGI application."""
+
+    async def page(_: Request) -> Response:
+        return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+
+    async def healthz(_: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def readyz(_: Request) -> Response:
+        report = await readiness.report()
+        return _json(report, status=200 if report["ready"] else 503)
+
+    async def scrape(_: Request) -> Response:
+        return Response(metrics.render(), media_type=CONTENT_TYPE)
+
+    routes = [
+        Route("/", page),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", scrape),
+        WebSocketRoute("/v1/ws", websocket),
+        Mount("/static", _Revalidated(directory=PAGE)),
+    ]
+    return SecurityHeaders(Starlette(routes=routes))
+
+
+class _Revalidated(StaticFiles):
+    """Static files that a browser keeps and asks about again: a new version shows at the next load."""
+
+    def file_response(self, *args: object, **kwargs: object) -> Response:
+        response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+class SecurityHeaders:
+    """Puts the security headers on every HTTP answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(SECURITY_HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+def _json(content: object, *, status: int = 200) -> Response:
+    headers = {"Cache-Control": "no-store"}
+    return Response(orjson.dumps(content), status_code=status, media_type="application/json", headers=headers)

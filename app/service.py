@@ -1,0 +1,94 @@
+"""The running service: from the listening socket to the last goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+
+import structlog
+
+from app.readiness import Readiness
+from app.server import Server, address
+from app.terminal import StartDisplay
+from connections.endpoint import Endpoint
+from engine.door import Engine
+from engine.errors import EngineError
+from sessions.service import Sessions
+
+GOODBYE_S = 3.0
+
+_log = structlog.get_logger("midstream.service")
+
+
+class Service:
+    """All parts, running. The first SIGTERM or SIGINT drains, the second ends running replies at once."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        sessions: Sessions,
+        endpoint: Endpoint,
+        readiness: Readiness,
+        server: Server,
+        drain_s: float,
+    ) -> None:
+        self._engine = engine
+        self._sessions = sessions
+        self._endpoint = endpoint
+        self._readiness = readiness
+        self._server = server
+        self._drain_s = drain_s
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._failure: EngineError | None = None
+
+    async def run(self, listener: socket.socket) -> None:
+        """Serves until a signal. Raises EngineError where the engine fails before it ever served."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._server.serve(sockets=[listener]))
+                starting = tasks.create_task(self._start(address(listener)))
+                await self._stop.wait()
+                starting.cancel()
+                await self._drain()
+                self._server.should_exit = True
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+        if self._failure is not None:
+            raise self._failure
+
+    def _signalled(self) -> None:
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    async def _start(self, url: str) -> None:
+        """Shows the loading, then the address; an engine that never comes up stops the service."""
+        display = StartDisplay()
+        try:
+            await display.follow(self._engine)
+            facts = await self._engine.ready()
+        except EngineError as failure:
+            self._failure = failure
+            self._stop.set()
+            return
+        display.address(url, facts)
+        _log.info("ready", url=url, model=facts.model, device=facts.device, dtype=facts.dtype)
+
+    async def _drain(self) -> None:
+        self._readiness.draining = True
+        self._endpoint.go_away(drain_ms=int(self._drain_s * 1000), reason="The server is about to stop.")
+        draining = asyncio.create_task(self._sessions.drain(self._drain_s))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait((draining, hurry), return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not draining.done():
+            draining.cancel()
+            await self._sessions.drain(0.0)
+        await self._endpoint.shut_all(within_s=GOODBYE_S)

@@ -1,0 +1,135 @@
+"""All settings: one frozen object, from `MIDSTREAM_…` variables and command-line options of the same names.
+
+A variable that is not known stops the start: a typo must not change nothing in silence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import msgspec
+from msgspec import Meta
+
+PREFIX = "MIDSTREAM_"
+DEMO_MODEL = Path(__file__).parent.parent / "demo_model" / "checkpoint"
+
+
+class SettingsError(Exception):
+    """A setting can't be used. The message is for the operator and names the setting."""
+
+
+def _default_data_dir() -> str:
+    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return str(Path(base).expanduser() / "midstream")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator may choose. Field names are the variables' and the options' names."""
+
+    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
+    model: Annotated[
+        str | None,
+        Meta(description="Hub name or folder of a causal chat model; unset: the bundled demo model."),
+    ] = None
+    redis_url: Annotated[
+        str | None, Meta(description="redis://, rediss:// or unix:// URL; unset: an embedded store.")
+    ] = None
+    data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
+        default_factory=_default_data_dir
+    )
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Meta(description="Origins beside the server's own whose pages may connect, separated by commas."),
+    ] = ()
+    insecure: Annotated[
+        bool, Meta(description="Serve beyond loopback although there is no authentication.")
+    ] = False
+    device: Annotated[str, Meta(description="auto, cpu, cuda, cuda:1, mps …")] = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"], Meta(description="Of the weights.")
+    ] = "auto"
+    max_batch: Annotated[int, Meta(ge=1, le=1024, description="Replies generated at once.")] = 32
+    max_turns: Annotated[
+        int, Meta(ge=1, description="Turns running or waiting at once; more are refused.")
+    ] = 1024
+    max_connections: Annotated[int, Meta(ge=1, description="WebSocket connections at once.")] = 10_000
+    max_client_connections: Annotated[int, Meta(ge=1, description="Of one client id.")] = 64
+    max_content_chars: Annotated[int, Meta(ge=1, description="Characters of one message.")] = 32_000
+    conversation_ttl_s: Annotated[
+        float, Meta(gt=0, description="Seconds that a conversation is kept after its last turn.")
+    ] = 30 * 24 * 3600.0
+    drain_s: Annotated[
+        float, Meta(ge=0, description="Seconds that running replies have to end after SIGTERM.")
+    ] = 10.0
+    log_format: Annotated[
+        Literal["auto", "text", "json"], Meta(description="auto: text on a terminal, else JSON.")
+    ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="Least severe to log.")
+    ] = "info"
+
+    @property
+    def model_path(self) -> str:
+        """The model to load."""
+        return self.model or str(DEMO_MODEL)
+
+    @property
+    def model_name(self) -> str:
+        """The model's name for people."""
+        return (
+            Path(self.model).name
+            if self.model and Path(self.model).exists()
+            else self.model or "midstream-demo"
+        )
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str], options: Mapping[str, Any] | None = None) -> Self:
+        """Settings from an environment, overridden by options that are not None. Raises SettingsError."""
+        values = _from_environment(cls, environ) | {
+            name: value for name, value in (options or {}).items() if value is not None
+        }
+        try:
+            settings = msgspec.convert(
+                {name: _split(name, value) for name, value in values.items()}, cls, strict=False
+            )
+        except msgspec.ValidationError as error:
+            raise SettingsError(_complaint(str(error))) from None
+        if not (settings.insecure or _is_loopback(settings.host)):
+            raise SettingsError(
+                f"--host {settings.host} would serve anybody who can reach it: there is no authentication yet. "
+                "Listen on 127.0.0.1 behind a proxy that authenticates, or say --insecure."
+            )
+        return settings
+
+
+def _from_environment(cls: type[Settings], environ: Mapping[str, str]) -> dict[str, Any]:
+    known = {f"{PREFIX}{name.upper()}": name for name in cls.__struct_fields__}
+    given = {variable: value for variable, value in environ.items() if variable.startswith(PREFIX)}
+    for variable in given:
+        if variable not in known:
+            raise SettingsError(f"{variable} is no setting. Known are: {', '.join(sorted(known))}.")
+    return {known[variable]: value for variable, value in given.items() if value}
+
+
+def _split(name: str, value: Any) -> Any:
+    if name == "allowed_origins" and isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _complaint(message: str) -> str:
+    text, _, place = message.partition(" - at `$.")
+    name = place.rstrip("`").partition("[")[0]
+    return f"{PREFIX}{name.upper()} (--{name.replace('_', '-')}): {text}." if name else text
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,51 @@
+"""What every client is told in `ready`: the model, the server's limits, how long things are kept."""
+
+from __future__ import annotations
+
+import msgspec
+
+from connections.frames import Limits, ServerFacts
+from connections.limits import MAX_FRAME_BYTES
+from engine.messages import ModelFacts
+
+SERVER = "midstream"
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """The part that is known before the model is loaded."""
+
+    model: str
+    server_version: str
+    heartbeat_ms: int
+    resume_ttl_s: int
+    max_content_chars: int
+    max_turns: int
+
+
+class Greeting(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of `ready` that are the same for everybody."""
+
+    model: str
+    heartbeat_ms: int
+    resume_ttl_s: int
+    limits: Limits
+    server: ServerFacts
+
+
+def greeting(offer: Offer, facts: ModelFacts) -> Greeting:
+    """What is said once the model is known."""
+    return Greeting(
+        model=offer.model,
+        heartbeat_ms=offer.heartbeat_ms,
+        resume_ttl_s=offer.resume_ttl_s,
+        server=ServerFacts(SERVER, offer.server_version),
+        limits=Limits(
+            max_frame_bytes=MAX_FRAME_BYTES,
+            max_content_chars=offer.max_content_chars,
+            max_new_tokens=facts.context_tokens,
+            context_tokens=facts.context_tokens,
+            max_active_turns=offer.max_turns,
+            max_queued_turns=0,
+            messages_per_minute=None,
+        ),
+    )

@@ -1,0 +1,200 @@
+"""An async client of wire protocol v1: one connection, many conversations, replies that can be stopped.
+
+async with midstream.connect("ws://127.0.0.1:8000/v1/ws") as client:
+reply = await client.send("Count from 1 to 300.")
+async for text in reply:
+print(text, end="")
+if "100" in text:
+await reply.cancel()
+print(reply.done["reason"])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_socket
+from websockets.exceptions import ConnectionClosed
+
+Frame = dict[str, Any]
+SUBPROTOCOL = "midstream.v1"
+
+
+class ClientError(Exception):
+    """The root of what the client raises."""
+
+
+class Refused(ClientError):
+    """The server refused a request. `code` is the protocol's word for the reason."""
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__(f"{frame['code']}: {frame['message']}")
+        self.code: str = frame["code"]
+        self.retryable: bool = frame.get("retryable", False)
+
+
+class Disconnected(ClientError):
+    """The connection is gone; `code` is the WebSocket close code, None where there was none."""
+
+    def __init__(self, code: int | None, reason: str) -> None:
+        super().__init__(f"disconnected ({code}): {reason}" if reason else f"disconnected ({code})")
+        self.code = code
+
+
+class Reply:
+    """A reply that is being written. Iterating gives its text; `text` and `done` hold what came so far."""
+
+    def __init__(self, client: Client, accepted: Frame) -> None:
+        self.accepted = accepted
+        self.turn_id: str = accepted["turn_id"]
+        self.text = ""
+        self.done: Frame | None = None
+        self._client = client
+        self._frames: asyncio.Queue[Frame | Disconnected] = asyncio.Queue()
+
+    async def cancel(self, *, rollback: bool = False) -> Frame:
+        """Stops the reply; what this client received is what it has seen. Gives the `cancelled` frame."""
+        mode = "rollback" if rollback else "keep"
+        return await self._client.request(
+            {"type": "cancel", "turn_id": self.turn_id, "mode": mode, "seen_off": len(self.text)}
+        )
+
+    async def wait(self) -> Frame:
+        """Reads to the end; gives `done`. Raises Disconnected."""
+        async for _ in self:
+            pass
+        if self.done is None:
+            raise Disconnected(None, "the reply has no end")
+        return self.done
+
+    def take(self, frame: Frame | Disconnected) -> None:
+        """Takes a frame of this turn, or the end of the connection."""
+        self._frames.put_nowait(frame)
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self._texts()
+
+    async def _texts(self) -> AsyncIterator[str]:
+        while self.done is None:
+            frame = await self._frames.get()
+            if isinstance(frame, Disconnected):
+                raise frame
+            if frame["type"] == "done":
+                self.done = frame
+                self.text = self.text[: frame["chars"]]
+            elif frame["type"] == "delta" and frame["off"] + len(frame["text"]) > len(self.text):
+                new = frame["text"][len(self.text) - frame["off"] :]
+                self.text += new
+                yield new
+
+
+class Client:
+    """A connection after `hello`. Use `connect`."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._answers: dict[str, asyncio.Future[Frame]] = {}
+        self._replies: dict[str, Reply] = {}
+        self._lost: Disconnected | None = None
+        self.ready: Frame = {}
+
+    async def send(self, content: str, *, conversation_id: str = "default", **fields: Any) -> Reply:
+        """Sends a message; gives its reply once it is accepted. Further fields as in the protocol.
+
+        Raises Refused, Disconnected.
+        """
+        client_msg_id = fields.pop("client_msg_id", None) or uuid.uuid4().hex
+        accepted = await self.request(
+            {
+                "type": "send",
+                "client_msg_id": client_msg_id,
+                "conversation_id": conversation_id,
+                "content": content,
+            }
+            | fields
+        )
+        return self._replies[accepted["turn_id"]]
+
+    async def history(self, conversation_id: str = "default", *, limit: int = 50) -> list[Frame]:
+        """The newest messages of a conversation, oldest first. Raises Refused (`not_found`), Disconnected."""
+        page = await self.request({"type": "history", "conversation_id": conversation_id, "limit": limit})
+        messages: list[Frame] = page["messages"]
+        return messages
+
+    async def conversations(self) -> list[Frame]:
+        """The client's conversations, newest first. Raises Refused, Disconnected."""
+        rows: list[Frame] = (await self.request({"type": "conversations"}))["conversations"]
+        return rows
+
+    async def delete(self, conversation_id: str) -> None:
+        """Removes a conversation. Raises Refused (`not_found`), Disconnected."""
+        await self.request({"type": "delete", "conversation_id": conversation_id})
+
+    async def request(self, frame: Frame) -> Frame:
+        """Sends a frame and gives its answer. Raises Refused, Disconnected."""
+        if self._lost is not None:
+            raise self._lost
+        ref = uuid.uuid4().hex
+        answer = self._answers[ref] = asyncio.get_running_loop().create_future()
+        try:
+            await self._socket.send(orjson.dumps(frame | {"ref": ref}).decode())
+            return await answer
+        except ConnectionClosed as closed:
+            raise _disconnected(closed) from None
+        finally:
+            del self._answers[ref]
+
+    async def read(self) -> None:
+        """Reads frames until the connection ends."""
+        try:
+            while True:
+                self._take(orjson.loads(await self._socket.recv()))
+        except ConnectionClosed as closed:
+            self._lose(_disconnected(closed))
+
+    def _take(self, frame: Frame) -> None:
+        kind = frame["type"]
+        if kind == "accepted" and "ref" in frame:
+            self._replies.setdefault(frame["turn_id"], Reply(self, frame))
+        if (answer := self._answers.get(frame.get("ref", ""))) and not answer.done():
+            if kind == "error":
+                answer.set_exception(Refused(frame))
+            else:
+                answer.set_result(frame)
+        elif kind in ("delta", "done") and (reply := self._replies.get(frame["turn_id"])):
+            reply.take(frame)
+            if kind == "done":
+                del self._replies[frame["turn_id"]]
+
+    def _lose(self, lost: Disconnected) -> None:
+        self._lost = lost
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(lost)
+        for reply in self._replies.values():
+            reply.take(lost)
+
+
+@asynccontextmanager
+async def connect(url: str, *, client_id: str | None = None, **options: Any) -> AsyncIterator[Client]:
+    """A connection that said hello. `options` are those of `websockets`. Raises Disconnected, OSError."""
+    async with open_socket(url, subprotocols=[SUBPROTOCOL], **options) as socket:  # type: ignore[list-item]
+        client = Client(socket)
+        reading = asyncio.create_task(client.read())
+        try:
+            client.ready = await client.request(
+                {"type": "hello"} | ({"client_id": client_id} if client_id else {})
+            )
+            yield client
+        finally:
+            reading.cancel()
+
+
+def _disconnected(closed: ConnectionClosed) -> Disconnected:
+    return Disconnected(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else Disconnected(None, "")
