@@ -34,8 +34,6 @@ from engine.stream import ReplyStream
 from engine.supervisor import RestartLedger, RestartPolicy
 from engine.switchboard import Switchboard
 
-STOP_DEADLINE_S = 5.0
-
 log = logging.getLogger(__name__)
 
 
@@ -51,9 +49,11 @@ class EngineClient:
         *,
         restarts: RestartPolicy | None = None,
         heartbeat: HeartbeatOptions | None = None,
+        stop_deadline_s: float = 5.0,
     ) -> None:
-        """Take what the process is started with, and how patient its supervisor is."""
+        """Take what the process is started with, and how patient its supervisor is with it."""
         self._options = options
+        self._stop_deadline_s = stop_deadline_s
         self._beats = heartbeat or HeartbeatOptions()
         self._ledger = RestartLedger(restarts or RestartPolicy(), random.random)
         self._life = Lifecycle()
@@ -130,7 +130,7 @@ class EngineClient:
                 heartbeat.cancel()
         finally:
             self._child = None
-            await child.stop(STOP_DEADLINE_S)
+            await child.stop(self._stop_deadline_s)
         return ending
 
     def _bury(self, ending: str) -> float:

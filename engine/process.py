@@ -81,6 +81,7 @@ def _load(
         device=options.device,
         dtype=options.dtype,
         max_batch=options.max_batch,
+        kv_bytes=options.kv_bytes,
         progress=lambda stage, share: channel.send(Loading(stage, share)),
     )
     core = Core(model)
