@@ -21,6 +21,8 @@ export const LinkState = Object.freeze({
 /** Close codes after which another attempt would end the same way: bye, policy, unauthenticated, forbidden. */
 const FINAL_CODES = new Set([1000, 1008, 4401, 4403]);
 const OFFLINE_AFTER = 4;
+/** An attempt that has not come to `ready` by then has failed. */
+const READY_WITHIN_MS = 10_000;
 
 /**
  * @typedef {object} LinkStatus
@@ -43,6 +45,7 @@ export class Link extends EventTarget {
   #backoff;
   /** @type {WebSocket | null} */ #socket = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #retryTimer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #deadline;
   /** @type {ReturnType<typeof setInterval> | undefined} */ #heartbeat;
   #heard = false;
 
@@ -94,6 +97,7 @@ export class Link extends EventTarget {
   #attempt() {
     const socket = new this.#Socket(this.#url, SUBPROTOCOL);
     this.#socket = socket;
+    this.#deadline = setTimeout(() => this.#silent(), READY_WITHIN_MS);
     socket.onopen = () => socket.send(JSON.stringify(this.#hello()));
     socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
@@ -108,6 +112,7 @@ export class Link extends EventTarget {
 
   /** @param {import("./frames.js").Ready} ready */
   #connected(ready) {
+    clearTimeout(this.#deadline);
     this.#backoff.reset();
     this.#watch(ready.heartbeat_ms);
     this.#tell({ state: LinkState.CONNECTED });
@@ -127,6 +132,11 @@ export class Link extends EventTarget {
     }, beatMs);
   }
 
+  #unwatch() {
+    clearTimeout(this.#deadline);
+    clearInterval(this.#heartbeat);
+  }
+
   #silent() {
     this.#drop(1000);
     this.#lost(1006, "the server fell silent");
@@ -137,7 +147,7 @@ export class Link extends EventTarget {
    * @param {string} reason
    */
   #lost(code, reason) {
-    clearInterval(this.#heartbeat);
+    this.#unwatch();
     this.#socket = null;
     if (FINAL_CODES.has(code)) return this.#tell({ state: LinkState.REFUSED, code, reason });
     const retryMs = this.#backoff.next();
@@ -148,7 +158,7 @@ export class Link extends EventTarget {
 
   /** @param {number} code */
   #drop(code) {
-    clearInterval(this.#heartbeat);
+    this.#unwatch();
     if (this.#socket === null) return;
     this.#socket.onopen = this.#socket.onmessage = this.#socket.onclose = null;
     this.#socket.close(code);

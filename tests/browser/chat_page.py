@@ -1,0 +1,76 @@
+"""The chat page in words: what a user does on it, and what is to be seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.async_api import Locator, Page, expect
+
+UNDER_WAY = ".reply[aria-busy=true]"
+CONNECTED = "#connection[data-state=connected]"
+
+
+class ChatPage:
+    """One visit to the page."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.box = page.get_by_label("Your message")
+        self.stop = page.get_by_role("button", name="Stop", exact=True)
+        self.replies = page.locator(".reply")
+        self.questions = page.locator(".user .bubble")
+        self.connection = page.locator("#connection")
+        self.conversations = page.get_by_role("navigation").get_by_role("link")
+
+    async def open(self, url: str) -> None:
+        """Loads the page and waits for its connection."""
+        await self.page.goto(url)
+        await self.connected()
+
+    async def connected(self) -> None:
+        """Waits for the connection."""
+        await expect(self.page.locator(CONNECTED)).to_be_attached(timeout=20_000)
+
+    async def type(self, text: str) -> None:
+        """Writes a message and presses Enter."""
+        await self.box.fill(text)
+        await self.box.press("Enter")
+
+    async def ask(self, text: str) -> str:
+        """Sends a message and gives the whole reply, once it has ended."""
+        before = await self.replies.count()
+        await self.type(text)
+        await expect(self.replies).to_have_count(before + 1)
+        await self.ended()
+        return await self.last_reply()
+
+    async def ended(self) -> None:
+        """Waits until no reply is under way."""
+        await expect(self.page.locator(UNDER_WAY)).to_have_count(0, timeout=60_000)
+
+    async def until_shown(self, text: str) -> None:
+        """Waits until the last reply has come as far as this text."""
+        await expect(self.replies.last.locator(".prose")).to_contain_text(text, timeout=30_000)
+
+    async def last_reply(self) -> str:
+        """The text of the last reply, as it is to be seen."""
+        return await self.replies.last.locator(".prose").inner_text()
+
+    async def seen(self) -> list[tuple[str, str]]:
+        """Every message as it is to be seen: who wrote it, and its text."""
+        messages = self.page.locator(".message")
+        return [
+            (
+                await message.locator("h2").first.inner_text(),
+                await message.locator(".bubble, .prose").inner_text(),
+            )
+            for message in await messages.all()
+        ]
+
+    def badge(self) -> Locator:
+        """The word on how the last reply ended, where it did not end well."""
+        return self.replies.last.locator(".badge")
+
+    async def client(self, script: str, argument: Any = None) -> Any:
+        """Runs JavaScript on the page."""
+        return await self.page.evaluate(script, argument)

@@ -1,0 +1,88 @@
+"""A real Chromium, a visit to the page in it, and the peer that says what a test tells it to."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, ViewportSize, async_playwright
+
+from tests.browser.chat_page import ChatPage
+from tests.browser.peer import Peer
+from tests.browser.peer import peer as make_peer
+
+OPTIONS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DESKTOP = ViewportSize(width=1280, height=840)
+
+
+class Complaints:
+    """What the browser complained of. A test that provokes a complaint names it; any other fails the test."""
+
+    def __init__(self) -> None:
+        self.expected: list[str] = []
+        self._heard: list[str] = []
+
+    def watch(self, context: BrowserContext) -> None:
+        """Listens to every page of a context."""
+        context.on("console", self._console)
+        context.on("weberror", lambda error: self._heard.append(str(error.error)))
+
+    def unexpected(self) -> list[str]:
+        """Complaints that no test asked for."""
+        return [line for line in self._heard if not any(word in line for word in self.expected)]
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self._heard.append(message.text)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium() -> AsyncIterator[Browser]:
+    """One browser for all tests, since it takes a second to start; each test has a context of its own in it."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("NOT TESTED: there is no `chromium` on PATH (Debian: apt-get install chromium)")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+def complaints() -> Complaints:
+    """What the browser complained of in this test."""
+    return Complaints()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(chromium: Browser, complaints: Complaints) -> AsyncIterator[BrowserContext]:
+    """A visitor: storage of their own. The test fails where the console had something to complain of."""
+    made = await chromium.new_context(viewport=DESKTOP, permissions=["clipboard-read", "clipboard-write"])
+    complaints.watch(made)
+    yield made
+    await made.close()
+    assert complaints.unexpected() == []
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def chat(context: BrowserContext) -> ChatPage:
+    """An empty tab that is about to show the chat."""
+    return ChatPage(await context.new_page())
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def peer() -> AsyncIterator[Peer]:
+    """The other side, where a test has to play it word by word."""
+    async with make_peer() as made:
+        yield made

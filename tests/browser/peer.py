@@ -1,0 +1,153 @@
+"""A peer that serves the page and speaks exactly the frames that a test gives it.
+
+The real server does not lose events, fall silent or refuse at a test's command; what the page does then is shown with
+this peer. It knows how frames travel and what every handshake looks like, and decides nothing by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import mimetypes
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+PAGE = Path(__file__).resolve().parents[2] / "app" / "page"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+PROTOCOL = Subprotocol("midstream.v1")
+LIMITS = {
+    "max_frame_bytes": 65_536,
+    "max_content_chars": 32_768,
+    "max_new_tokens": 4_096,
+    "context_tokens": 4_096,
+}
+
+
+class Line:
+    """One connection of the page, from the server's side."""
+
+    def __init__(self, socket: ServerConnection) -> None:
+        self._socket = socket
+        self._seen: list[dict[str, Any]] = []
+        self.hello: dict[str, Any] = {}
+
+    async def say(self, kind: str, /, **fields: Any) -> None:
+        """Sends one frame."""
+        await self._socket.send(json.dumps({"type": kind, **fields}))
+
+    async def hear(self, kind: str) -> dict[str, Any]:
+        """The next frame of this type; others that come meanwhile are kept for later."""
+        for index, frame in enumerate(self._seen):
+            if frame["type"] == kind:
+                return self._seen.pop(index)
+        while (frame := json.loads(await self._socket.recv()))["type"] != kind:
+            self._seen.append(frame)
+        return frame
+
+    async def welcome(self, *, heartbeat_ms: int = 20_000) -> Self:
+        """Hears `hello` and says `ready`."""
+        self.hello = await self.hear("hello")
+        client_id = self.hello.get("client_id", "given-by-the-peer")
+        server = {"name": "midstream", "version": "0"}
+        fields = {"connection_id": "n", "client_id": client_id, "model": "scripted", "server": server}
+        await self.say("ready", heartbeat_ms=heartbeat_ms, resume_ttl_s=0, limits=LIMITS, **fields)
+        return self
+
+    async def accept(self, send: dict[str, Any], *, turn: str, seq: int, **more: Any) -> None:
+        """Accepts a message as the given turn."""
+        ids = {"turn_id": turn, "message_id": f"{turn}-user", "parent_id": None, "epoch": "e"}
+        conversation = send["conversation_id"]
+        await self.say(
+            "accepted",
+            client_msg_id=send["client_msg_id"],
+            conversation_id=conversation,
+            seq=seq,
+            **ids,
+            **more,
+        )
+
+    async def finish(
+        self, send: dict[str, Any], *, turn: str, seq: int, reason: str, chars: int, **more: Any
+    ) -> None:
+        """Ends a turn."""
+        usage = {
+            "prompt_tokens": 9,
+            "cached_tokens": 0,
+            "generated_tokens": 5,
+            "sent_tokens": 5,
+            "wasted_tokens": 0,
+        }
+        timing = {"queued_ms": 0, "first_token_ms": 12, "total_ms": 40}
+        facts = {
+            "usage": usage,
+            "timing": timing,
+            "text_sha256": "",
+            "saved": True,
+            "message_id": f"{turn}-reply",
+        }
+        where = {"conversation_id": send["conversation_id"], "turn_id": turn, "seq": seq}
+        await self.say("done", reason=reason, chars=chars, **where, **facts, **more)
+
+    async def drop(self, code: int = 1011, reason: str = "") -> None:
+        """Closes the connection."""
+        await self._socket.close(code, reason)
+
+
+class Peer:
+    """The page at `url`, and the page's connections in the order they were made."""
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[Line] = asyncio.Queue()
+        self.url = ""
+        self.closed = False
+
+    async def line(self, **ready: Any) -> Line:
+        """The page's next connection, greeted."""
+        return await (await self._lines.get()).welcome(**ready)
+
+    def answer(self, _: ServerConnection, request: Request) -> Response | None:
+        """Serves the page's files; None lets the WebSocket in, if the doors are open."""
+        if request.path != "/v1/ws":
+            return _file(request.path)
+        return (
+            Response(503, "Service Unavailable", Headers({"Content-Length": "0"}), b"")
+            if self.closed
+            else None
+        )
+
+    async def take(self, socket: ServerConnection) -> None:
+        """Lends a connection to the test until it is closed."""
+        await self._lines.put(Line(socket))
+        await socket.wait_closed()
+
+
+@asynccontextmanager
+async def peer() -> AsyncIterator[Peer]:
+    """Serves on a free port of the loopback."""
+    made = Peer()
+    server: Server
+    async with serve(
+        made.take, "127.0.0.1", 0, process_request=made.answer, subprotocols=[PROTOCOL]
+    ) as server:
+        made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield made
+
+
+def _file(path: str) -> Response:
+    file = PAGE / ("index.html" if path == "/" else path.removeprefix("/static/"))
+    if not file.is_file():
+        return Response(404, "Not Found", Headers({"Content-Length": "0"}), b"")
+    body = file.read_bytes()
+    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    headers = {"Content-Type": kind, "Content-Security-Policy": POLICY, "Content-Length": str(len(body))}
+    return Response(200, "OK", Headers(headers, Connection="close"), body)

@@ -1,0 +1,119 @@
+"""The page's pure modules, run where they run: in a browser."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.browser.chat_page import ChatPage
+from tests.browser.peer import Peer
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+whole_texts = st.text(st.characters(codec="utf-8"), max_size=40)
+one_page = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+)
+
+
+async def run(chat: ChatPage, peer: Peer, module: str, body: str, argument: Any) -> Any:
+    """Runs the body of a function of (module, argument) on the page."""
+    if chat.page.url == "about:blank":
+        await chat.page.goto(peer.url)
+    script = f"async ([path, argument]) => {{ const module = await import(path); {body} }}"
+    return await chat.page.evaluate(script, [f"/static/{module}", argument])
+
+
+@one_page
+@given(text=whole_texts, count=st.integers(0, 50))
+async def test_code_points_are_those_of_python(chat: ChatPage, peer: Peer, text: str, count: int) -> None:
+    body = """
+        const [text, count] = argument;
+        return [module.countCodePoints(text), module.takeCodePoints(text, count), module.dropCodePoints(text, count)];
+    """
+    counted = await run(chat, peer, "client/code-points.js", body, [text, count])
+    assert counted == [len(text), text[:count], text[count:]]
+
+
+@one_page
+@given(
+    pieces=st.lists(whole_texts.filter(bool), max_size=6), replayed=st.integers(0, 6), kept=st.integers(0, 60)
+)
+async def test_a_reply_is_the_join_of_its_pieces_cut_to_what_is_kept(
+    chat: ChatPage, peer: Peer, pieces: list[str], replayed: int, kept: int
+) -> None:
+    """Whatever part comes again from the start, as it does after a reconnect."""
+    whole = "".join(pieces)
+    offsets = [0, *itertools.accumulate(map(len, pieces))]
+    deltas = [{"off": off, "text": text, "tokens": 1} for off, text in zip(offsets, pieces, strict=False)]
+    again = {"off": 0, "text": "".join(pieces[:replayed]), "tokens": 1}
+    body = """
+        const reply = new module.Reply("c");
+        for (const frame of argument.frames) reply.append(frame, 0);
+        reply.finish({ chars: argument.kept });
+        return [reply.text, reply.holed];
+    """
+    frames = [*deltas[:replayed], again, *deltas[replayed:]]
+    text, holed = await run(chat, peer, "client/reply.js", body, {"frames": frames, "kept": kept})
+    assert (text, holed) == (whole[:kept], kept > len(whole))
+
+
+@one_page
+@given(
+    ends=st.lists(st.integers(1, 9), min_size=1, max_size=8, unique=True).map(sorted), lost=st.integers(0, 8)
+)
+async def test_a_hole_in_the_numbers_is_seen(chat: ChatPage, peer: Peer, ends: list[int], lost: int) -> None:
+    spans = [[first + 1, last] for first, last in itertools.pairwise([0, *ends])]
+    missing = spans.pop(lost) if lost < len(spans) - 1 else None
+    body = """
+        const sequence = new module.Sequence();
+        sequence.align("e", 0);
+        return argument.map(([first, last]) => sequence.take(first, last));
+    """
+    whole = await run(chat, peer, "client/sequence.js", body, spans)
+    assert all(whole) == (missing is None)
+
+
+async def test_each_wait_is_random_between_half_and_whole_of_a_growing_bound(
+    chat: ChatPage, peer: Peer
+) -> None:
+    body = """
+        const waits = (random) => {
+          const backoff = new module.Backoff({ baseMs: 100, capMs: 500, random: () => random });
+          return [backoff.next(), backoff.next(), backoff.next(), backoff.next(), backoff.next()];
+        };
+        return [waits(0), waits(1)];
+    """
+    shortest, longest = await run(chat, peer, "client/backoff.js", body, None)
+    assert (shortest, longest) == ([50, 100, 200, 250, 250], [100, 200, 400, 500, 500])
+
+
+async def test_ids_are_uuids_without_a_secure_context_too(chat: ChatPage, peer: Peer) -> None:
+    body = """
+        const source = { getRandomValues: (bytes) => bytes.fill(255) };
+        return module.randomId(source);
+    """
+    assert await run(chat, peer, "client/identity.js", body, None) == "ffffffff-ffff-4fff-bfff-ffffffffffff"
+
+
+async def test_figures_prefer_what_was_measured_here(chat: ChatPage, peer: Peer) -> None:
+    body = """
+        const { Reply } = await import("/static/client/reply.js");
+        const reply = new Reply("c");
+        reply.sentAt = 1000;
+        for (const [off, at] of [[0, 1050], [1, 2050], [2, 3050]]) reply.append({ off, text: "x", tokens: 30 }, at);
+        const usage = { generated_tokens: 91, prompt_tokens: 12, cached_tokens: 8 };
+        const done = { chars: 3, reason: "stop", usage, timing: { queued_ms: 0, first_token_ms: 40, total_ms: 2040 } };
+        reply.finish(done);
+        return [module.figuresOf(reply, usage), module.figuresOf(null, usage), module.serverFigures(reply)];
+    """
+    here, kept, server = await run(chat, peer, "ui/figures.js", body, None)
+    assert here == ["50 ms to first token", "30 tokens/s", "91 tokens"]
+    assert kept == ["91 tokens"]
+    assert server == (
+        "Measured by the server: queued 0 ms, first token 40 ms, total 2.0 s; prompt 12 tokens, 8 of them from the cache."
+    )
