@@ -62,7 +62,7 @@ async def composed(settings: Settings, engine: Engine) -> AsyncIterator[Service]
             )
             readiness = Readiness(engine=engine, store=store)
             metrics.watch(engine=engine, connections=registry.statistics, sessions=sessions.statistics)
-            app = application(websocket=endpoint, readiness=readiness, metrics=metrics)
+            app = application(websocket=endpoint.accept, readiness=readiness, metrics=metrics)
             yield Service(
                 engine=engine,
                 sessions=sessions,

@@ -112,5 +112,5 @@ class _Pulled(Collector):
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"midstream_{name}", text, value)
-        for name, (text, value) in counters.items():
-            yield CounterMetricFamily(f"midstream_{name}", text, value)
+        for name, (text, total) in counters.items():
+            yield CounterMetricFamily(f"midstream_{name}", text, total)

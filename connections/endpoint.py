@@ -49,7 +49,7 @@ class Endpoint:
         self._offer = offer
         self._allowed_origins = allowed_origins
 
-    async def __call__(self, websocket: WebSocket) -> None:
+    async def accept(self, websocket: WebSocket) -> None:
         """Serves one socket from handshake to close."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
         if not is_allowed(origin, host=host, allowed=self._allowed_origins):

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from midstream.client import Client, Disconnected, Refused, Reply, connect
 
-PROMPT = "\033[1m›\033[0m " if sys.stdout.isatty() else "> "
+PROMPT = "\033[1m>\033[0m " if sys.stdout.isatty() else "> "
 
 
 def kept_client_id() -> str:

@@ -15,7 +15,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from websockets.asyncio.client import ClientConnection
@@ -144,7 +144,7 @@ class Client:
         answer = self._answers[ref] = asyncio.get_running_loop().create_future()
         try:
             await self._socket.send(orjson.dumps(frame | {"ref": ref}).decode())
-            return await answer
+            return cast("Frame", await answer)
         except ConnectionClosed as closed:
             raise _disconnected(closed) from None
         finally:

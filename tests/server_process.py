@@ -1,0 +1,114 @@
+"""A real server as a process of its own, for tests that talk to it over the network."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+READY_S = 120.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ServerProcess:
+    """`midstream serve` with a data folder of its own; it keeps its port over restarts."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.ws_url = f"ws://127.0.0.1:{self.port}/v1/ws"
+        self.log = folder / "server.log"
+        self._environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")},
+            "HF_HUB_OFFLINE": "1",
+            "MIDSTREAM_PORT": str(self.port),
+            "MIDSTREAM_DATA_DIR": str(folder / "data"),
+            "MIDSTREAM_DRAIN_S": "1",
+            "MIDSTREAM_LOG_FORMAT": "json",
+            **(environ or {}),
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, wait: bool = True) -> None:
+        """Starts the process, and waits until it is ready."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "app", "serve"], env=self._environ, stdout=log, stderr=log
+            )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Waits until `/readyz` is green."""
+        deadline = time.monotonic() + READY_S
+        while not self._is_ready():
+            if self.process is None or self.process.poll() is not None:
+                raise AssertionError(f"the server ended at its start:\n{self.log.read_text()}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the server is not ready in {READY_S} s:\n{self.log.read_text()}")
+            time.sleep(0.05)  # polling a process has no event to wait for
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def stop(self) -> int:
+        """Ends the process as an operator does; gives its exit code."""
+        return self.end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """Ends the process without a chance to say goodbye."""
+        return self.end(signal.SIGKILL)
+
+    def end(self, number: signal.Signals) -> int:
+        """Sends a signal and waits for the end."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(timeout=60)
+
+    def restart(self) -> None:
+        """Stops and starts it again, on the same port and data."""
+        self.stop()
+        self.start()
+
+    def engine_pid(self) -> int:
+        """The process id of the engine that runs now."""
+        assert self.process is not None
+        for pid in _children(self.process.pid):
+            if "engine.process" in Path(f"/proc/{pid}/cmdline").read_text():
+                return pid
+        raise AssertionError("no engine runs")
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+@contextmanager
+def serving(folder: Path, environ: Mapping[str, str] | None = None) -> Iterator[ServerProcess]:
+    """A server that runs inside the block."""
+    server = ServerProcess(folder, environ)
+    server.start()
+    try:
+        yield server
+    finally:
+        if server.process is not None and server.process.poll() is None:
+            server.stop()
