@@ -84,6 +84,7 @@ class SlotCache(Cache):
             for layer in self.layers:
                 layer.grow(*self._capacity)
 
+    @torch.inference_mode()
     def scrub(self, slot: int) -> None:
         """Zero a slot, after a reply that left something in it that is not a number."""
         for layer in self.layers:

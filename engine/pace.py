@@ -25,7 +25,7 @@ class PrefillPace:
     @property
     def budget(self) -> int:
         """Prompt tokens for the next step. Grows at most twofold beyond what was tried, never to zero."""
-        if self._seconds_per_token is None:
+        if not self._seconds_per_token:
             return FIRST_BUDGET
         affordable = int((self.target_s - self._decode_s) / self._seconds_per_token)
         return max(SMALLEST_BUDGET, min(affordable, 2 * self._largest_seen, LARGEST_BUDGET))

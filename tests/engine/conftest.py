@@ -27,6 +27,12 @@ def small_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Tiny models are slower with more, by far where the machine has other work."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a Llama of random weights that never ends a reply by itself, and a template that refuses a word."""

@@ -1,0 +1,303 @@
+"""The core: each request gets its one end, and nobody notices another's trouble."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+import pytest
+import torch
+
+from engine.core import Core
+from engine.messages import Chunk, FinishReason, Output, Started
+from engine.prepared import DuplicateRequest
+from tests.engine.tiny_models import (
+    GREEDY,
+    VOCABULARY,
+    WINDOW,
+    Numbers,
+    Said,
+    asking,
+    end_of,
+    prompt,
+    run_out,
+    served,
+    tokens_of,
+)
+
+LONG = msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)
+POISON = 200
+"""A token whose embedding is not a number."""
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(served("llama", max_batch=2))
+
+
+def alone(tokens: list[int], count: int) -> list[int]:
+    core = Core(served("llama"))
+    core.submit(asking("alone", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
+    return tokens_of(run_out(core), "alone")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_idle_core_does_nothing(core: Core) -> None:
+    assert not core.busy
+    assert core.step() == []
+
+
+def test_a_reply_starts_writes_and_ends_once(core: Core) -> None:
+    core.submit(asking("a", prompt(5)))
+    outputs = run_out(core)
+    assert outputs[0] == Started("a", prompt_tokens=5)
+    assert [type(o) for o in outputs[1:-1]] == [Chunk] * 8
+    end = end_of(outputs, "a")
+    assert (end.reason, end.generated_tokens, end.prompt_tokens) == (FinishReason.LENGTH, 8, 5)
+    assert end.steps_after is None
+    assert not core.busy
+
+
+def test_the_third_request_waits_for_a_slot(core: Core) -> None:
+    for name in "abc":
+        core.submit(asking(name, prompt(5)))
+    assert [o.request_id for o in core.step() if isinstance(o, Started)] == ["a", "b"]
+    assert (core.statistics().running, core.statistics().queued) == (2, 1)
+    assert end_of(run_out(core), "c").reason is FinishReason.LENGTH
+
+
+def test_an_end_token_stops_and_counts_but_is_not_text() -> None:
+    third = alone(prompt(5), 3)[2]
+    core = Core(served("llama", eos_ids=frozenset({third})))
+    core.submit(asking("a", prompt(5)))
+    outputs = run_out(core)
+    end = end_of(outputs, "a")
+    assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.STOP, 3, 2)
+
+
+def test_a_stop_string_ends_the_reply(core: Core) -> None:
+    third = alone(prompt(5), 3)[2]
+    core.submit(asking("a", prompt(5), reply=Numbers(stop=third)))
+    outputs = run_out(core)
+    end = end_of(outputs, "a")
+    assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.STOP, 3, 2)
+
+
+def test_text_that_was_held_back_comes_at_a_natural_end_with_its_tokens(core: Core) -> None:
+    core.submit(asking("a", prompt(5), reply=Numbers(holds=True)))
+    outputs = run_out(core)
+    assert len(tokens_of(outputs, "a")) == 8
+    assert sum(o.tokens for o in outputs if isinstance(o, Chunk)) == 8
+
+
+def test_a_full_window_ends_with_length(core: Core) -> None:
+    core.submit(asking("a", prompt(WINDOW - 6), LONG))
+    end = end_of(run_out(core), "a")
+    assert (end.reason, end.generated_tokens) == (FinishReason.LENGTH, 6)
+
+
+def test_cancelled_while_queued(core: Core) -> None:
+    for name in "abc":
+        core.submit(asking(name, prompt(5), LONG))
+    core.step()
+    core.cancel("c")
+    end = end_of(core.step(), "c")
+    assert (end.reason, end.generated_tokens, end.steps_after) == (FinishReason.CANCELLED, 0, 0)
+
+
+def test_cancelled_between_the_chunks_of_its_prefill() -> None:
+    core = Core(served("llama"), step_target_s=1e-9)
+    core.submit(asking("warm", prompt(100)))
+    run_out(core)
+    core.submit(asking("a", prompt(100)))
+    assert core.step() == [Started("a", 100)]
+    core.cancel("a")
+    end = end_of(core.step(), "a")
+    assert (end.reason, end.generated_tokens, end.steps_after) == (FinishReason.CANCELLED, 0, 0)
+    assert not core.busy
+
+
+def test_cancelled_between_tokens_without_what_was_held_back(core: Core) -> None:
+    core.submit(asking("a", prompt(5), LONG, Numbers(holds=True)))
+    outputs = core.step() + core.step() + core.step()
+    core.cancel("a")
+    outputs += core.step()
+    assert len(tokens_of(outputs, "a")) == 2
+    assert (end_of(outputs, "a").generated_tokens, end_of(outputs, "a").steps_after) == (3, 0)
+
+
+def test_a_cancel_is_told_before_anything_else_runs(core: Core) -> None:
+    core.submit(asking("a", prompt(5), LONG))
+    core.submit(asking("b", prompt(5), LONG))
+    core.step()
+    core.cancel("a")
+    assert [o.request_id for o in core.step()] == ["a"]
+    assert [o.request_id for o in core.step()] == ["b"]
+
+
+def test_cancels_that_find_nothing_are_ignored(core: Core) -> None:
+    core.cancel("unknown")
+    core.submit(asking("a", prompt(5)))
+    core.step()
+    core.cancel("a")
+    core.cancel("a")
+    end_of(core.step(), "a")
+    core.cancel("a")
+    assert not core.busy
+    assert core.statistics().cancels == 1
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_time_runs_out_in_the_queue_and_in_the_reply(*, running: bool) -> None:
+    clock = Clock()
+    core = Core(served("llama", max_batch=1), clock=clock)
+    if not running:
+        core.submit(asking("first", prompt(5), LONG))
+    core.submit(asking("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True)))
+    outputs = core.step() + core.step()
+    clock.now = 2.0
+    outputs += core.step()
+    end = end_of(outputs, "a")
+    assert end.reason is FinishReason.TIMEOUT
+    assert len(tokens_of(outputs, "a")) == end.generated_tokens == (2 if running else 0)
+
+
+def test_time_that_runs_out_after_the_end_is_no_second_end(core: Core) -> None:
+    core.submit(asking("a", prompt(5), msgspec.structs.replace(GREEDY, max_time_s=1e-9, max_new_tokens=1)))
+    outputs = run_out(core)
+    core.submit(asking("a", prompt(5)))
+    end_of(outputs, "a")
+    assert end_of(run_out(core), "a").reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    ("tokens", "limit", "word"),
+    [
+        ([], 8, "no tokens"),
+        (prompt(WINDOW), 8, "must fit"),
+        ([1, VOCABULARY], 8, "vocabulary"),
+        ([-1], 8, "vocabulary"),
+        ([1], 0, "max_new_tokens"),
+    ],
+)
+def test_what_cannot_be_served_ends_with_an_error_of_its_own(
+    core: Core, tokens: list[int], limit: int, word: str
+) -> None:
+    core.submit(asking("good", prompt(5)))
+    core.submit(asking("bad", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=limit)))
+    outputs = run_out(core)
+    end = end_of(outputs, "bad")
+    assert end.reason is FinishReason.ERROR
+    assert word in (end.error or "")
+    assert tokens_of(outputs, "good") == alone(prompt(5), 8)
+
+
+def test_a_second_request_of_the_same_id_is_refused_and_the_first_goes_on(core: Core) -> None:
+    core.submit(asking("a", prompt(5)))
+    core.step()
+    with pytest.raises(DuplicateRequest, match="'a'"):
+        core.submit(asking("a", prompt(9)))
+    assert end_of(run_out(core), "a").prompt_tokens == 5
+
+
+def test_values_that_are_no_numbers_end_their_request_alone_and_leave_nothing_behind() -> None:
+    model = served("llama", max_batch=2)
+    with torch.no_grad():
+        model.module.get_input_embeddings().weight[POISON] = torch.nan
+        model.module.lm_head.weight[POISON] = 0
+    core = Core(model)
+    core.submit(asking("bad", [1, POISON, 2]))
+    core.submit(asking("good", prompt(5)))
+    outputs = run_out(core)
+    assert "not numbers" in (end_of(outputs, "bad").error or "")
+    assert end_of(outputs, "bad").generated_tokens == 0
+    core.submit(asking("next", prompt(5)))
+    assert tokens_of(run_out(core), "next") == tokens_of(outputs, "good")
+    assert len(tokens_of(outputs, "good")) == 8
+
+
+def hungry(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+    """Ask the allocator for more than any machine has, wherever one token takes part."""
+    if (arguments[0] == POISON).any():
+        torch.empty(2**58)
+
+
+def test_a_request_for_which_memory_is_too_small_fails_alone() -> None:
+    model = served("llama", max_batch=2)
+    model.module.get_input_embeddings().register_forward_pre_hook(hungry)
+    core = Core(model)
+    core.submit(asking("good", prompt(5)))
+    outputs: list[Output] = core.step()
+    core.submit(asking("bad", [1, POISON, 2]))
+    outputs += run_out(core)
+    assert "memory" in (end_of(outputs, "bad").error or "")
+    assert tokens_of(outputs, "good") == alone(prompt(5), 8)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_any_other_fault_of_the_device_is_not_hidden(*, together: bool) -> None:
+    model = served("llama", max_batch=2)
+    hooks = 1 if together else 2
+
+    def broken(_module: torch.nn.Module, _arguments: object) -> None:
+        nonlocal hooks
+        hooks -= 1
+        if hooks:
+            torch.empty(2**58)
+        raise RuntimeError("the device is gone")
+
+    model.module.get_input_embeddings().register_forward_pre_hook(broken)
+    core = Core(model)
+    core.submit(asking("a", prompt(5)))
+    with pytest.raises(RuntimeError, match="gone"):
+        core.step()
+
+
+class Broken(Numbers):
+    def push(self, token_id: int) -> Said:
+        raise UnicodeError(f"no text for {token_id}")
+
+
+def test_a_reply_whose_text_cannot_be_made_fails_alone(core: Core, caplog: pytest.LogCaptureFixture) -> None:
+    core.submit(asking("bad", prompt(5), reply=Broken()))
+    core.submit(asking("good", prompt(5)))
+    with caplog.at_level(logging.ERROR):
+        outputs = run_out(core)
+    assert end_of(outputs, "bad").reason is FinishReason.ERROR
+    assert "no text for" in caplog.text
+    assert len(tokens_of(outputs, "good")) == 8
+
+
+def test_a_seed_gives_the_same_text_alone_and_in_a_batch() -> None:
+    hot = msgspec.structs.replace(
+        GREEDY, do_sample=True, temperature=1.5, top_p=0.9, max_new_tokens=20, seed=7
+    )
+
+    def text(*neighbours: int) -> list[int]:
+        core = Core(served("llama"))
+        for n in neighbours:
+            core.submit(asking(f"n{n}", prompt(9, n), msgspec.structs.replace(hot, seed=n, top_k=40 * n)))
+        core.submit(asking("a", prompt(5), hot))
+        return tokens_of(run_out(core), "a")
+
+    assert text() == text() == text(1, 2, 3)
+
+
+def test_statistics_count_what_was_done(core: Core) -> None:
+    core.submit(asking("a", prompt(5)))
+    core.submit(asking("b", prompt(7), LONG))
+    core.step()
+    core.cancel("b")
+    run_out(core)
+    facts = core.statistics()
+    assert (facts.prompt_tokens, facts.generated_tokens) == (12, 9)
+    assert (facts.running, facts.queued, facts.cancels, facts.steps_after_cancel) == (0, 0, 1, 0)
+    assert facts.steps == 8
+    assert facts.step_seconds > 0
