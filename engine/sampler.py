@@ -60,6 +60,8 @@ class _Rows:
     shortlist: Tensor
     complete: Tensor
     """Whether the shortlist holds every token that top-k allows."""
+    wide: Tensor
+    """Whether top-k allows more than a shortlist: its share of the whole is unknown, the draw is never settled."""
     greedy: Tensor
     penalty: Tensor | None
     longest: int
@@ -145,6 +147,7 @@ def _columns(
         top_p=column([chooser.sampling.top_p for chooser in choosers]),
         shortlist=column(shortlists),
         complete=column([chooser.top_k(vocabulary) <= LONGEST_SHORTLIST for chooser in choosers]),
+        wide=column([LONGEST_SHORTLIST < chooser.top_k(vocabulary) < vocabulary for chooser in choosers]),
         greedy=torch.tensor(greedy, device=device),
         penalty=column(penalties) if any(penalty != 1.0 for penalty in penalties) else None,
         longest=0 if all(greedy) else max(s for s, g in zip(shortlists, greedy, strict=True) if not g),
@@ -165,7 +168,8 @@ def _draw(scores: Tensor, rows: _Rows, uniform: list[float]) -> tuple[Tensor, Te
     index, settled = _invert(probability, rows.top_p, level)
     index = index.masked_fill(rows.greedy, 0)
     chosen = ids.gather(1, index.unsqueeze(1)).squeeze(1)
-    return chosen, likeliest[:, 0], settled | rows.complete.squeeze(1) | rows.greedy
+    settled = settled & ~rows.wide.squeeze(1) | rows.complete.squeeze(1) | rows.greedy
+    return chosen, likeliest[:, 0], settled
 
 
 def _invert(probability: Tensor, top_p: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
