@@ -1,0 +1,112 @@
+"""A chat through a real nginx: TLS in front, the service behind, the shipped site between."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
+
+from tests.deploy.nginx_site import Site
+from tests.server_process import ServerProcess
+
+
+@pytest.fixture
+def front(server: ServerProcess, site: Callable[[int], Site], run_nginx: Callable[[Site], None]) -> Site:
+    """A running nginx whose upstream is a running service."""
+    running = site(server.port)
+    run_nginx(running)
+    return running
+
+
+@asynccontextmanager
+async def chat(front: Site, client_id: str, *, origin: str | None = None) -> AsyncIterator[ClientConnection]:
+    """A connection that was greeted."""
+    url = f"wss://localhost:{front.https_port}/v1/ws"
+    headers = {"Origin": origin} if origin else {}
+    subprotocols = [Subprotocol("midstream.v1")]
+    async with connect(url, ssl=front.tls, additional_headers=headers, subprotocols=subprotocols) as socket:
+        await tell(socket, type="hello", client_id=client_id)
+        await until(socket, "ready")
+        yield socket
+
+
+async def tell(socket: ClientConnection, **fields: Any) -> None:
+    await socket.send(json.dumps(fields))
+
+
+async def until(socket: ClientConnection, kind: str) -> list[dict[str, Any]]:
+    """The frames up to and with the next one of that type; an error on the way fails."""
+    frames: list[dict[str, Any]] = []
+    async for text in socket:
+        frames.append(json.loads(text))
+        assert frames[-1]["type"] != "error", frames[-1]
+        if frames[-1]["type"] == kind:
+            return frames
+    raise AssertionError(socket.close_reason)
+
+
+def get(connection: http.client.HTTPConnection, path: str) -> tuple[http.client.HTTPResponse, bytes]:
+    with closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer, answer.read()
+
+
+def https(front: Site) -> http.client.HTTPSConnection:
+    return http.client.HTTPSConnection("localhost", front.https_port, context=front.tls)
+
+
+async def test_a_turn_comes_whole_through_nginx(front: Site, client_id: str) -> None:
+    async with chat(front, client_id) as socket:
+        await tell(socket, type="send", client_msg_id="m1", content="Hello!", params={"max_new_tokens": 12})
+        frames = await until(socket, "done")
+    text = "".join(frame["text"] for frame in frames if frame["type"] == "delta")
+    assert text
+    assert sha256(text.encode()).hexdigest() == frames[-1]["text_sha256"]
+
+
+async def test_deltas_leave_nginx_while_the_turn_still_runs(front: Site, client_id: str) -> None:
+    async with chat(front, client_id) as socket:
+        await tell(socket, type="send", client_msg_id="m1", content="Count from 1 to 300.")
+        for _ in range(5):
+            await until(socket, "delta")
+        await tell(socket, type="cancel")
+        done = (await until(socket, "done"))[-1]
+    assert (done["reason"], done["cancel"]["cause"]) == ("cancelled", "client")
+
+
+async def test_the_page_of_the_same_name_may_connect(front: Site, client_id: str) -> None:
+    async with chat(front, client_id, origin=f"https://localhost:{front.https_port}") as socket:
+        assert socket.subprotocol == "midstream.v1"
+
+
+async def test_a_page_of_another_name_is_refused(front: Site, client_id: str) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with chat(front, client_id, origin="https://elsewhere.example"):
+            pass
+    assert refused.value.response.status_code == 403
+
+
+def test_the_page_and_its_health_are_served_over_tls(front: Site) -> None:
+    health, _ = get(https(front), "/healthz")
+    _, page = get(https(front), "/")
+    assert health.status == 200
+    assert b"<!doctype html" in page.lower()
+
+
+def test_plain_http_is_sent_on_to_https(front: Site) -> None:
+    moved, _ = get(http.client.HTTPConnection("127.0.0.1", front.http_port), "/?a=1")
+    assert (moved.status, moved.headers["Location"]) == (308, "https://127.0.0.1/?a=1")
+
+
+def test_the_metrics_stay_inside(front: Site) -> None:
+    hidden, _ = get(https(front), "/metrics")
+    assert hidden.status == 404

@@ -1,0 +1,59 @@
+"""What the deployment files say about settings, held against the settings themselves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from app.settings import PREFIX, Settings
+
+FIELDS = {f"{PREFIX}{field.name.upper()}": field for field in msgspec.structs.fields(Settings)}
+
+
+@pytest.fixture
+def table(deploy: Path) -> dict[str, str]:
+    """The defaults that the README names, by variable, in its order."""
+    rows = re.findall(rf"^\| `({PREFIX}\w+)` \| (.+?) \|", (deploy / "README.md").read_text(), re.MULTILINE)
+    return dict(rows)
+
+
+def test_the_readme_lists_every_setting_in_order(table: dict[str, str]) -> None:
+    assert list(table) == list(FIELDS)
+
+
+def test_the_readme_names_the_true_defaults(table: dict[str, str]) -> None:
+    for variable, field in FIELDS.items():
+        shown = re.match(r"`(.+?)`", table[variable])
+        if isinstance(field.default, str | int | float):
+            assert shown
+            assert msgspec.convert(shown[1], field.type, strict=False) == field.default
+
+
+def test_compose_starts_the_service_with_settings_it_takes(deploy: Path) -> None:
+    environment = yaml.safe_load((deploy / "compose.yaml").read_text())["services"]["midstream"][
+        "environment"
+    ]
+    settings = Settings.read(
+        {"MIDSTREAM_HOST": "0.0.0.0"} | {name: value or "" for name, value in environment.items()}
+    )
+    assert settings.redis_url == "redis://redis:6379/0"
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "midstream.service"])
+def test_every_variable_in_the_files_is_a_setting(deploy: Path, name: str) -> None:
+    variables = re.findall(rf"({PREFIX}[A-Z_]+)=(\S+)", (deploy / name).read_text())
+    assert variables
+    assert Settings.read(dict(variables) | {"MIDSTREAM_INSECURE": "1"})
+
+
+def test_the_unit_waits_for_the_drain_and_signals_the_gateway_alone(deploy: Path) -> None:
+    unit = (deploy / "midstream.service").read_text()
+    patience, drain = (
+        int(re.findall(rf"{name}=(\d+)", unit)[0]) for name in ("TimeoutStopSec", "MIDSTREAM_DRAIN_S")
+    )
+    assert patience >= drain + 10
+    assert "\nKillMode=mixed\n" in unit
