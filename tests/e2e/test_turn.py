@@ -1,24 +1,145 @@
-"""A chat turn over a real socket, a real store and the real model."""
+"""A chat turn over a real socket, a real store and the real model: promises 1, 2, 8, 10, 11 and 12."""
 
 from __future__ import annotations
 
-import hashlib
-
-import midstream
+from tests.e2e.wire import Wire, assert_no_hole, has_text, is_end_of, text_of, wire
 from tests.server_process import ServerProcess
+
+USAGE = {"prompt_tokens", "cached_tokens", "generated_tokens", "sent_tokens", "wasted_tokens"}
 
 
 async def test_a_message_is_answered_by_deltas_and_one_done(server: ServerProcess, client_id: str) -> None:
     """The joined deltas are what `done` and the history say."""
-    async with midstream.connect(server.ws_url, client_id=client_id) as client:
-        reply = await client.send("What is 7 plus 8?")
-        done = await reply.wait()
-        history = await client.history()
+    async with wire(server.ws_url, client_id) as alice:
+        text, done = await alice.chat("What is 7 plus 8?")
+        history = await alice.history()
 
     assert done["reason"] == "stop"
-    assert done["chars"] == len(reply.text) > 0
-    assert done["text_sha256"] == hashlib.sha256(reply.text.encode()).hexdigest()
-    assert [(message["role"], message["content"]) for message in history] == [
-        ("user", "What is 7 plus 8?"),
-        ("assistant", reply.text),
+    assert done["saved"]
+    assert text
+    assert [(message["role"], message["content"], message["status"]) for message in history] == [
+        ("user", "What is 7 plus 8?", "complete"),
+        ("assistant", text, "complete"),
     ]
+    assert_no_hole(alice.seen)
+
+
+async def test_text_flows_token_by_token(server: ServerProcess, client_id: str) -> None:
+    """Nothing waits to fill a batch: a long reply comes in many deltas, each with its token count."""
+    async with wire(server.ws_url, client_id) as alice:
+        _, done = await alice.chat("Count from 1 to 60.", params={"temperature": 0})
+
+    deltas = [frame for frame in alice.seen if frame["type"] == "delta"]
+    assert sum(delta["tokens"] for delta in deltas) == done["usage"]["sent_tokens"]
+    assert len(deltas) > done["usage"]["sent_tokens"] / 2
+
+
+async def test_usage_and_timing_are_on_every_ending(server: ServerProcess, client_id: str) -> None:
+    """A stopped reply tells its cost as a finished one does."""
+    async with wire(server.ws_url, client_id) as alice:
+        _, whole = await alice.chat("Hello!", params={"max_new_tokens": 3, "temperature": 0})
+        accepted = await alice.say("Count from 1 to 300.")
+        await alice.until(has_text(accepted["turn_id"], 10))
+        await alice.put(type="cancel", turn_id=accepted["turn_id"])
+        stopped = await alice.until("done")
+
+    assert whole["reason"] in ("length", "stop")
+    assert whole["usage"]["generated_tokens"] <= 3
+    for done in (whole, stopped):
+        assert done["usage"].keys() >= USAGE
+        assert done["timing"]["total_ms"] >= done["timing"]["first_token_ms"] >= 0
+    assert stopped["usage"]["generated_tokens"] >= stopped["usage"]["sent_tokens"] > 0
+
+
+async def test_chinese_and_emoji_arrive_whole(server: ServerProcess, client_id: str) -> None:
+    """No delta holds half a character."""
+    async with wire(server.ws_url, client_id) as alice:
+        text, _ = await alice.chat("How do you say 'thank you' in Chinese?", params={"temperature": 0})
+
+    assert "谢谢" in text
+    assert not any("\ufffd" in frame["text"] for frame in alice.seen if frame["type"] == "delta")
+
+
+async def test_a_stop_string_ends_the_reply_and_never_leaks(server: ServerProcess, client_id: str) -> None:
+    """Not even the beginning of a stop string that spans tokens is sent."""
+    async with wire(server.ws_url, client_id) as alice:
+        text, done = await alice.chat("Count from 1 to 60.", params={"temperature": 0, "stop": ["7, 8, 9"]})
+
+    assert done["reason"] == "stop"
+    assert text == "1, 2, 3, 4, 5, 6, "
+
+
+async def test_the_same_seed_gives_the_same_text(server: ServerProcess, client_id: str) -> None:
+    """Sampling is repeatable where it is asked to be."""
+    params = {"seed": 7, "temperature": 1.0, "max_new_tokens": 24}
+    async with wire(server.ws_url, client_id) as alice:
+        first, _ = await alice.chat("Tell me a story.", conversation_id="a", params=params)
+        second, _ = await alice.chat("Tell me a story.", conversation_id="b", params=params)
+
+    assert first == second
+
+
+async def test_two_devices_see_the_same_events(server: ServerProcess, client_id: str) -> None:
+    """The other device gets the content of the message too; the sender gets its ref."""
+    async with wire(server.ws_url, client_id) as phone, wire(server.ws_url, client_id) as laptop:
+        await phone.chat("Hello!")
+        await laptop.history()
+        laptop.seen.clear()
+        accepted = await phone.say("Count from 1 to 30.", params={"temperature": 0})
+        turn_id = accepted["turn_id"]
+        told = await laptop.until("accepted")
+        await phone.until(is_end_of(turn_id))
+        await laptop.until(is_end_of(turn_id))
+
+    assert told["content"] == "Count from 1 to 30."
+    assert "content" not in accepted
+    assert "ref" not in told
+    assert text_of(laptop.seen, turn_id) == text_of(phone.seen, turn_id) != ""
+    assert_no_hole(laptop.seen)
+
+
+async def test_a_device_that_comes_in_the_middle_follows_without_a_hole(
+    server: ServerProcess, client_id: str
+) -> None:
+    """History shows the running reply; the deltas go on exactly behind it."""
+    async with wire(server.ws_url, client_id) as phone, wire(server.ws_url, client_id) as laptop:
+        accepted = await phone.say("Count from 1 to 80.", params={"temperature": 0})
+        await phone.until(has_text(accepted["turn_id"], 40))
+        partial = (await laptop.history())[-1]
+        assert partial["status"] == "running"
+        text = partial["content"] + await _rest(laptop, accepted["turn_id"], len(partial["content"]))
+        await phone.until(is_end_of(accepted["turn_id"]))
+
+    assert text == text_of(phone.seen, accepted["turn_id"])
+
+
+async def _rest(device: Wire, turn_id: str, off: int) -> str:
+    text = ""
+    while (frame := await device.get())["type"] != "done":
+        if frame["type"] == "delta" and frame["turn_id"] == turn_id:
+            assert frame["off"] == off + len(text)
+            text += frame["text"]
+    return text
+
+
+async def test_a_branch_begins_where_its_parent_is(server: ServerProcess, client_id: str) -> None:
+    """A message with `parent_id` null is a new root beside the old one, which is kept."""
+    async with wire(server.ws_url, client_id) as alice:
+        await alice.chat("Hello!")
+        await alice.chat("What is 2 plus 3?", parent_id=None)
+        history = await alice.history()
+
+    assert [message["content"] for message in history if message["role"] == "user"] == ["What is 2 plus 3?"]
+    assert len(history[0]["siblings"]) == 2
+
+
+async def test_a_system_prompt_stays_until_it_is_removed(server: ServerProcess, client_id: str) -> None:
+    """It costs prompt tokens in every later turn."""
+    async with wire(server.ws_url, client_id) as alice:
+        await alice.chat(
+            "Hello!", params={"system": "You are a helpful assistant of few words.", "max_new_tokens": 1}
+        )
+        _, with_system = await alice.chat("Hello!", parent_id=None, params={"max_new_tokens": 1})
+        _, without = await alice.chat("Hello!", parent_id=None, params={"system": "", "max_new_tokens": 1})
+
+    assert with_system["usage"]["prompt_tokens"] > without["usage"]["prompt_tokens"]

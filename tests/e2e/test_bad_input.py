@@ -1,0 +1,90 @@
+"""Bad input gets a clear error, for its sender alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.e2e.wire import Wire, has_text, is_end_of, text_of, wire
+from tests.server_process import ServerProcess
+
+
+def send(**fields: Any) -> str:
+    """A `send` frame, with something wrong."""
+    return json.dumps({"type": "send", "client_msg_id": "m", "content": "Hello!"} | fields)
+
+
+BAD: dict[str, tuple[str | bytes, str, str]] = {
+    "no JSON": ("hello?", "bad_frame", "JSON"),
+    "no object": ("[1, 2]", "bad_frame", "object"),
+    "a wrong type": (send(content=5), "bad_frame", "content"),
+    "an unknown frame type": ('{"type": "shout"}', "bad_frame", "type"),
+    "a frame of a later version": ('{"type": "resume"}', "bad_frame", "not served"),
+    "empty content": (send(content=""), "bad_frame", "content"),
+    "a temperature below zero": (send(params={"temperature": -1}), "bad_params", "temperature"),
+    "no tokens": (send(params={"max_new_tokens": 0}), "bad_params", "max_new_tokens"),
+    "a billion tokens": (send(params={"max_new_tokens": 10**9}), "bad_params", "max_new_tokens"),
+    "a busy policy of a later version": (send(on_busy="enqueue"), "bad_params", "on_busy"),
+    "a grace of a later version": (send(grace_s=5), "bad_params", "grace_s"),
+    "a reply that goes on alone": (send(on_disconnect="continue"), "bad_params", "on_disconnect"),
+    "a prompt beyond the window": (send(content="word " * 6000), "context_overflow", "tokens"),
+    "too many characters": (send(content="x" * 33_000), "content_too_long", "characters"),
+    "5,000 nested brackets": (
+        '{"type": "ping", "x": ' + "[" * 5000 + "]" * 5000 + "}",
+        "bad_frame",
+        "nested",
+    ),
+    "a lone surrogate": (
+        '{"type": "send", "client_msg_id": "m", "content": "\\ud800"}',
+        "bad_frame",
+        "content",
+    ),
+    "a NUL character": (send(content="a\0b"), "bad_frame", "content"),
+    "a binary frame": (b"\x00\x01", "bad_frame", "binary"),
+    "an unknown conversation": ('{"type": "history", "conversation_id": "nowhere"}', "not_found", "nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_the_sender_is_told_and_stays(server: ServerProcess, client_id: str, name: str) -> None:
+    """Another client's stream goes on meanwhile, whole."""
+    frame, code, word = BAD[name]
+    async with (
+        wire(server.ws_url, client_id) as alice,
+        wire(server.ws_url, f"{client_id}-mallory") as mallory,
+    ):
+        accepted = await alice.say("Count from 1 to 30.", params={"temperature": 0})
+        await alice.until(has_text(accepted["turn_id"]))
+        error = await provoke(mallory, frame)
+        await mallory.put(type="ping", t=1)
+        assert (await mallory.until("pong"))["t"] == 1
+        done = await alice.until(is_end_of(accepted["turn_id"]))
+
+    assert error["code"] == code
+    assert word in error["message"]
+    assert done["reason"] == "stop"
+    assert text_of(alice.seen, accepted["turn_id"]).endswith("30.")
+
+
+async def provoke(client: Wire, frame: str | bytes) -> dict[str, Any]:
+    """Sends raw text or bytes; gives the error."""
+    await client.socket.send(frame)
+    return await client.until("error")
+
+
+async def test_a_huge_frame_closes_its_own_connection(server: ServerProcess, client_id: str) -> None:
+    """1009 with a reason; the neighbour does not notice."""
+    async with (
+        wire(server.ws_url, client_id) as alice,
+        wire(server.ws_url, f"{client_id}-mallory") as mallory,
+    ):
+        accepted = await alice.say("Count from 1 to 30.", params={"temperature": 0})
+        await mallory.socket.send(send(content="x" * 70_000))
+        await mallory.socket.wait_closed()
+        done = await alice.until(is_end_of(accepted["turn_id"]))
+
+    assert mallory.socket.close_code == 1009
+    assert mallory.socket.close_reason
+    assert done["reason"] == "stop"

@@ -1,0 +1,226 @@
+"""Stop means stop, wherever the turn is: promises 3, 4, 5 and 13."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.wire import Wire, assert_no_hole, has_text, is_end_of, text_of, wire
+from tests.server_process import ServerProcess, serving
+
+LONG = "Count from 1 to 300."
+GREEDY = {"temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server whose engine runs one reply at a time, so that a second one waits."""
+    with serving(tmp_path_factory.mktemp("narrow"), {"MIDSTREAM_MAX_BATCH": "1"}) as server:
+        yield server
+
+
+async def stop(client: Wire, turn_id: str, **fields: object) -> tuple[dict, dict]:
+    """Cancels; gives `cancelled` and `done`."""
+    await client.put(type="cancel", turn_id=turn_id, ref="stop", **fields)
+    cancelled = await client.until("cancelled")
+    return cancelled, await client.until(is_end_of(turn_id))
+
+
+def assert_stopped(done: dict, cause: str = "client") -> None:
+    """A cancelled turn says by whom, and that the engine stopped at once."""
+    assert done["reason"] == "cancelled"
+    assert done["cancel"]["cause"] == cause
+    assert done["cancel"]["steps_after"] <= 1
+
+
+async def test_between_tokens(server: ServerProcess, client_id: str) -> None:
+    """The history keeps what was received, not one character more, and the next turn goes on from there."""
+    async with wire(server.ws_url, client_id) as alice:
+        accepted = await alice.say(LONG, params=GREEDY)
+        await alice.until(has_text(accepted["turn_id"], 40))
+        cancelled, done = await stop(alice, accepted["turn_id"])
+        history = await alice.history()
+        _, after = await alice.chat("What is 2 plus 3?")
+
+    assert cancelled == {"type": "cancelled", "ref": "stop", "turn_id": accepted["turn_id"], "already": False}
+    assert_stopped(done)
+    assert history[-1]["content"] == text_of(alice.seen, accepted["turn_id"])
+    assert history[-1]["status"] == "cancelled"
+    assert after["reason"] == "stop"
+    assert_no_hole(alice.seen)
+
+
+async def test_history_ends_where_the_reader_stopped(server: ServerProcess, client_id: str) -> None:
+    """`seen_off` counts code points; what was sent but not seen is not kept."""
+    async with wire(server.ws_url, client_id) as alice:
+        accepted = await alice.say(LONG, params=GREEDY)
+        await alice.until(has_text(accepted["turn_id"], 40))
+        _, done = await stop(alice, accepted["turn_id"], seen_off=12)
+        history = await alice.history()
+
+    assert done["chars"] == 12
+    assert history[-1]["content"] == "1, 2, 3, 4, "
+    assert done["usage"]["wasted_tokens"] > 0
+
+
+async def test_in_the_first_moment(server: ServerProcess, client_id: str) -> None:
+    """A cancel right behind its message finds it, before it is even accepted."""
+    async with wire(server.ws_url, client_id) as alice:
+        await alice.put(type="send", client_msg_id="m", content=LONG)
+        await alice.put(type="cancel")
+        done = await alice.until("done")
+
+    assert_stopped(done)
+    assert done["chars"] == 0
+    assert done["usage"]["generated_tokens"] <= 1
+
+
+async def test_in_prefill(server: ServerProcess, client_id: str) -> None:
+    """A long prompt is read in chunks, and a cancel is read between them."""
+    async with wire(server.ws_url, client_id) as alice:
+        accepted = await alice.say("repeat " * 3000)
+        _, done = await stop(alice, accepted["turn_id"])
+
+    assert_stopped(done)
+    assert done["usage"]["generated_tokens"] == 0
+
+
+async def test_while_queued(narrow: ServerProcess, client_id: str) -> None:
+    """A turn that waits for a place in the batch ends without costing a step."""
+    async with wire(narrow.ws_url, client_id) as alice:
+        running = await alice.say(LONG, conversation_id="a", params=GREEDY)
+        await alice.until(has_text(running["turn_id"]))
+        waiting = await alice.say(LONG, conversation_id="b", params=GREEDY)
+        _, done = await stop(alice, waiting["turn_id"])
+        _, other = await stop(alice, running["turn_id"])
+
+    assert_stopped(done)
+    assert done["cancel"]["steps_after"] == 0
+    assert done["usage"]["generated_tokens"] == 0
+    assert_stopped(other)
+
+
+async def test_after_the_end_and_twice(server: ServerProcess, client_id: str) -> None:
+    """Neither is an error, and neither changes what is kept."""
+    async with wire(server.ws_url, client_id) as alice:
+        text, done = await alice.chat("Hello!")
+        for _ in range(2):
+            await alice.put(type="cancel", turn_id=done["turn_id"])
+            assert (await alice.until("cancelled"))["already"]
+        await alice.put(type="cancel")
+        assert (await alice.until("cancelled"))["turn_id"] is None
+        history = await alice.history()
+
+    assert history[-1]["content"] == text
+
+
+async def test_a_message_behind_a_cancel_is_never_busy(server: ServerProcess, client_id: str) -> None:
+    """The client need not wait for the end that it asked for."""
+    async with wire(server.ws_url, client_id) as alice:
+        first = await alice.say(LONG)
+        await alice.until(has_text(first["turn_id"]))
+        await alice.put(type="cancel")
+        second = await alice.say("What is 2 plus 3?")
+        done = await alice.until(is_end_of(second["turn_id"]))
+
+    assert done["reason"] == "stop"
+    kinds = [
+        (frame["type"], frame["turn_id"]) for frame in alice.seen if frame["type"] in ("accepted", "done")
+    ]
+    assert kinds[1:3] == [("done", first["turn_id"]), ("accepted", second["turn_id"])]
+    assert_no_hole(alice.seen)
+
+
+async def test_a_second_message_is_busy_or_interrupts(server: ServerProcess, client_id: str) -> None:
+    """Rejecting is the default and leaves no trace; interrupting ends the running turn first."""
+    async with wire(server.ws_url, client_id) as alice:
+        first = await alice.say(LONG)
+        await alice.until(has_text(first["turn_id"]))
+        refused = await alice.say("Hello!")
+        accepted = await alice.say("What is 2 plus 3?", on_busy="interrupt")
+        await alice.until(is_end_of(accepted["turn_id"]))
+        history = await alice.history()
+
+    ended = next(frame for frame in alice.seen if frame["type"] == "done")
+    assert (refused["type"], refused["code"]) == ("error", "busy")
+    assert ended["turn_id"] == first["turn_id"]
+    assert_stopped(ended, "interrupt")
+    assert [message["content"] for message in history if message["role"] == "user"] == [
+        LONG,
+        "What is 2 plus 3?",
+    ]
+
+
+async def test_rollback_leaves_nothing_of_the_exchange(server: ServerProcess, client_id: str) -> None:
+    """While it runs by `done{removed}`, after its end by `removed`."""
+    async with wire(server.ws_url, client_id) as alice:
+        first, _ = await alice.chat("Hello!")
+        accepted = await alice.say(LONG)
+        await alice.until(has_text(accepted["turn_id"]))
+        _, done = await stop(alice, accepted["turn_id"], mode="rollback")
+        running_removed = await alice.history()
+        _, second = await alice.chat("What is 2 plus 3?")
+        await alice.put(type="cancel", turn_id=second["turn_id"], mode="rollback")
+        await alice.until("removed")
+        ended_removed = await alice.history()
+
+    assert done["removed"]
+    assert done["cancel"]["cause"] == "rollback"
+    assert done["chars"] == 0
+    for history in (running_removed, ended_removed):
+        assert [message["content"] for message in history] == ["Hello!", first]
+    assert_no_hole(alice.seen)
+
+
+async def test_a_client_that_leaves_stops_costing_gpu_time(server: ServerProcess, client_id: str) -> None:
+    """The reply ends where the connection did, and the history says so."""
+    async with wire(server.ws_url, client_id) as alice:
+        accepted = await alice.say(LONG, params=GREEDY)
+        await alice.until(has_text(accepted["turn_id"], 20))
+    async with wire(server.ws_url, client_id) as again:
+        history = await again.history()
+        if history[-1]["status"] == "running":
+            await again.until(is_end_of(accepted["turn_id"]))
+            history = await again.history()
+
+    assert history[-1]["status"] == "cancelled"
+    assert history[-1]["content"].startswith("1, 2, 3, ")
+    assert len(history[-1]["content"]) < 600
+    assert 'midstream_cancels_total{cause="disconnect"}' in await metrics(server)
+
+
+async def test_a_second_device_keeps_the_reply_alive(server: ServerProcess, client_id: str) -> None:
+    """Only the last one to leave turns off the light."""
+    async with wire(server.ws_url, client_id) as phone:
+        async with wire(server.ws_url, client_id) as laptop:
+            await laptop.chat("Hello!")
+            await phone.history()
+            accepted = await laptop.say("Count from 1 to 30.", params=GREEDY)
+            await laptop.until(has_text(accepted["turn_id"], 10))
+        done = await phone.until(is_end_of(accepted["turn_id"]))
+
+    assert done["reason"] == "stop"
+
+
+async def test_someone_elses_turn_is_out_of_reach(server: ServerProcess, client_id: str) -> None:
+    """A guessed turn id stops nothing and tells nothing."""
+    async with (
+        wire(server.ws_url, client_id) as alice,
+        wire(server.ws_url, f"{client_id}-mallory") as mallory,
+    ):
+        accepted = await alice.say("Count from 1 to 30.", params=GREEDY)
+        await mallory.put(type="cancel", turn_id=accepted["turn_id"])
+        met = await mallory.until("cancelled")
+        done = await alice.until("done")
+
+    assert met["already"]
+    assert done["reason"] == "stop"
+
+
+async def metrics(server: ServerProcess) -> str:
+    """The text of `/metrics`."""
+    with await asyncio.to_thread(urllib.request.urlopen, f"{server.url}/metrics") as answer:
+        return str(answer.read().decode())

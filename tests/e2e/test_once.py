@@ -1,0 +1,73 @@
+"""A message makes one generation, however often it is sent: promise 6."""
+
+from __future__ import annotations
+
+from tests.e2e.wire import has_text, is_end_of, text_of, wire
+from tests.server_process import ServerProcess
+
+GREEDY = {"temperature": 0}
+
+
+async def test_sent_again_while_it_runs(server: ServerProcess, client_id: str) -> None:
+    """The same socket is only told so; another one gets the text from the beginning, then what follows."""
+    same = {"client_msg_id": "once", "params": GREEDY}
+    async with wire(server.ws_url, client_id) as alice, wire(server.ws_url, client_id) as again:
+        accepted = await alice.say("Count from 1 to 60.", **same)
+        turn_id = accepted["turn_id"]
+        await alice.until(has_text(turn_id, 30))
+        repeated = await alice.say("Count from 1 to 60.", **same)
+        attached = await again.say("Count from 1 to 60.", **same)
+        await alice.until(is_end_of(turn_id))
+        await again.until(is_end_of(turn_id))
+
+    assert repeated["duplicate"]
+    assert attached["duplicate"]
+    assert repeated["turn_id"] == attached["turn_id"] == turn_id
+    assert text_of(alice.seen, turn_id) == text_of(again.seen, turn_id)
+
+
+async def test_sent_again_after_its_end(server: ServerProcess, client_id: str) -> None:
+    """The answer is told again, from the history."""
+    async with wire(server.ws_url, client_id) as alice:
+        text, done = await alice.chat("What is 7 plus 8?", client_msg_id="once")
+    async with wire(server.ws_url, client_id) as again:
+        repeated, ended = await again.chat("What is 7 plus 8?", client_msg_id="once")
+        history = await again.history()
+
+    assert (repeated, ended["turn_id"]) == (text, done["turn_id"])
+    assert len(history) == 2
+
+
+async def test_sent_again_after_a_restart(own_server: ServerProcess, client_id: str) -> None:
+    """A restart forgets nothing that was accepted."""
+    async with wire(own_server.ws_url, client_id) as alice:
+        text, _ = await alice.chat("What is 7 plus 8?", client_msg_id="once")
+        before = await alice.history()
+    own_server.restart()
+    async with wire(own_server.ws_url, client_id) as again:
+        history = await again.history()
+        repeated, _ = await again.chat("What is 7 plus 8?", client_msg_id="once")
+
+    assert history == before
+    assert repeated == text
+
+
+async def test_other_content_under_a_known_id_is_a_conflict(server: ServerProcess, client_id: str) -> None:
+    """And leaves the history as it was."""
+    async with wire(server.ws_url, client_id) as alice:
+        await alice.chat("Hello!", client_msg_id="once")
+        refused = await alice.say("Goodbye!", client_msg_id="once")
+        history = await alice.history()
+
+    assert refused["code"] == "conflict"
+    assert len(history) == 2
+
+
+async def test_a_refused_message_leaves_no_trace(server: ServerProcess, client_id: str) -> None:
+    """The same id may be used again."""
+    async with wire(server.ws_url, client_id) as alice:
+        refused = await alice.say("Hello!", client_msg_id="once", params={"max_new_tokens": 0})
+        _, done = await alice.chat("Hello again!", client_msg_id="once")
+
+    assert refused["code"] == "bad_params"
+    assert done["reason"] == "stop"

@@ -1,0 +1,116 @@
+"""A bare client: frames in, frames out, nothing hidden. And the promises that every stream of frames must keep."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+
+Frame = dict[str, Any]
+
+
+class Wire:
+    """One socket. `seen` keeps every frame that arrived."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.seen: list[Frame] = []
+
+    async def put(self, **frame: Any) -> None:
+        """Sends a frame."""
+        await self.socket.send(json.dumps(frame))
+
+    async def get(self) -> Frame:
+        """The next frame."""
+        frame: Frame = json.loads(await self.socket.recv())
+        self.seen.append(frame)
+        return frame
+
+    async def until(self, wanted: str | Callable[[Frame], bool]) -> Frame:
+        """Reads up to the first frame of a type, or one that fits."""
+        while True:
+            frame = await self.get()
+            if frame["type"] == wanted if isinstance(wanted, str) else wanted(frame):
+                return frame
+
+    async def say(self, content: str, **fields: Any) -> Frame:
+        """Sends a message; gives `accepted` or `error`."""
+        ref = uuid.uuid4().hex
+        await self.put(**({"type": "send", "client_msg_id": ref, "content": content, "ref": ref} | fields))
+        return await self.until(lambda frame: frame.get("ref") == fields.get("ref", ref))
+
+    async def chat(self, content: str, **fields: Any) -> tuple[str, Frame]:
+        """A whole turn: the reply's text as kept, and `done`."""
+        accepted = await self.say(content, **fields)
+        assert accepted["type"] == "accepted", accepted
+        done = await self.until(is_end_of(accepted["turn_id"]))
+        return text_of(self.seen, accepted["turn_id"]), done
+
+    async def history(self, **fields: Any) -> list[Frame]:
+        """The messages of a page."""
+        await self.put(**({"type": "history"} | fields))
+        page = await self.until("history")
+        messages: list[Frame] = page["messages"]
+        return messages
+
+
+@asynccontextmanager
+async def wire(url: str, client_id: str, **options: Any) -> AsyncIterator[Wire]:
+    """A connection that said hello."""
+    async with connect(url, **options) as socket:
+        opened = Wire(socket)
+        await opened.put(type="hello", client_id=client_id)
+        ready = await opened.get()
+        assert ready["type"] == "ready", ready
+        yield opened
+
+
+def is_end_of(turn_id: str) -> Callable[[Frame], bool]:
+    """Whether a frame ends this turn."""
+    return lambda frame: frame["type"] == "done" and frame["turn_id"] == turn_id
+
+
+def has_text(turn_id: str, chars: int = 1) -> Callable[[Frame], bool]:
+    """Whether a frame brings a turn's text to so many code points."""
+    return lambda frame: (
+        frame["type"] == "delta"
+        and frame["turn_id"] == turn_id
+        and frame["off"] + len(frame["text"]) >= chars
+    )
+
+
+def text_of(frames: list[Frame], turn_id: str) -> str:
+    """The joined deltas of a turn, cut to `done.chars`; checks offsets, order and the hash on the way."""
+    text, done = "", None
+    for frame in frames:
+        if frame.get("turn_id") != turn_id:
+            continue
+        if frame["type"] == "delta":
+            assert done is None, "a delta after the end"
+            assert frame["text"], "an empty delta"
+            assert frame["off"] == len(text)
+            text += frame["text"]
+        elif frame["type"] == "done":
+            assert done is None, "two ends"
+            done = frame
+    if done is not None:
+        text = text[: done["chars"]]
+        assert len(text) == done["chars"]
+        assert hashlib.sha256(text.encode()).hexdigest() == done["text_sha256"]
+    return text
+
+
+def assert_no_hole(frames: list[Frame], conversation_id: str = "default") -> None:
+    """Every journalled event is told, or covered by the `first_seq` of one that is told."""
+    last: int | None = None
+    for frame in frames:
+        if frame.get("conversation_id") != conversation_id or frame.get("duplicate"):
+            continue
+        if frame["type"] in ("accepted", "delta", "done", "removed"):
+            assert last is None or frame.get("first_seq", frame["seq"]) == last + 1, frame
+            last = frame["seq"]
