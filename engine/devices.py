@@ -58,6 +58,11 @@ def available_bytes(device: torch.device) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Tell lack of memory from all else: PyTorch's CPU allocator has no error class of its own for it."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def has_fast_bf16(cpuinfo: str) -> bool:
     """Tell from `/proc/cpuinfo` whether the CPU multiplies bf16 natively. Without that it is slower than fp32."""
     return FAST_BF16.search(cpuinfo) is not None

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
+from engine.devices import is_out_of_memory
 from engine.loaded_model import LoadedModel
 from engine.prepared import Sampling
 from engine.runner import Runner
@@ -47,7 +46,7 @@ class Executor:
         try:
             return self._compute(spans)
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
         log.warning("a step ran out of memory; its %d parts run one by one", len(spans))
         return [self._compute_alone(span) for span in spans]
@@ -56,7 +55,7 @@ class Executor:
         try:
             return self._compute([span])[0]
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             return Failure("The device has too little memory for this request.")
 
@@ -71,8 +70,3 @@ class Executor:
             return token
         self._runner.cache.scrub(slot)
         return Failure("The model computed values that are not numbers.")
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Tell lack of memory from all else: PyTorch's CPU allocator has no error class of its own for it."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -7,6 +7,7 @@ them, with the shapes that it writes, so that no table of model types is needed.
 from __future__ import annotations
 
 import mmap
+import sys
 from math import prod
 from typing import Any
 
@@ -121,8 +122,13 @@ class SlotCache(Cache):
 
 def _untouched(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Return zeros in CPU memory that is committed page by page, when it is first written."""
+    size = prod(shape) * dtype.itemsize
+    if sys.platform == "win32":
+        memory = mmap.mmap(-1, size)
+    else:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     # The mapping lives as long as the tensor, which keeps a reference to its buffer.
-    return torch.frombuffer(mmap.mmap(-1, prod(shape) * dtype.itemsize), dtype=dtype).view(shape)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 def _doubled(now: int, needed: int, limit: int) -> int:

@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from engine.devices import available_bytes, choose_device, choose_dtype
+from engine.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
 from engine.errors import ModelNotUsable
 from engine.generation_defaults import defaults_of, eos_ids_of, window_of
 from engine.loaded_model import LoadedModel
@@ -173,10 +173,16 @@ def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> P
         raise ModelNotUsable(
             f"The weights of {model!r} can't be used: {str(error).partition(chr(10))[0]}"
         ) from error
-    wrong = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
-    if wrong:
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise ModelNotUsable(
-            f"The checkpoint of {model!r} lacks {len(wrong)} of the weights, the first is {wrong[0]}."
+            f"The weights of {model!r} do not have the shapes that its config.json tells."
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelNotUsable(
+            f"The checkpoint of {model!r} lacks {len(missing)} of the weights, the first is {missing[0]}."
         )
     return cast("PreTrainedModel", module.eval())
 
@@ -185,7 +191,9 @@ def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> P
 def _memory_told(model: str, device: torch.device) -> Iterator[None]:
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         raise ModelNotUsable(f"The model {model!r} does not fit into the memory of {device}.") from error
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine import attention
+from engine.devices import is_out_of_memory
 from engine.errors import ModelNotUsable
 from engine.runner import Runner
 from engine.slot_batch import Span
@@ -25,7 +26,7 @@ TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
 def probe(module: PreTrainedModel, vocabulary: int) -> int:
     """Compare, and leave the module with its attention over slots. Returns the KV bytes of one token.
 
-    Raises ModelNotUsable where the model can't be served, torch.OutOfMemoryError where memory is too small.
+    Raises ModelNotUsable where the model can't be served, RuntimeError where memory is too small.
     """
     kind = type(module).__name__
     ids = [(7919 * place + 13) % vocabulary for place in range(LENGTH)]
@@ -34,9 +35,9 @@ def probe(module: PreTrainedModel, vocabulary: int) -> int:
     try:
         module.set_attn_implementation(attention.NAME)
         got, bytes_per_token = _through_slots(module, ids)
-    except torch.OutOfMemoryError:
-        raise
     except Exception as error:
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise
         raise ModelNotUsable(f"The model type {kind} can't be served: {_first_line(error)}.") from error
     off = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).median().item()
     # Written so that NaN, which compares as false, is refused as well.

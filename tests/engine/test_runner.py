@@ -1,0 +1,125 @@
+"""The forward pass over slots, its layout and its memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import attention
+from engine.attention import AttentionNotSupported
+from engine.kv_cache import SlotCache
+from engine.runner import Runner
+from engine.slot_batch import SPLIT_COST, SlotBatch, Span, partition
+from tests.engine.tiny_models import VOCABULARY, WINDOW, make, prompt, served
+
+
+@torch.inference_mode()
+def by_itself(family: str, tokens: list[int]) -> torch.Tensor:
+    return make(family)(torch.tensor([tokens])).logits[0, -1]
+
+
+def close(got: torch.Tensor, expected: torch.Tensor) -> bool:
+    return torch.allclose(got, expected, atol=1e-4)
+
+
+def runner(*, slots: int = 8, lazily: bool = True, family: str = "llama") -> Runner:
+    made = Runner(served(family).module, slots=slots, tokens=WINDOW)
+    made.cache = SlotCache(slots=slots, tokens=WINDOW, commits_lazily=lazily)
+    return made
+
+
+def test_idle_slots_between_running_ones_do_not_matter() -> None:
+    run = runner()
+    slots, texts = (0, 3, 7), [prompt(9), prompt(20, 1), prompt(15, 2)]
+    run.run([Span(slot, 0, text[:-1], samples=False) for slot, text in zip(slots, texts, strict=True)])
+    logits = run.run([Span(s, len(t) - 1, t[-1:], samples=True) for s, t in zip(slots, texts, strict=True)])
+    assert all(close(row, by_itself("llama", text)) for row, text in zip(logits, texts, strict=True))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_a_prompt_longer_than_a_block_of_queries(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "QUERY_BLOCK", 16)
+    logits = runner(family=family).run([Span(1, 0, prompt(50), samples=True)])
+    assert close(logits[0], by_itself(family, prompt(50)))
+
+
+def test_running_the_same_spans_again_changes_nothing() -> None:
+    run, spans = runner(), [Span(1, 0, prompt(30), samples=True)]
+    first = run.run(spans)
+    assert torch.equal(first, run.run(spans))
+
+
+def test_memory_that_is_committed_at_once_grows_with_use_and_keeps_what_was_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("engine.kv_cache.FIRST_TOKENS", 8)
+    run = runner(lazily=False)
+    run.run([Span(0, 0, prompt(7), samples=False)])
+    assert tuple(run.cache.layers[0].keys.shape) == (1, 2, 8, 8)
+    run.run([Span(0, 7, prompt(30)[7:29], samples=False), Span(2, 0, prompt(3), samples=False)])
+    assert tuple(run.cache.layers[0].keys.shape) == (4, 2, 32, 8)
+    assert close(run.run([Span(0, 29, prompt(30)[29:], samples=True)])[0], by_itself("llama", prompt(30)))
+
+
+def test_memory_never_grows_beyond_its_bounds() -> None:
+    run = runner(slots=3, lazily=False)
+    run.run([Span(slot, 0, prompt(WINDOW - 1), samples=False) for slot in range(3)])
+    assert run.cache.layers[0].keys.shape[0] == 3
+    assert run.cache.layers[0].keys.shape[2] == WINDOW
+
+
+def test_untouched_memory_is_zero_and_not_committed() -> None:
+    cache = SlotCache(slots=64, tokens=2**18, commits_lazily=True)
+    batch = SlotBatch([Span(5, 0, [1], samples=True)], tokens=2**18, device=torch.device("cpu"))
+    cache.begin(batch)
+    keys, _ = cache.update(torch.ones(1, 2, 1, 64), torch.ones(1, 2, 1, 64), 0)
+    assert keys.nbytes == 2**33
+    assert (keys[5, :, 0] == 1).all()
+    assert (keys[5, :, 1:100] == 0).all()
+
+
+def test_the_cache_takes_nothing_outside_a_step() -> None:
+    with pytest.raises(RuntimeError, match="outside a step"):
+        SlotCache(slots=1, tokens=8, commits_lazily=True).update(torch.ones(1), torch.ones(1), 0)
+
+
+def test_masks_of_a_model_s_own_making_are_refused() -> None:
+    with pytest.raises(AttentionNotSupported):
+        attention.mask_rule(mask_function=lambda *_: torch.tensor(True), use_vmap=True)
+
+
+def test_logits_of_every_row_where_one_was_wanted_are_refused() -> None:
+    module = served("llama").module
+    module.register_forward_pre_hook(
+        lambda _module, arguments, options: (arguments, options | {"logits_to_keep": 0}), with_kwargs=True
+    )
+    with pytest.raises(AttentionNotSupported, match="single positions"):
+        Runner(module, slots=1, tokens=WINDOW).run([Span(0, 0, prompt(5), samples=True)])
+
+
+def cost(slots: list[int], lengths: list[int], begin: int, end: int) -> int:
+    return (slots[end - 1] - slots[begin] + 1) * max(lengths[begin:end])
+
+
+@given(st.dictionaries(st.integers(0, 60), st.integers(1, 9000), max_size=20))
+def test_a_partition_covers_all_rows_in_order_and_beats_both_extremes(running: dict[int, int]) -> None:
+    slots = sorted(running)
+    lengths = [running[slot] for slot in slots]
+    ranges = partition(slots, lengths)
+    assert [row for begin, end in ranges for row in range(begin, end)] == list(range(len(slots)))
+    total = sum(cost(slots, lengths, begin, end) + SPLIT_COST for begin, end in ranges)
+    assert total <= sum(lengths) + SPLIT_COST * len(slots)
+
+
+def test_replies_of_like_length_in_neighbouring_slots_are_read_together() -> None:
+    assert partition([0, 1, 2, 3], [100, 120, 90, 100]) == [(0, 4)]
+
+
+def test_one_long_reply_does_not_make_the_short_ones_read_as_much() -> None:
+    assert partition([0, 1, 2, 3], [100, 100, 8000, 100]) == [(0, 2), (2, 3), (3, 4)]
+
+
+def test_the_vocabulary_is_the_width_of_the_logits() -> None:
+    assert runner().run([Span(0, 0, [1], samples=True)]).shape == (1, VOCABULARY)
