@@ -15,7 +15,11 @@ from connections.frames import NOT_SERVED_YET, Frame, Request
 _decode = msgspec.json.Decoder(Request).decode
 _encode = msgspec.json.Encoder().encode
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
-_MAX_NAME = 128
+_NUL = re.compile("\0")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_MAX_REF = 128
+
+_Path = tuple["_Path", str] | None
 
 
 class _Outline(msgspec.Struct):
@@ -39,7 +43,7 @@ def decode(text: str | bytes) -> Request:
         raise BadFrame("The frame is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise _unreadable(text) from None
-    if "\\u0000" in text and (path := _first_path(msgspec.to_builtins(frame), "\0")):
+    if "\\u0000" in text and (path := _first_path(msgspec.to_builtins(frame), _NUL)):
         raise BadFrame(f"{path}: a NUL character is not allowed.", ref=_ref(text))
     return cast("Request", frame)
 
@@ -65,33 +69,37 @@ def _unreadable(text: str) -> BadFrame:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return BadFrame("The frame is no JSON object.")
-    if isinstance(value, dict) and (path := _first_path(value, "\ud800")):
+    if isinstance(value, dict) and (path := _first_path(value, _SURROGATE)):
         ref = value.get("ref", value.get("client_msg_id"))
         return BadFrame(f"{path}: a lone surrogate is not allowed.", ref=_printable(ref))
     return BadFrame("The frame is no JSON object.")
 
 
-def _first_path(value: Any, bad: str) -> str | None:
-    """Where a string with a NUL, or with a lone surrogate, stands in a frame."""
-    return next((path for path, string in _strings(value, "") if _has(string, bad)), None)
+def _first_path(value: Any, bad: re.Pattern[str]) -> str | None:
+    """Where a string that has a bad character stands in a frame."""
+    return next((_shown(path) for path, string in _strings(value) if bad.search(string)), None)
 
 
-def _has(string: str, bad: str) -> bool:
-    if bad == "\0":
-        return bad in string
-    return any("\ud800" <= character <= "\udfff" for character in string)
+def _strings(value: Any) -> Iterator[tuple[_Path, str]]:
+    """Every string in a frame, keys before what they name. Keeps its own stack: a frame may be as deep as it is long."""
+    waiting: list[tuple[_Path, Any]] = [(None, value)]
+    while waiting:
+        path, item = waiting.pop()
+        if isinstance(item, str):
+            yield path, item
+        elif isinstance(item, dict):
+            yield from (((path, "key"), key) for key in item)
+            waiting.extend(((path, key), inner) for key, inner in item.items())
+        elif isinstance(item, list | tuple):
+            waiting.extend(((path, f"[{place}]"), inner) for place, inner in enumerate(item))
 
 
-def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield path or "$", value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield f"{path}.key" if path else "key", key
-            yield from _strings(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            yield from _strings(item, f"{path}[{place}]")
+def _shown(path: _Path) -> str:
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    return ".".join(reversed(steps)).replace(".[", "[")
 
 
 def _ref(text: str) -> str | None:
@@ -106,6 +114,6 @@ def _field(text: str, name: str) -> Any:
 
 
 def _printable(ref: Any) -> str | None:
-    if not isinstance(ref, str) or len(ref) > _MAX_NAME or _has(ref, "\ud800"):
+    if not isinstance(ref, str) or len(ref) > _MAX_REF or _SURROGATE.search(ref):
         return None
     return ref
