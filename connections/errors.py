@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+_MESSAGE_CHARS = 300
+
 
 class CloseCode(IntEnum):
     """Why a connection ends. Clients reconnect after 1011, 1012 and 1013."""
@@ -36,7 +38,7 @@ class BadFrame(ConnectionsError):
     code = "bad_frame"
 
     def __init__(self, message: str, *, ref: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(shorten(message))
         self.ref = ref
 
 
@@ -45,9 +47,8 @@ class BadParams(ConnectionsError):
 
     code = "bad_params"
 
-    def __init__(self, message: str, *, ref: str | None = None) -> None:
-        super().__init__(message)
-        self.ref = ref
+    def __init__(self, message: str) -> None:
+        super().__init__(shorten(message))
 
 
 class Close(ConnectionsError):
@@ -57,3 +58,8 @@ class Close(ConnectionsError):
         super().__init__(reason)
         self.code = code
         self.reason = reason
+
+
+def shorten(message: str) -> str:
+    """A message that repeats a part of what the sender wrote at most, however long that is."""
+    return message if len(message) <= _MESSAGE_CHARS else f"{message[:_MESSAGE_CHARS]}…"
