@@ -14,5 +14,8 @@ def is_allowed(origin: str | None, *, host: str | None, allowed: Collection[str]
     """
     if origin is None or origin in allowed:
         return True
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:  # no URL, so nobody's origin
+        return False
     return parts.scheme in ("http", "https") and host is not None and parts.netloc.lower() == host.lower()
