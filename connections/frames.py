@@ -96,7 +96,7 @@ class Delete(ClientFrame, frozen=True, kw_only=True, tag="delete"):
 class Ping(ClientFrame, frozen=True, kw_only=True, tag="ping"):
     """Asks for a `pong` with the same `t`."""
 
-    t: float | str | None = None
+    t: int | float | str | None = None
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +177,7 @@ class ConversationsPage(ServerFrame, frozen=True, kw_only=True, tag="conversatio
 class Pong(ServerFrame, frozen=True, kw_only=True, tag="pong"):
     """Answers `ping`."""
 
-    t: float | str | None = None
+    t: int | float | str | None = None
 
 
 class GoAway(ServerFrame, frozen=True, kw_only=True, tag="goaway"):
