@@ -1,0 +1,49 @@
+"""A sessions floor over a store of the test's own and an engine that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions.records import Owner
+from sessions.service import Sessions
+from tests.sessions.chat import Chat
+from tests.sessions.recorder import Recorder
+
+
+@pytest.fixture
+def owner() -> Owner:
+    return Owner("anonymous", "alice")
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    return ScriptedEngine(by_hand=True, context_tokens=200)
+
+
+@pytest.fixture
+async def sessions(store: Redis, engine: ScriptedEngine) -> AsyncIterator[Sessions]:
+    """The floor; when the test is over it must have let go of all it held."""
+    sessions = Sessions(client=store, engine=engine, ttl_s=3600, max_turns=100)
+    async with sessions.running(alone=True):
+        yield sessions
+    assert sessions.statistics().turns == 0
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.fixture
+async def reader(sessions: Sessions) -> AsyncIterator[Recorder]:
+    """A connection that leaves at the end; with it goes all that the floor kept in memory."""
+    reader = Recorder()
+    yield reader
+    reader.closed = True
+    sessions.disconnect(reader)
+
+
+@pytest.fixture
+def chat(sessions: Sessions, engine: ScriptedEngine, owner: Owner, reader: Recorder) -> Chat:
+    return Chat(sessions, engine, owner, reader)
