@@ -1,0 +1,36 @@
+"""Every package that pyproject.toml asks for has one pin, and a pin that it would take."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WANTED = [
+    Requirement(text)
+    for texts in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
+    for text in texts
+]
+
+
+@pytest.fixture(scope="module")
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = (line.split("==") for line in lines if not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+@pytest.mark.parametrize("requirement", WANTED, ids=lambda requirement: requirement.name)
+def test_a_requirement_is_pinned_within_its_range(requirement: Requirement, pins: dict[str, str]) -> None:
+    assert pins[canonicalize_name(requirement.name)] in requirement.specifier
+
+
+def test_no_pin_names_a_gpu_package_or_a_local_build(pins: dict[str, str]) -> None:
+    assert not [
+        name for name, version in pins.items() if name.startswith(("nvidia-", "cuda-")) or "+" in version
+    ]
