@@ -176,7 +176,7 @@ def test_a_lone_surrogate_in_a_key_is_told_without_repeating_it() -> None:
     assert str(refusal({"type": "ping", "\ud800": "\ud800"})) == "key: a lone surrogate is not allowed."
 
 
-@pytest.mark.parametrize("text", ["hello", "{", '{"type":"ping"}x', '{"a":"\n"}', "[NaN]"])
+@pytest.mark.parametrize("text", ["hello", "{", '{"type":"ping"}x', '{"a":"\n"}', "NaN"])
 def test_text_that_is_no_json_object_is_refused(text: str) -> None:
     assert "JSON object" in str(refusal(text))
 
