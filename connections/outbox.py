@@ -1,7 +1,7 @@
 """What waits to be sent to one connection: ordered, bounded, merging while the reader is late.
 
-Neighbouring deltas of one turn become one delta. `cancelled` overtakes deltas, and the ones beyond the cut are
-withdrawn. The logic is synchronous; only `take` waits.
+Neighbouring deltas of one turn become one delta. `cancelled` overtakes deltas, but nothing else; the ones beyond the
+cut are withdrawn. The logic is synchronous; only `take` waits.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections import deque
 
 import msgspec
 
-from connections.frames import Cancelled, Frame
-from sessions.events import Delta, Done
+from connections.frames import Cancelled, ConversationsPage, Frame, HistoryPage
+from sessions.events import Accepted, Delta, Done
 
 MERGED_CHARS = 16 * 1024
 """A merged delta is at most four times as many bytes of UTF-8: 64 KiB."""
@@ -31,11 +31,12 @@ class OutboxStatistics(msgspec.Struct, frozen=True):
 class _Text:
     """A waiting delta that may still grow."""
 
-    __slots__ = ("chars", "first", "last", "parts", "tokens")
+    __slots__ = ("bytes", "chars", "first", "last", "parts", "tokens")
 
     def __init__(self, delta: Delta) -> None:
         self.first = self.last = delta
         self.parts = [delta.text]
+        self.bytes = _FRAME_BYTES + sys.getsizeof(delta.text)
         self.chars = len(delta.text)
         self.tokens = delta.tokens
 
@@ -47,11 +48,15 @@ class _Text:
             and self.chars + len(delta.text) <= MERGED_CHARS
         )
 
-    def grow(self, delta: Delta) -> None:
+    def grow(self, delta: Delta) -> int:
+        """Takes the next delta; gives the bytes that it adds."""
+        more = sys.getsizeof(delta.text)
         self.last = delta
         self.parts.append(delta.text)
+        self.bytes += more
         self.chars += len(delta.text)
         self.tokens += delta.tokens
+        return more
 
     def delta(self) -> Delta:
         if self.first is self.last:
@@ -61,12 +66,22 @@ class _Text:
         )
 
 
+class _Whole:
+    """A waiting frame that stays as it is. Its size is taken once: a string grows when it is encoded."""
+
+    __slots__ = ("bytes", "frame")
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.bytes = _size(frame)
+
+
 class Outbox:
     """Frames on their way to one transport."""
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._waiting: deque[_Text | Frame] = deque()
+        self._waiting: deque[_Text | _Whole] = deque()
         self._growing: dict[str, _Text] = {}  # by conversation: the delta that is its newest event
         self._handed: dict[str, int] = {}
         self._withdrawn: dict[str, int] = {}
@@ -87,12 +102,12 @@ class Outbox:
                 self._put_delta(frame)
             case Done():
                 self._close(frame.conversation_id)
-                self._put(self._covering(frame))
+                self._put(_Whole(self._covering(frame)))
             case Cancelled():
-                self._put_before_deltas(frame)
+                self._put_before_deltas(_Whole(frame))
             case _:
                 self._close(getattr(frame, "conversation_id", ""))
-                self._put(frame)
+                self._put(_Whole(frame))
         self._news.set()
         self._emptied.clear()
 
@@ -101,11 +116,11 @@ class Outbox:
         if not self._waiting:
             return None
         slot = self._waiting.popleft()
-        self._bytes -= _size(slot)
-        if not isinstance(slot, _Text):
-            if isinstance(slot, Done):
-                self._handed.pop(slot.turn_id, None)
-            return slot
+        self._bytes -= slot.bytes
+        if isinstance(slot, _Whole):
+            if isinstance(slot.frame, Done):
+                self._handed.pop(slot.frame.turn_id, None)
+            return slot.frame
         if self._growing.get(slot.first.conversation_id) is slot:
             del self._growing[slot.first.conversation_id]
         delta = slot.delta()
@@ -130,18 +145,18 @@ class Outbox:
 
     def withdraw(self, turn_id: str, chars: int) -> None:
         """Takes back what waits of a turn's text beyond `chars`; the turn's `done` will cover the seqs."""
-        kept: deque[_Text | Frame] = deque()
+        kept: deque[_Text | _Whole] = deque()
         for slot in self._waiting:
             if not isinstance(slot, _Text) or slot.first.turn_id != turn_id:
                 kept.append(slot)
                 continue
             self._growing.pop(slot.first.conversation_id, None)
-            self._bytes -= _size(slot)
+            self._bytes -= slot.bytes
             if (left := _cut(slot, chars)) is None:
                 self._withdrawn.setdefault(turn_id, slot.first.first_seq)
             else:
                 kept.append(left)
-                self._bytes += _size(left)
+                self._bytes += left.bytes
         self._waiting = kept
 
     def statistics(self) -> OutboxStatistics:
@@ -151,23 +166,22 @@ class Outbox:
     def _put_delta(self, delta: Delta) -> None:
         growing = self._growing.get(delta.conversation_id)
         if growing is not None and growing.takes(delta):
-            self._bytes += sys.getsizeof(delta.text)
+            self._bytes += growing.grow(delta)
             self._merged += 1
-            growing.grow(delta)
         else:
             self._growing[delta.conversation_id] = text = _Text(delta)
             self._put(text)
 
-    def _put(self, slot: _Text | Frame) -> None:
+    def _put(self, slot: _Text | _Whole) -> None:
         self._waiting.append(slot)
-        self._bytes += _size(slot)
+        self._bytes += slot.bytes
 
-    def _put_before_deltas(self, frame: Frame) -> None:
-        place = next(
-            (place for place, slot in enumerate(self._waiting) if isinstance(slot, _Text)), len(self._waiting)
-        )
-        self._waiting.insert(place, frame)
-        self._bytes += _size(frame)
+    def _put_before_deltas(self, slot: _Whole) -> None:
+        place = len(self._waiting)
+        while place and isinstance(self._waiting[place - 1], _Text):
+            place -= 1
+        self._waiting.insert(place, slot)
+        self._bytes += slot.bytes
 
     def _close(self, conversation_id: str) -> None:
         self._growing.pop(conversation_id, None)
@@ -179,11 +193,17 @@ class Outbox:
         return msgspec.structs.replace(done, first_seq=min(first, done.first_seq or done.seq))
 
 
-def _size(slot: _Text | Frame) -> int:
-    if isinstance(slot, _Text):
-        return _FRAME_BYTES + sum(map(sys.getsizeof, slot.parts))
-    messages = getattr(slot, "messages", ())
-    return _FRAME_BYTES + sum(_FRAME_BYTES + sys.getsizeof(message.content) for message in messages)
+def _size(frame: Frame) -> int:
+    match frame:
+        case HistoryPage():
+            held = sum(_FRAME_BYTES + sys.getsizeof(message.content) for message in frame.messages)
+        case ConversationsPage():
+            held = _FRAME_BYTES * len(frame.conversations)
+        case Accepted(content=str(content)):
+            held = sys.getsizeof(content)
+        case _:
+            held = 0
+    return _FRAME_BYTES + held
 
 
 def _cut(slot: _Text, chars: int) -> _Text | None:
