@@ -73,14 +73,20 @@ class Intake:
         self._channel = channel
         self._lanes = lanes
         self._prompts: SimpleQueue[Request | Count] = SimpleQueue()
+        self._preparer: SimpleQueue[Preparer] = SimpleQueue()
 
-    def start_reading(self, at_end: Callable[[], None]) -> None:
-        """Start the thread that reads. `at_end` is called on it when the gateway is gone."""
+    def start(self, at_end: Callable[[], None]) -> None:
+        """Start both threads. `at_end` is called on the reading one when the gateway is gone.
+
+        To be called before torch is imported: where OpenMP binds the main thread to a core, threads
+        started later would have to share it.
+        """
         threading.Thread(target=self._read, args=(at_end,), name="intake", daemon=True).start()
+        threading.Thread(target=self._prepare, name="prompts", daemon=True).start()
 
-    def start_preparing(self, preparer: Preparer, at_start: Callable[[], None]) -> None:
-        """Start the thread that prepares, once the model is loaded. `at_start` is called on it first."""
-        threading.Thread(target=self._prepare, args=(preparer, at_start), name="prompts", daemon=True).start()
+    def prepare_with(self, preparer: Preparer) -> None:
+        """Begin to prepare prompts: the model is loaded."""
+        self._preparer.put(preparer)
 
     def _read(self, at_end: Callable[[], None]) -> None:
         try:
@@ -107,8 +113,8 @@ class Intake:
             case _:
                 assert_never(message)
 
-    def _prepare(self, preparer: Preparer, at_start: Callable[[], None]) -> None:
-        at_start()
+    def _prepare(self) -> None:
+        preparer = self._preparer.get()
         while True:
             asked = self._prompts.get()
             if isinstance(asked, Count):
