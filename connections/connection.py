@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Protocol
@@ -13,15 +12,15 @@ import structlog
 
 from connections import codec
 from connections.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError
-from connections.frames import Error, Frame, Request
+from connections.frames import Cancel, Error, Frame, Ping, Request
 from connections.outbox import Outbox
-from sessions.errors import Refused
+from connections.strikes import Strikes
+from sessions.errors import Overloaded, Refused
 from sessions.events import Event
 from sessions.records import Owner
 
 MAX_REQUESTS = 64
 FLUSH_S = 1.0
-CLOSE_S = 2.0
 BAD_FRAMES = 20
 BAD_FRAMES_S = 60.0
 
@@ -40,7 +39,7 @@ class Transport(Protocol):
         ...
 
     async def close(self, code: int, reason: str) -> None:
-        """Ends the connection."""
+        """Ends the connection, within a bounded time also where the peer does not read."""
         ...
 
 
@@ -65,7 +64,7 @@ class Connection:
         self.closed = False
         self._transport = transport
         self._outbox = outbox
-        self._bad_frames: deque[float] = deque(maxlen=BAD_FRAMES)
+        self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._requests: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
 
@@ -105,10 +104,8 @@ class Connection:
             self.closed = True
         except* Close as ends:
             self.closed = True
-            close = next(iter(_leaves(ends)))
-            with suppress(TimeoutError):  # a peer that does not read can't be told
-                async with asyncio.timeout(CLOSE_S):
-                    await self._transport.close(close.code, close.reason)
+            close = _leaves(ends)[0]
+            await self._transport.close(close.code, close.reason)
 
     async def _end(self) -> None:
         close = await self._ending
@@ -120,32 +117,36 @@ class Connection:
 
     async def _read(self, handler: Handler, tasks: asyncio.TaskGroup) -> None:
         while True:
-            message = await self._transport.receive()
-            try:
-                self._answer(handler, codec.decode(message), tasks)
-            except BadFrame as error:
-                self.push(Error(ref=error.ref, code=error.code, message=str(error), retryable=False))
-                self._count_bad_frame()
+            self._answer(handler, await self._transport.receive(), tasks)
+            await asyncio.sleep(0)  # a burst of frames keeps neither the writer waiting nor other connections
 
-    def _answer(self, handler: Handler, frame: Request, tasks: asyncio.TaskGroup) -> None:
-        ref = frame.ref or getattr(frame, "client_msg_id", None)
+    def _answer(self, handler: Handler, message: str | bytes, tasks: asyncio.TaskGroup) -> None:
+        ref = None
         try:
-            slow = handler.handle(self, frame)
+            frame = codec.decode(message)
+            ref = frame.ref or getattr(frame, "client_msg_id", None)
+            if (slow := self._ask(handler, frame)) is not None:
+                self._requests.add(request := tasks.create_task(self._finish(slow, ref)))
+                request.add_done_callback(self._requests.discard)
+        except BadFrame as error:
+            self.push(Error(ref=error.ref or ref, code=error.code, message=str(error), retryable=False))
+            if self._strikes.add(asyncio.get_running_loop().time()):
+                self.shut(Close(CloseCode.POLICY, f"{BAD_FRAMES} bad frames in a minute."))
         except (Refused, BadParams) as error:
             self.push(refusal(error, ref))
-            return
-        except BadFrame as error:
-            raise BadFrame(str(error), ref=ref) from None
-        if slow is not None:
-            if len(self._requests) >= MAX_REQUESTS:
-                slow.close()
-                self.push(
-                    Error(ref=ref, code="overloaded", message="Too many requests at once.", retryable=True)
-                )
-                return
-            request = tasks.create_task(self._finish(slow, ref))
-            self._requests.add(request)
-            request.add_done_callback(self._requests.discard)
+        except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
+            self.push(self._incident(ref))
+
+    def _ask(self, handler: Handler, frame: Request) -> Coroutine[None, None, None] | None:
+        """Hands a frame on, unless too many wait; a cancel is always heard. Raises Overloaded before anything is done."""
+        is_full = len(self._requests) >= MAX_REQUESTS
+        if is_full and not isinstance(frame, Cancel | Ping):
+            raise Overloaded("Too many requests at once.")
+        slow = handler.handle(self, frame)
+        if is_full and slow is not None:
+            slow.close()
+            raise Overloaded("Too many requests at once: it is cancelled, but not taken back.")
+        return slow
 
     async def _finish(self, slow: Coroutine[None, None, None], ref: str | None) -> None:
         try:
@@ -153,16 +154,15 @@ class Connection:
         except (Refused, BadParams) as error:
             self.push(refusal(error, ref))
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
-            incident = secrets.token_hex(4)
-            _log.exception("request failed", connection_id=self.connection_id, incident=incident)
-            message = f"An internal error, number {incident}."
-            self.push(Error(ref=ref, code="internal", message=message, retryable=False))
+            self.push(self._incident(ref))
 
-    def _count_bad_frame(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._bad_frames.append(now)
-        if len(self._bad_frames) == BAD_FRAMES and now - self._bad_frames[0] < BAD_FRAMES_S:
-            self.shut(Close(CloseCode.POLICY, f"{BAD_FRAMES} bad frames in a minute."))
+    def _incident(self, ref: str | None) -> Error:
+        """Logs the exception being handled; its number is all that the client is told."""
+        incident = secrets.token_hex(4)
+        _log.exception("request failed", connection_id=self.connection_id, incident=incident)
+        return Error(
+            ref=ref, code="internal", message=f"An internal error, number {incident}.", retryable=False
+        )
 
     async def _write(self) -> None:
         while True:

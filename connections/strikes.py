@@ -1,0 +1,19 @@
+"""How many bad frames a client may send before it is taken for broken. Pure; the clock is the caller's."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class Strikes:
+    """Counts within a window that slides."""
+
+    def __init__(self, *, limit: int, window_s: float) -> None:
+        self._limit = limit
+        self._window_s = window_s
+        self._times: deque[float] = deque(maxlen=limit)
+
+    def add(self, now: float) -> bool:
+        """Counts one at `now` (seconds of any monotonic clock); whether the limit was reached within the window."""
+        self._times.append(now)
+        return len(self._times) == self._limit and now - self._times[0] < self._window_s
