@@ -13,7 +13,7 @@ from app.routes import application
 from app.server import HEARTBEAT_S, listen, server
 from app.service import Service
 from app.settings import Settings
-from connections.endpoint import Endpoint
+from connections.endpoint import HELLO_S, Endpoint
 from connections.greeting import Offer
 from connections.registry import Registry
 from engine.client import EngineClient
@@ -30,7 +30,11 @@ async def serve(settings: Settings) -> None:
     Raises SettingsError, EmbeddedStoreFailed, StoreDown, and EngineError where the model can't be served.
     """
     options = EngineOptions(
-        model=settings.model_path, device=settings.device, dtype=settings.dtype, max_batch=settings.max_batch
+        model=settings.model_path,
+        device=settings.device,
+        dtype=settings.dtype,
+        max_batch=settings.max_batch,
+        kv_bytes=settings.kv_bytes,
     )
     with listen(settings.host, settings.port) as listener:
         async with EngineClient(options).running() as engine, composed(settings, engine) as service:
@@ -38,8 +42,8 @@ async def serve(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def composed(settings: Settings, engine: Engine) -> AsyncIterator[Service]:
-    """The service over any engine, with its store."""
+async def composed(settings: Settings, engine: Engine, *, hello_s: float = HELLO_S) -> AsyncIterator[Service]:
+    """The service over any engine, with its store. `hello_s`: how long a connection has for its `hello`."""
     metrics = Metrics()
     registry = Registry(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
@@ -59,6 +63,7 @@ async def composed(settings: Settings, engine: Engine) -> AsyncIterator[Service]
                 engine=engine,
                 offer=_offer(settings),
                 allowed_origins=frozenset(settings.allowed_origins),
+                hello_s=hello_s,
             )
             readiness = Readiness(engine=engine, store=store)
             metrics.watch(engine=engine, connections=registry.statistics, sessions=sessions.statistics)

@@ -10,9 +10,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from app.settings import SettingsError
+from app.websocket import Protocol
 from connections.limits import MAX_FRAME_BYTES
 
 HEARTBEAT_S = 20.0
+SEND_BUFFER_BYTES = 64 * 1024
+"""The kernel's, of each connection: text there counts as handed to its reader, so it is not to be megabytes."""
 
 
 class Server(uvicorn.Server):
@@ -29,7 +32,7 @@ def server(app: ASGIApp) -> Server:
     return Server(
         uvicorn.Config(
             app,
-            ws="websockets-sansio",
+            ws=Protocol,
             ws_max_size=MAX_FRAME_BYTES,
             ws_ping_interval=HEARTBEAT_S,
             ws_ping_timeout=HEARTBEAT_S,
@@ -52,6 +55,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise SettingsError(
             f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port."
         ) from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
     listener.setblocking(False)
     return listener
 

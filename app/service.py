@@ -22,7 +22,7 @@ _log = structlog.get_logger("midstream.service")
 
 
 class Service:
-    """All parts, running. The first SIGTERM or SIGINT drains, the second ends running replies at once."""
+    """All parts, running, until SIGTERM, SIGINT or `stop`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Service:
         """Serves until a signal. Raises EngineError where the engine fails before it ever served."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signalled)
+            loop.add_signal_handler(number, self.stop)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._server.serve(sockets=[listener]))
@@ -63,7 +63,8 @@ class Service:
         if self._failure is not None:
             raise self._failure
 
-    def _signalled(self) -> None:
+    def stop(self) -> None:
+        """What a signal does: the first call drains, the second ends running replies at once."""
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()

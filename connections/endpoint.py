@@ -8,6 +8,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 import msgspec
+import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from connections import codec
@@ -26,9 +27,14 @@ from sessions.service import Sessions
 
 SUBPROTOCOL = "midstream.v1"
 HELLO_S = 5.0
+ABORT = "midstream.abort"
+"""The ASGI extension that ends a connection whose peer does not read: its `abort` is called without arguments."""
 LOADING_S = 10.0
+CLOSE_S = 2.0
 OUTBOX_BYTES = 1024 * 1024
 ANONYMOUS = "anonymous"
+
+_log = structlog.get_logger("midstream.connection")
 
 
 class Endpoint:
@@ -42,12 +48,14 @@ class Endpoint:
         engine: Engine,
         offer: Offer,
         allowed_origins: Collection[str],
+        hello_s: float = HELLO_S,
     ) -> None:
         self._sessions = sessions
         self._registry = registry
         self._engine = engine
         self._offer = offer
         self._allowed_origins = allowed_origins
+        self._hello_s = hello_s
 
     async def accept(self, websocket: WebSocket) -> None:
         """Serves one socket from handshake to close."""
@@ -59,12 +67,15 @@ class Endpoint:
         await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
         transport = _Socket(websocket)
         try:
-            hello = await _hello(transport)
+            hello = await _hello(transport, within_s=self._hello_s)
             await self._serve(transport, hello, await self._greeting())
         except Close as close:
             await transport.close(close.code, close.reason)
         except Disconnected:
             return
+        except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
+            _log.exception("connection failed")
+            await transport.close(CloseCode.INTERNAL, "An internal error; reconnect.")
 
     async def _greeting(self) -> Greeting:
         """What `ready` says; once the model was loaded, this does not wait. Raises Close."""
@@ -132,23 +143,28 @@ class _Socket:
 
     async def close(self, code: int, reason: str) -> None:
         try:
-            await self._websocket.close(code, reason)
+            async with asyncio.timeout(CLOSE_S):
+                await self._websocket.close(code, reason)
+        except TimeoutError:  # a peer that does not read can't be told, and would keep the socket for ever
+            self._websocket.scope["extensions"][ABORT]["abort"]()
         except (WebSocketDisconnect, RuntimeError):
             return  # the peer was faster
 
 
-async def _hello(transport: _Socket) -> Hello:
+async def _hello(transport: _Socket, *, within_s: float) -> Hello:
     """The first frame. Raises Close, Disconnected."""
     try:
-        async with asyncio.timeout(HELLO_S):
+        async with asyncio.timeout(within_s):
             message = await transport.receive()
     except TimeoutError:
-        raise Close(CloseCode.NO_HELLO, f"No hello within {HELLO_S:g} s.") from None
+        raise Close(CloseCode.NO_HELLO, f"No hello within {within_s:g} s.") from None
     why = "The first frame must be a hello."
     try:
-        if isinstance(frame := codec.decode(message), Hello):
+        frame = codec.decode(message)
+        if isinstance(frame, Hello):
             return frame
+        ref = frame.ref
     except BadFrame as error:
-        why = f"{why} {error}"
-    await transport.send(codec.encode(Error(code="unauthenticated", message=why, retryable=False)))
+        why, ref = f"{why} {error}", error.ref
+    await transport.send(codec.encode(Error(ref=ref, code="unauthenticated", message=why, retryable=False)))
     raise Close(CloseCode.UNAUTHENTICATED, "The first frame must be a hello.")
