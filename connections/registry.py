@@ -73,10 +73,8 @@ class Registry:
         while self._count:
             await self._emptied.wait()
 
-    def connections(self, owner: Owner | None = None) -> list[Registered]:
-        """The connections of one client, or of all."""
-        if owner is not None:
-            return list(self._by_owner.get(owner, ()))
+    def connections(self) -> list[Registered]:
+        """All connections of this moment."""
         return [connection for own in self._by_owner.values() for connection in own]
 
     def statistics(self) -> RegistryStatistics:

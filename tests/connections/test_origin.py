@@ -1,0 +1,45 @@
+"""Which pages may open a socket."""
+
+from __future__ import annotations
+
+import pytest
+
+from connections.origin import is_allowed
+
+ALLOWED = ("https://intranet.example.org",)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        (None, "chat.example.org"),  # no browser
+        ("http://127.0.0.1:8000", "127.0.0.1:8000"),
+        ("https://chat.example.org", "chat.example.org"),
+        ("https://Chat.Example.org", "chat.example.ORG"),
+        ("http://[::1]:8000", "[::1]:8000"),
+        ("https://intranet.example.org", "chat.example.org"),
+    ],
+)
+def test_the_servers_own_pages_and_listed_ones_may(origin: str | None, host: str) -> None:
+    assert is_allowed(origin, host=host, allowed=ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        ("https://evil.example", "chat.example.org"),
+        ("http://127.0.0.1:9000", "127.0.0.1:8000"),  # another port is another origin
+        ("http://intranet.example.org", "chat.example.org"),  # listed with https
+        ("https://intranet.example.org.evil.example", "chat.example.org"),
+        ("https://chat.example.org@evil.example", "chat.example.org"),
+        ("null", "chat.example.org"),
+        ("null", "null"),
+        ("", "chat.example.org"),
+        ("", ""),
+        ("file://chat.example.org", "chat.example.org"),
+        ("http://[", "["),
+        ("http://chat.example.org", None),
+    ],
+)
+def test_nobody_elses_pages_may(origin: str, host: str | None) -> None:
+    assert not is_allowed(origin, host=host, allowed=ALLOWED)
