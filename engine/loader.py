@@ -24,6 +24,7 @@ from engine.errors import ModelNotUsable
 from engine.generation_defaults import defaults_of, eos_ids_of, window_of
 from engine.loaded_model import LoadedModel
 from engine.probe import probe
+from engine.weights_progress import weights_progress
 
 DEFAULT_MAX_BATCH = 32
 KV_SHARE = 0.5
@@ -61,7 +62,8 @@ def load(
     progress("reading the weights", 0.1)
     _check_architecture(model, config, target, precision)
     with _memory_told(model, target):
-        module = _read_weights(model, config, precision)
+        with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
+            module = _read_weights(model, config, precision)
         cast("torch.nn.Module", module).to(target)
         progress("warming up", 0.8)
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings

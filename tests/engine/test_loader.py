@@ -70,6 +70,19 @@ def test_progress_rises_from_nothing_to_ready(tiny_llama: Path) -> None:
     assert (shares[0], seen[-1]) == (0.0, ("ready", 1.0))
 
 
+def test_the_weights_are_told_one_by_one(tiny_llama: Path) -> None:
+    """The start of a large model is no minute of silence."""
+    seen: list[float] = []
+    load(
+        str(tiny_llama),
+        device="cpu",
+        progress=lambda stage, share: seen.append(share) if "weights" in stage else None,
+    )
+    assert len(seen) > 10
+    assert seen == sorted(seen)
+    assert seen[-1] == pytest.approx(0.8)
+
+
 def test_memory_for_keys_and_values_bounds_the_context(tiny_llama: Path) -> None:
     bytes_per_token = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, size, float32
     model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=4, kv_bytes=4 * 100 * bytes_per_token)
