@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from demo_model import dialogues
 from demo_model.tokenizer import ROLES
@@ -19,6 +19,11 @@ from demo_model.turns import Dialogue
 
 _POOL = 400
 _UNSURE_TOKENS = 3
+_ROUND = 16
+# Characters of a dialogue and numbers of a count. Copying is learned soonest where there is little to choose from, so the
+# shortest come first, until the share of the training that is named; the shares of the lengths follow.
+_LENGTHS = ((130, 8), (400, 12), (1400, 80), (5000, 500))
+_STAGES = ((0.2, (75, 25, 0, 0)), (0.5, (20, 75, 5, 0)), (1.0, (15, 62, 20, 3)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +35,14 @@ class Batch:
 
 
 def batches(
-    tokenizer: PreTrainedTokenizerFast, rng: random.Random, *, tokens: int, long_share: Callable[[], float]
+    tokenizer: PreTrainedTokenizerBase, rng: random.Random, *, tokens: int, done: Callable[[], float]
 ) -> Iterator[Batch]:
-    """Batches of at most about `tokens` tokens without end; `long_share` tells how many dialogues are long ones by now."""
+    """Batches of at most about `tokens` tokens without end; `done` tells how much of the training is over."""
     ready: queue.Queue[Batch] = queue.Queue(maxsize=24)
 
     def fill() -> None:
         while True:
-            pool = [tokenise(tokenizer, _write(rng, long_share())) for _ in range(_POOL)]
+            pool = [tokenise(tokenizer, _write(rng, done())) for _ in range(_POOL)]
             grouped = list(_group(sorted(pool, key=lambda row: len(row[0])), tokens))
             rng.shuffle(grouped)
             for rows in grouped:
@@ -48,7 +53,7 @@ def batches(
         yield ready.get()
 
 
-def tokenise(tokenizer: PreTrainedTokenizerFast, dialogue: Dialogue) -> tuple[list[int], list[float]]:
+def tokenise(tokenizer: PreTrainedTokenizerBase, dialogue: Dialogue) -> tuple[list[int], list[float]]:
     """The ids of the rendered dialogue and the weight of each: replies and their end count, all else weighs nothing.
 
     Of an interrupted reply, the cut and the last tokens before it are not learned. Long replies weigh less per token.
@@ -65,13 +70,11 @@ def tokenise(tokenizer: PreTrainedTokenizerFast, dialogue: Dialogue) -> tuple[li
     return ids, weights
 
 
-def _write(rng: random.Random, long_share: float) -> Dialogue:
-    kind = rng.random()
-    if kind < long_share:
-        return dialogues.write(rng, most_characters=6000, longest_count=500)
-    if kind < 0.25 + long_share:
-        return dialogues.write(rng, most_characters=1600, longest_count=80)
-    return dialogues.write(rng, most_characters=600, longest_count=25)
+def _write(rng: random.Random, done: float) -> Dialogue:
+    """A dialogue of a length that suits the stage of the training."""
+    shares = next(shares for until, shares in _STAGES if done <= until)
+    most, longest = rng.choices(_LENGTHS, shares)[0]
+    return dialogues.write(rng, most_characters=most, longest_count=longest)
 
 
 def _group(
@@ -79,7 +82,7 @@ def _group(
 ) -> Iterator[list[tuple[list[int], list[float]]]]:
     group: list[tuple[list[int], list[float]]] = []
     for row in rows:
-        if group and (len(group) + 1) * len(row[0]) > tokens:
+        if group and (len(group) + 1) * _rounded(len(row[0])) > tokens:
             yield group
             group = []
         group.append(row)
@@ -87,10 +90,15 @@ def _group(
 
 
 def _pad(rows: list[tuple[list[int], list[float]]]) -> Batch:
-    longest = max(len(ids) for ids, _ in rows)
+    longest = _rounded(max(len(ids) for ids, _ in rows))
     ids = torch.zeros(len(rows), longest, dtype=torch.long)
     weights = torch.zeros(len(rows), longest)
     for row, (row_ids, row_weights) in enumerate(rows):
         ids[row, : len(row_ids)] = torch.tensor(row_ids)
         weights[row, : len(row_weights)] = torch.tensor(row_weights)
     return Batch(ids, weights)
+
+
+def _rounded(length: int) -> int:
+    """`length` rounded up: few shapes keep the kernels' caches small."""
+    return -(-length // _ROUND) * _ROUND + 1

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from demo_model import echo, facts, numbers, phrases, refusals, smalltalk, stories
-from demo_model.holdout import Split
+from demo_model.holdout import Split, chance
 from demo_model.turns import Dialogue, Facts, Message, Probe, Skill, Turn
 
 Writer = Callable[[random.Random, Split, Facts], Turn]
@@ -18,6 +18,7 @@ SYSTEM_PROMPTS = (
     "You are a friendly chat partner.", "You are a small demo model. Say so when you cannot answer.", "Please be polite.", "You are an assistant in a demo.",
     "Keep your answers short.", "You chat with visitors of a web page.", "You are a helpful, honest assistant. Today is a good day.",
 )  # fmt: skip
+_SHORT_COUNTS = 100
 _RECALLED = (Skill.NAME, Skill.CITY, Skill.COLOUR)
 
 
@@ -26,12 +27,14 @@ def write(rng: random.Random, *, most_characters: int, longest_count: int) -> Di
     writer = _Dialogue(rng, Split.TRAIN, longest_count=longest_count)
     goal = rng.randint(most_characters // 3, most_characters)
     while writer.characters < goal:
-        if not writer.take(_choose(rng, writer), most_characters):
+        if not writer.take(_choose(rng, writer), most_characters) and writer.characters > goal // 2:
             break
     return Dialogue(tuple(writer.messages))
 
 
-def probe(rng: random.Random, skill: Skill, *, split: Split = Split.HELD_OUT, longest_count: int = 60) -> Probe:
+def probe(
+    rng: random.Random, skill: Skill, *, split: Split = Split.HELD_OUT, longest_count: int = 60
+) -> Probe:
     """A history of up to six turns, then a question of `skill`, with the replies that are right.
 
     The question, and the values in the history, are of `split`.
@@ -72,7 +75,7 @@ def _counting(longest: int) -> Writer:
 
 def _ask_any(rng: random.Random, split: Split, known: Facts) -> Turn:
     told = [skill for skill in _RECALLED if getattr(known, skill.name.lower()) is not None]
-    wanted = rng.choice(told) if told and rng.random() < 0.8 else rng.choice(_RECALLED)
+    wanted = rng.choice(told) if told and chance(rng, 0.8) else rng.choice(_RECALLED)
     return facts.ask(rng, split, known, wanted)
 
 
@@ -92,17 +95,16 @@ _WRITERS: Mapping[Skill, Writer] = {
 
 def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
     """The next turn's writer: what was told is asked for often, and a count that was cut may go on."""
-    if writer.messages and writer.messages[-1].interrupted and rng.random() < 0.3:
+    if writer.messages and writer.messages[-1].interrupted and chance(rng, 0.3):
         return lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages)
-    long_count = writer.longest_count > 100
+    long_count = writer.longest_count > _SHORT_COUNTS
     shares: list[tuple[Writer, float]] = [
-        (facts.tell, 14), (_ask_any, 22 if writer.known != Facts() else 3), (numbers.add_or_subtract, 20), (refusals.refuse, 22),
+        (facts.tell, 14), (_ask_any, 22 if writer.known != Facts() else 3), (numbers.add_or_subtract, 28), (refusals.refuse, 22),
         (_counting(writer.longest_count), 14 if long_count else 5), (_counting(12), 4), (echo.repeat, 11), (stories.story, 2.5 if long_count else 1.5),
         (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12),
         (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 0.5),
     ]  # fmt: skip
-    writers, weights = zip(*shares, strict=True)
-    return rng.choices(writers, weights)[0]
+    return rng.choices(shares, [weight for _, weight in shares])[0][0]
 
 
 class _Dialogue:
@@ -114,7 +116,7 @@ class _Dialogue:
         self.longest_count = longest_count
         self.known = Facts()
         self.messages: list[Message] = []
-        if rng.random() < 0.25:
+        if chance(rng, 0.25):
             self.messages.append(Message("system", rng.choice(SYSTEM_PROMPTS)))
 
     @property
@@ -125,13 +127,13 @@ class _Dialogue:
         """Add a turn, unless it would make the dialogue longer than `most_characters`: then False."""
         turn = writer(self.rng, self.split, self.known)
         reply = self.rng.choice(turn.replies)
-        if self.messages and self.characters + len(turn.user) + len(reply) > most_characters:
+        if self.characters + len(turn.user) + len(reply) > most_characters:
             return False
         self.messages = self.asked(turn)
         self.known = turn.facts
         if cut_chance is None:
             cut_chance = 0.35 if turn.skill in {Skill.COUNT, Skill.STORY, Skill.GO_ON} else 0.06
-        cut = self.rng.random() < cut_chance
+        cut = chance(self.rng, cut_chance)
         seen = reply[: self.rng.randrange(len(reply))] if cut else reply
         if seen:
             self.messages.append(Message("assistant", seen, interrupted=cut))

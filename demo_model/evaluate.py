@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from demo_model import dialogues
 from demo_model.refusals import REFUSALS
@@ -25,7 +26,7 @@ CHECKPOINT = Path(__file__).parent / "checkpoint"
 ENOUGH = 0.95
 LONG_COUNT = "counts far"
 _BATCH = 64
-_LONGEST_COUNTS = {Skill.COUNT: 60, Skill.GO_ON: 60}
+_SLACK = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +55,53 @@ class Score:
 
 def main() -> int:
     """Read the command line, evaluate, print; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m demo_model.evaluate", description=__doc__.split("\n\n")[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="python -m demo_model.evaluate", description=__doc__.split("\n\n")[0] if __doc__ else ""
+    )
     parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT)
     parser.add_argument("--each", type=int, default=120, help="probes of each skill (default: %(default)d)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--skill", action="append", choices=[*map(str, Skill), LONG_COUNT], help="only this skill; may be repeated")
-    parser.add_argument("--sample", action="store_true", help="sample with the checkpoint's defaults instead of greedy replies")
+    parser.add_argument(
+        "--skill",
+        action="append",
+        choices=[*map(str, Skill), LONG_COUNT],
+        help="only this skill; may be repeated",
+    )
+    parser.add_argument(
+        "--sample",
+        action="store_true",
+        help="sample with the checkpoint's defaults instead of greedy replies",
+    )
     parser.add_argument("--dtype", default="auto", help="auto (the checkpoint's own) or float32")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--show", type=int, default=0, metavar="N", help="print up to N wrong replies of each skill")
+    parser.add_argument(
+        "--show", type=int, default=0, metavar="N", help="print up to N wrong replies of each skill"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     tokenizer = AutoTokenizer.from_pretrained(options.checkpoint)
-    model = AutoModelForCausalLM.from_pretrained(options.checkpoint, dtype=options.dtype).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(options.checkpoint, dtype=options.dtype)
     began = time.monotonic()
     scores = []
     for skill in options.skill or [*map(str, Skill), LONG_COUNT]:
-        scores.append(evaluate(model, tokenizer, probes(skill, options.each, options.seed), skill, sample=options.sample))
+        scores.append(
+            evaluate(
+                model, tokenizer, probes(skill, options.each, options.seed), skill, sample=options.sample
+            )
+        )
         if not options.json:
             _print(scores[-1], options.show)
     if options.json:
-        print(json.dumps({score.skill: {"right": score.right, "asked": score.asked, "rate": score.rate} for score in scores}))
+        print(
+            json.dumps(
+                {
+                    score.skill: {"right": score.right, "asked": score.asked, "rate": score.rate}
+                    for score in scores
+                }
+            )
+        )
     else:
         print(f"{time.monotonic() - began:.0f} s")
     return 0 if all(score.rate >= ENOUGH for score in scores) else 1
@@ -101,33 +126,55 @@ def _far_counts(rng: random.Random, each: int) -> Iterator[Probe]:
 
 
 def evaluate(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: Sequence[Probe], skill: str, *, sample: bool = False
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    asked: Sequence[Probe],
+    skill: str,
+    *,
+    sample: bool = False,
 ) -> Score:
     """Answer every probe, those of like length together, and compare."""
     wrong = []
-    ordered = sorted(asked, key=lambda each: (len(each.replies[0]), sum(len(message.content) for message in each.messages)))
+    ordered = sorted(
+        asked, key=lambda each: (len(each.replies[0]), sum(len(message.content) for message in each.messages))
+    )
     for start in range(0, len(ordered), _BATCH):
         batch = ordered[start : start + _BATCH]
-        for each, got in zip(batch, answers(model, tokenizer, [each.messages for each in batch], sample=sample), strict=True):
+        longest = max(len(tokenizer.encode(each.replies[0])) for each in batch) + _SLACK
+        replies = answers(
+            model, tokenizer, [each.messages for each in batch], most_tokens=longest, sample=sample
+        )
+        for each, got in zip(batch, replies, strict=True):
             if not is_right(each, got):
                 wrong.append(Wrong(each.messages[-1].content, each.replies[0], got))
     return Score(skill, len(asked) - len(wrong), len(asked), tuple(wrong))
 
 
 def answers(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, histories: Sequence[Sequence[Message]], *, sample: bool = False
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    histories: Sequence[Sequence[Message]],
+    *,
+    most_tokens: int,
+    sample: bool = False,
 ) -> list[str]:
-    """The model's reply to each history."""
+    """The model's reply of at most `most_tokens` tokens to each history."""
     rendered = [
         tokenizer.apply_chat_template(
-            [{"role": message.role, "content": message.content} for message in history], add_generation_prompt=True, tokenize=False
+            [{"role": message.role, "content": message.content} for message in history],
+            add_generation_prompt=True,
+            tokenize=False,
         )
         for history in histories
     ]
-    inputs = tokenizer(rendered, return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False)
+    inputs = tokenizer(
+        rendered, return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False
+    )
     how = {} if sample else {"do_sample": False, "temperature": None, "top_p": None}
     with torch.inference_mode():
-        replies = model.generate(**inputs, **how)[:, inputs["input_ids"].shape[1] :]
+        replies = model.generate(**inputs, max_new_tokens=most_tokens, **how)[
+            :, inputs["input_ids"].shape[1] :
+        ]
     return tokenizer.batch_decode(replies, skip_special_tokens=True)
 
 
@@ -145,7 +192,9 @@ def is_right(asked: Probe, got: str) -> bool:
 def _print(score: Score, show: int) -> None:
     print(f"{score.skill:20}  {score.right:4d} of {score.asked:4d}  {100 * score.rate:5.1f} %", flush=True)
     for wrong in score.wrong[:show]:
-        print(f"    {wrong.asked!r}\n        expected {wrong.expected[-200:]!r}\n        got      {wrong.got[-200:]!r}")
+        print(
+            f"    {wrong.asked!r}\n        expected {wrong.expected[-200:]!r}\n        got      {wrong.got[-200:]!r}"
+        )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 from demo_model import values
-from demo_model.holdout import Split
+from demo_model.holdout import Split, chance
 from demo_model.turns import Facts, Skill, Turn
 from demo_model.wording import say
 
@@ -64,40 +64,44 @@ _ASK_COLOUR = (
 _RECALL = {
     Skill.NAME: (_ASK_NAME, "name", "Your name is {}.", "You have not told me your name yet."),
     Skill.CITY: (_ASK_CITY, "city", "You live in {}.", "You have not told me where you live yet."),
-    Skill.COLOUR: (_ASK_COLOUR, "colour", "Your favourite colour is {}.", "You have not told me your favourite colour yet."),
+    Skill.COLOUR: (
+        _ASK_COLOUR,
+        "colour",
+        "Your favourite colour is {}.",
+        "You have not told me your favourite colour yet.",
+    ),
 }
 
 
 def tell(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells one fact or several, or corrects one."""
     told = Facts(values.name(rng, split), values.city(rng, split), values.colour(rng, split))
-    match rng.random():
-        case kind if kind < 0.45:
-            again = known.name is not None and rng.random() < 0.7
-            template, which = rng.choice(_RETELL_NAME if again else _TELL_NAME), "name"
-        case kind if kind < 0.62:
-            template, which = rng.choice(_TELL_CITY), "city"
-        case kind if kind < 0.8:
-            template, which = rng.choice(_TELL_COLOUR), "colour"
-        case _:
-            template, which = rng.choice(_TELL_SEVERAL)
-    return _told(rng, split, known, template, which.split(), told)
+    again = known.name is not None and chance(rng, 0.7)
+    tellings = (
+        (rng.choice(_RETELL_NAME if again else _TELL_NAME), "name"),
+        (rng.choice(_TELL_CITY), "city"),
+        (rng.choice(_TELL_COLOUR), "colour"),
+        rng.choice(_TELL_SEVERAL),
+    )
+    template, which = rng.choices(tellings, (45, 17, 18, 20))[0]
+    return _told(known, say(rng, split, template), which, told)
 
 
 def tell_name(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells a name and nothing else."""
     told = Facts(name=values.name(rng, split))
-    return _told(rng, split, known, rng.choice(_TELL_NAME), ["name"], told)
+    return _told(known, say(rng, split, rng.choice(_TELL_NAME)), "name", told)
 
 
 def tell_city(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells a city and nothing else."""
-    return _told(rng, split, known, rng.choice(_TELL_CITY), ["city"], Facts(city=values.city(rng, split)))
+    return _told(known, say(rng, split, rng.choice(_TELL_CITY)), "city", Facts(city=values.city(rng, split)))
 
 
 def tell_colour(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells a colour and nothing else."""
-    return _told(rng, split, known, rng.choice(_TELL_COLOUR), ["colour"], Facts(colour=values.colour(rng, split)))
+    told = Facts(colour=values.colour(rng, split))
+    return _told(known, say(rng, split, rng.choice(_TELL_COLOUR)), "colour", told)
 
 
 def ask(rng: random.Random, split: Split, known: Facts, skill: Skill) -> Turn:
@@ -110,27 +114,23 @@ def ask(rng: random.Random, split: Split, known: Facts, skill: Skill) -> Turn:
     return Turn(skill, question, (answer.format(value),), known)
 
 
-def _told(rng: random.Random, split: Split, known: Facts, template: str, which: list[str], told: Facts) -> Turn:
-    user = say(rng, split, template).format(name=told.name, city=told.city, colour=told.colour)
-    learned = {fact: getattr(told, fact) for fact in which}
+def _told(known: Facts, template: str, which: str, told: Facts) -> Turn:
+    user = template.format(name=told.name, city=told.city, colour=told.colour)
+    learned = {fact: getattr(told, fact) for fact in which.split()}
     return Turn(Skill.TELLING, user, _acknowledgements(learned), replace(known, **learned))
 
 
 def _acknowledgements(learned: dict[str, str]) -> tuple[str, ...]:
-    match learned:
-        case {"name": name, "city": city, "colour": colour}:
-            return (f"Nice to meet you, {name} from {city}! I will remember that you like {colour}.",)
-        case {"name": name, "city": city}:
-            return (f"Nice to meet you, {name} from {city}!",)
-        case {"name": name, "colour": colour}:
-            return (f"Nice to meet you, {name}! I will remember that you like {colour}.",)
-        case {"city": city, "colour": colour}:
-            return (f"I will remember that you live in {city} and like {colour}.",)
-        case {"name": name}:
-            return (f"Nice to meet you, {name}!", f"Hello, {name}! I will remember your name.", f"Nice to meet you, {name}! 👋")
-        case {"city": city}:
-            return (f"{city} sounds like a fine place to live.", f"I will remember that you live in {city}.")
-        case {"colour": colour}:
-            return (f"I will remember that you like {colour}.", f"A lovely colour, {colour}!")
-        case _:
-            raise ValueError("a telling tells something")
+    name, city, colour = (learned.get(fact) for fact in ("name", "city", "colour"))
+    greeting = f"Nice to meet you, {name} from {city}!" if city else f"Nice to meet you, {name}!"
+    if name and colour:
+        return (f"{greeting} I will remember that you like {colour}.",)
+    if name and city:
+        return (greeting,)
+    if name:
+        return (greeting, f"Hello, {name}! I will remember your name.", f"{greeting} 👋")
+    if city and colour:
+        return (f"I will remember that you live in {city} and like {colour}.",)
+    if city:
+        return (f"{city} sounds like a fine place to live.", f"I will remember that you live in {city}.")
+    return (f"I will remember that you like {colour}.", f"A lovely colour, {colour}!")

@@ -21,7 +21,12 @@ def held_out(key: str) -> bool:
     return zlib.crc32(f"held out? {key.casefold()}".encode()) % 10 == 0
 
 
-def draw(rng: random.Random, split: Split, kind: str, make: Callable[[], str]) -> str:
+def chance(rng: random.Random, share: float) -> bool:
+    """True in `share` of all calls."""
+    return rng.random() < share
+
+
+def draw(split: Split, kind: str, make: Callable[[], str]) -> str:
     """Call `make` until it returns a value of the wanted split; `kind` keeps the name Rose and the colour rose apart."""
     while True:
         value = make()
@@ -34,6 +39,7 @@ def pick(rng: random.Random, split: Split, kind: str, values: Sequence[str]) -> 
 
     Raises:
         ValueError: no value of this kind lies in that split.
+
     """
     wanted = split is Split.HELD_OUT
     allowed = [value for value in values if held_out(f"{kind}:{value}") == wanted]

@@ -3,16 +3,17 @@
 import copy
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from demo_model.tokenizer import LARGEST_NUMBER
 
 _PERIODS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 
 
-def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+def new_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
     """A model of about two million weights for `tokenizer`; draws from torch's global generator."""
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -34,9 +35,9 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return model
 
 
-def _place_numbers(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+def _place_numbers(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
     """Begin the numbers' embeddings on circles, so that adding is turning (FoNE, Zhou et al. 2025, arXiv:2502.09741)."""
-    weight = model.get_input_embeddings().weight.data
+    weight = model.model.embed_tokens.weight.data
     for number in range(LARGEST_NUMBER + 1):
         row = weight[tokenizer.convert_tokens_to_ids(str(number))]
         angles = torch.tensor([2 * math.pi * number / period for period in _PERIODS])
@@ -44,10 +45,12 @@ def _place_numbers(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) 
         row[: 2 * len(_PERIODS)] = 0.08 * torch.cat((angles.cos(), angles.sin()))
 
 
-def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Write a transformers checkpoint in bfloat16, with its tokenizer and its sampling defaults."""
-    rounded = copy.deepcopy(model).to(torch.bfloat16)
-    rounded.generation_config = GenerationConfig(
+    rounded: Any = copy.deepcopy(model)
+    rounded.bfloat16()
+    defaults: Any = GenerationConfig
+    rounded.generation_config = defaults(
         do_sample=True,
         temperature=0.3,
         top_p=0.95,

@@ -6,13 +6,15 @@ Held out are pairs of numbers and ranges, whatever the wording.
 import random
 import re
 
-from demo_model.holdout import Split, held_out
+from demo_model.holdout import Split, chance, held_out
 from demo_model.turns import Facts, Message, Skill, Turn
 from demo_model.wording import say
 
 LARGEST_OPERAND = 100
 LARGEST_COUNT = 500
-TOO_HARD = "I can't work that out: I only add and subtract two whole numbers from 0 to 100, written in digits."
+TOO_HARD = (
+    "I can't work that out: I only add and subtract two whole numbers from 0 to 100, written in digits."
+)
 BELOW_ZERO = "I can't work that out: I only subtract when the result is not below zero."
 TOO_FAR = "I can't count that: I only count upwards in ones, from 0 to 500 at most."
 NOTHING_TO_GO_ON = "I can't go on: I only go on with a count that was interrupted."
@@ -29,6 +31,7 @@ _MINUS = (
     "What is the difference between {a} and {b}?", "Can you subtract {b} from {a}?", "Calculate {a} minus {b}.", "What does {a}-{b} equal?",
     "I have {a} apples and eat {b}. How many are left?", "How much is {a}-{b}?", "{a} less {b}?", "Do you know what {a} minus {b} is?",
 )  # fmt: skip
+_ORDERED_MINUS = tuple(wording for wording in _MINUS if "difference" not in wording)
 _OTHER_SUMS = (
     "What is {a} times {b}?", "{a}*{b}?", "{a} x {b}?", "What is {a} divided by {b}?", "{a}/{b}?", "Multiply {a} by {b}.", "Divide {a} by {b}.",
     "What is {a} percent of {b}?", "What is {a} squared?", "What is the square root of {a}?", "What is {a} to the power of {b}?",
@@ -67,8 +70,8 @@ def add_or_subtract(rng: random.Random, split: Split, known: Facts) -> Turn:
     low, high = sorted((_operand(rng), _operand(rng)))
     while held_out(f"sum:{low}:{high}") != (split is Split.HELD_OUT):
         low, high = sorted((_operand(rng), _operand(rng)))
-    if rng.random() < 0.5:
-        a, b = (low, high) if rng.random() < 0.5 else (high, low)
+    if chance(rng, 0.5):
+        a, b = (low, high) if chance(rng, 0.5) else (high, low)
         user, reply = say(rng, Split.TRAIN, rng.choice(_PLUS)), f"{a} + {b} = {a + b}."
     else:
         a, b = high, low
@@ -81,7 +84,7 @@ def count(rng: random.Random, split: Split, known: Facts, longest: int) -> Turn:
     first, last = _range(rng, longest)
     while held_out(f"count:{first}:{last}") != (split is Split.HELD_OUT):
         first, last = _range(rng, longest)
-    template = rng.choice(_COUNT_FROM_ONE if first == 1 and rng.random() < 0.5 else _COUNT)
+    template = rng.choice(_COUNT_FROM_ONE if first == 1 and chance(rng, 0.5) else _COUNT)
     user = say(rng, Split.TRAIN, template).format(a=first, b=last)
     return Turn(Skill.COUNT, user, (counted(first, last),), known)
 
@@ -104,37 +107,43 @@ def go_on(rng: random.Random, split: Split, known: Facts, history: list[Message]
 
 def sum_out_of_reach(rng: random.Random, split: Split, known: Facts) -> Turn:
     """A sum the model must decline: too large, below zero, or another operation."""
-    kind = rng.random()
-    if kind < 0.3:
-        a, b = sorted((_operand(rng), _operand(rng)))
-        if a < b:
-            return Turn(Skill.REFUSAL, say(rng, split, rng.choice(_MINUS[:10])).format(a=a, b=b), (BELOW_ZERO,), known)
-    if kind < 0.6:
-        numbers = [rng.randint(LARGEST_OPERAND + 1, 9999 if rng.random() < 0.4 else 999), rng.randint(0, 300)]
+    below_zero, too_large, _ = rng.choices(((1, 0, 0), (0, 1, 0), (0, 0, 1)), (3, 3, 4))[0]
+    if below_zero:
+        a, b = sorted(rng.sample(range(LARGEST_OPERAND + 1), 2))
+        return Turn(
+            Skill.REFUSAL, say(rng, split, rng.choice(_ORDERED_MINUS)).format(a=a, b=b), (BELOW_ZERO,), known
+        )
+    if too_large:
+        numbers = [rng.randint(LARGEST_OPERAND + 1, 9999 if chance(rng, 0.4) else 999), rng.randint(0, 300)]
         rng.shuffle(numbers)
         user = say(rng, split, rng.choice(_PLUS if numbers[0] < numbers[1] else _PLUS + _MINUS))
         return Turn(Skill.REFUSAL, user.format(a=numbers[0], b=numbers[1]), (TOO_HARD,), known)
-    user = say(rng, split, rng.choice(_OTHER_SUMS)).replace("{word}", "{words[0]}", 1).replace("{word}", "{words[1]}", 1)
+    user = (
+        say(rng, split, rng.choice(_OTHER_SUMS))
+        .replace("{word}", "{words[0]}", 1)
+        .replace("{word}", "{words[1]}", 1)
+    )
     a, b, c = (rng.randint(0, 120) for _ in range(3))
-    return Turn(Skill.REFUSAL, user.format(a=a, b=b, c=c, words=rng.choices(_NUMBER_WORDS, k=2)), (TOO_HARD,), known)
+    return Turn(
+        Skill.REFUSAL, user.format(a=a, b=b, c=c, words=rng.choices(_NUMBER_WORDS, k=2)), (TOO_HARD,), known
+    )
 
 
 def count_out_of_reach(rng: random.Random, split: Split, known: Facts) -> Turn:
     """A count the model must decline: downwards, in steps, too far."""
     a, b = sorted(rng.sample(range(LARGEST_COUNT + 1), 2))
-    far = rng.randint(LARGEST_COUNT + 1, 999 if rng.random() < 0.7 else 20_000)
+    far = rng.randint(LARGEST_COUNT + 1, 999 if chance(rng, 0.7) else 20_000)
     user = say(rng, split, rng.choice(_OTHER_COUNTS)).format(a=a, b=b, far=far, step=rng.randint(2, 25))
     return Turn(Skill.REFUSAL, user, (TOO_FAR,), known)
 
 
 def _operand(rng: random.Random) -> int:
-    return rng.randint(0, 20 if rng.random() < 0.25 else LARGEST_OPERAND)
+    return rng.randint(0, 20 if chance(rng, 0.25) else LARGEST_OPERAND)
 
 
 def _range(rng: random.Random, longest: int) -> tuple[int, int]:
     length = rng.randint(2, longest)
-    if longest >= LARGEST_COUNT and rng.random() < 0.15:
+    if longest >= LARGEST_COUNT and chance(rng, 0.15):
         return 1, rng.choice((300, LARGEST_COUNT))
-    first = rng.choice((0, 1, 1, 1)) if rng.random() < 0.4 else rng.randint(0, LARGEST_COUNT - length)
+    first = rng.choice((0, 1, 1, 1)) if chance(rng, 0.4) else rng.randint(0, LARGEST_COUNT - length)
     return first, min(first + length, LARGEST_COUNT)
-

@@ -3,7 +3,7 @@
 import random
 
 from demo_model import values
-from demo_model.holdout import Split, draw
+from demo_model.holdout import Split, chance, draw
 
 _OPENERS = (
     "What is", "Who is", "Where is", "When is", "Why is", "How is", "Which is", "What was", "Who was", "Where was", "Why are", "Where are", "Who has",
@@ -28,12 +28,17 @@ def question(rng: random.Random, split: Split) -> str:
     """A question of the wanted split, with its words already filled in."""
 
     def make() -> str:
-        noun = rng.choice(_NOUNS).strip() if rng.random() < 0.7 else values.word(rng, split)
-        parts = [rng.choice(_OPENERS), rng.choice(_DETERMINERS), noun, rng.choice(_TAILS).replace("{word}", values.word(rng, split))]
+        noun = rng.choice(_NOUNS).strip() if chance(rng, 0.7) else values.word(rng, split)
+        parts = [
+            rng.choice(_OPENERS),
+            rng.choice(_DETERMINERS),
+            noun,
+            rng.choice(_TAILS).replace("{word}", values.word(rng, split)),
+        ]
         ending = "." if parts[0].split()[0] in _ORDERS else "?"
         return " ".join(part for part in parts if part) + ending
 
-    return draw(rng, split, "odd question", make)
+    return draw(split, "odd question", make)
 
 
 _ORDERS = frozenset(

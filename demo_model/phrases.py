@@ -6,7 +6,7 @@ Held out are pairs of a wording and a phrase: every phrase is known from other w
 import random
 
 from demo_model import values
-from demo_model.holdout import Split, held_out
+from demo_model.holdout import Split, chance, held_out
 from demo_model.turns import Facts, Skill, Turn
 from demo_model.wording import say
 
@@ -34,26 +34,26 @@ _TO_ENGLISH = (
     "What does {} mean in English?", "How do you say {} in English?", "Translate into English: {}", "What's the meaning of {}?", "What does “{}” mean?",
     "Can you translate {} to English?",
 )  # fmt: skip
-_OTHER_LANGUAGES = "French Spanish German Italian Japanese Korean Russian Arabic Portuguese Dutch Greek Hindi Swedish Polish Latin Turkish Finnish".split()
+_OTHER_LANGUAGES = "French Spanish German Italian Japanese Korean Russian Arabic Portuguese Dutch Greek Hindi Swedish Polish Latin Turkish Finnish".split()  # noqa: SIM905
 _UNKNOWN_ENGLISH = tuple(
     """umbrella|bicycle|the weather is lovely|I would like a ticket|elephant|turn left at the corner|democracy|spoon|where is the station|my brother is a doctor|
     purple|keyboard|airport|I lost my passport|mountain|potato soup|engine|library|the train is late|blanket|see you next week|ocean|guitar|
     quiet|grandmother|I need a doctor|hospital|bridge|honey|chess|winter coat|eleven|window|this is too expensive|cloud|breakfast|telephone|carpet|
     I like swimming|sister|garden|lamp|pencil|who are they|how old are you|bread|onion|strawberry|castle|left and right|never mind|hurry up""".replace("\n", "").split("|")
 )  # fmt: skip
-_HANZI = "山河火木金土人口手足耳目心田车马鸟鱼花草春夏秋冬东南西北上下左右高低长短红黄蓝绿白黑门窗桌椅电话飞机医院银行"  # noqa: RUF001
+_HANZI = "山河火木金土人口手足耳目心田车马鸟鱼花草春夏秋冬东南西北上下左右高低长短红黄蓝绿白黑门窗桌椅电话飞机医院银行"
 
 
 def phrase(rng: random.Random, split: Split, known: Facts) -> Turn:
     """A phrase of the list, asked for in one direction or the other."""
     while True:
         english, chinese = rng.choice(tuple(PHRASES.items()))
-        to_chinese = rng.random() < 0.6
+        to_chinese = chance(rng, 0.6)
         template = rng.choice(_TO_CHINESE if to_chinese else _TO_ENGLISH)
         if held_out(f"phrase:{template}:{english}") == (split is Split.HELD_OUT):
             break
     asked, answer = (english, f"{chinese}") if to_chinese else (chinese, f"{chinese} means “{english}”.")
-    if to_chinese and rng.random() < 0.15:
+    if to_chinese and chance(rng, 0.15):
         asked = asked.capitalize()
     user = say(rng, Split.TRAIN, template).format(asked)
     return Turn(Skill.PHRASE, user, (answer,), known)
@@ -62,20 +62,18 @@ def phrase(rng: random.Random, split: Split, known: Facts) -> Turn:
 def phrase_out_of_reach(rng: random.Random, split: Split, known: Facts) -> Turn:
     """A translation the model must decline: another language, or words outside the list."""
     template = rng.choice(_TO_CHINESE)
-    match rng.random():
-        case kind if kind < 0.4:
-            template = template.replace("Chinese", rng.choice(_OTHER_LANGUAGES))
-            asked = rng.choice(tuple(PHRASES))
-        case kind if kind < 0.6:
-            asked = values.word(rng, split)
-            asked = asked if asked not in PHRASES else "marble"
-        case kind if kind < 0.85:
-            asked = _unknown_english(rng, split)
-        case _:
-            template, asked = rng.choice(_TO_ENGLISH), "".join(rng.sample(_HANZI, rng.randint(2, 4)))
+    asks = (
+        (template.replace("Chinese", rng.choice(_OTHER_LANGUAGES)), rng.choice(tuple(PHRASES))),
+        (template, values.word(rng, split)),
+        (template, _unknown_english(rng, split)),
+        (rng.choice(_TO_ENGLISH), "".join(rng.sample(_HANZI, rng.randint(2, 4)))),
+    )
+    template, asked = rng.choices(asks, (8, 4, 5, 3))[0]
     return Turn(Skill.REFUSAL, say(rng, split, template).format(asked), (UNKNOWN,), known)
 
 
 def _unknown_english(rng: random.Random, split: Split) -> str:
     wanted = split is Split.HELD_OUT
-    return rng.choice([text.strip() for text in _UNKNOWN_ENGLISH if held_out(f"unknown:{text.strip()}") == wanted])
+    return rng.choice(
+        [text.strip() for text in _UNKNOWN_ENGLISH if held_out(f"unknown:{text.strip()}") == wanted]
+    )

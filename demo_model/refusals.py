@@ -7,8 +7,15 @@ question, and so are questions put together at random, so that declining is what
 import random
 
 from demo_model import odd_questions, values
-from demo_model.holdout import Split, held_out
-from demo_model.numbers import BELOW_ZERO, NOTHING_TO_GO_ON, TOO_FAR, TOO_HARD, count_out_of_reach, sum_out_of_reach
+from demo_model.holdout import Split, chance, held_out
+from demo_model.numbers import (
+    BELOW_ZERO,
+    NOTHING_TO_GO_ON,
+    TOO_FAR,
+    TOO_HARD,
+    count_out_of_reach,
+    sum_out_of_reach,
+)
 from demo_model.phrases import UNKNOWN, phrase_out_of_reach
 from demo_model.turns import Facts, Skill, Turn
 from demo_model.wording import say
@@ -71,31 +78,40 @@ _TOPICS = {
     "sport": """tennis|football|chess|golf|cricket|hockey|judo|skiing|swimming|poker|rugby|baseball|basketball|sailing|the piano|the violin|Spanish|Latin|cooking|knitting|dancing|juggling""",
     "day": "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday|January|March|May|July|August|October|December|spring|autumn|Christmas|Easter",
 }  # fmt: skip
-_PEOPLE = ("the president", "the king", "the queen", "my neighbour", "your mother", "your boss", "the mayor", "my cousin", "the pope", "my teacher")
+_PEOPLE = (
+    "the president",
+    "the king",
+    "the queen",
+    "my neighbour",
+    "your mother",
+    "your boss",
+    "the mayor",
+    "my cousin",
+    "the pope",
+    "my teacher",
+)
 
 
 def refuse(rng: random.Random, split: Split, known: Facts) -> Turn:
     """A question the model must decline; the kind decides which of the honest replies is best, but any of them is honest."""
-    match rng.random():
-        case kind if kind < 0.16:
-            return sum_out_of_reach(rng, split, known)
-        case kind if kind < 0.24:
-            return count_out_of_reach(rng, split, known)
-        case kind if kind < 0.38:
-            return phrase_out_of_reach(rng, split, known)
-        case kind if kind < 0.8:
-            template = _from_split(rng, split, "question", _QUESTIONS)
-        case _:
-            template = odd_questions.question(rng, split)
-    user = say(rng, Split.TRAIN, template).format(**_topics(rng, split))
-    return Turn(Skill.REFUSAL, user, (CANNOT,), known)
+    writers = (sum_out_of_reach, count_out_of_reach, phrase_out_of_reach, _question, _odd_question)
+    return rng.choices(writers, (16, 8, 14, 42, 20))[0](rng, split, known)
+
+
+def _question(rng: random.Random, split: Split, known: Facts) -> Turn:
+    template = say(rng, Split.TRAIN, _from_split(rng, split, "question", _QUESTIONS))
+    return Turn(Skill.REFUSAL, template.format(**_topics(rng, split)), (CANNOT,), known)
+
+
+def _odd_question(rng: random.Random, split: Split, known: Facts) -> Turn:
+    return Turn(Skill.REFUSAL, say(rng, Split.TRAIN, odd_questions.question(rng, split)), (CANNOT,), known)
 
 
 def _topics(rng: random.Random, split: Split) -> dict[str, str]:
     topics = {kind: _from_split(rng, split, kind, listed.split("|")) for kind, listed in _TOPICS.items()}
-    topics["person"] = values.name(rng, split) if rng.random() < 0.6 else rng.choice(_PEOPLE)
+    topics["person"] = values.name(rng, split) if chance(rng, 0.6) else rng.choice(_PEOPLE)
     for kind in ("place", "thing", "idea"):
-        if rng.random() < 0.2:
+        if chance(rng, 0.2):
             invented = values.word(rng, split)
             topics[kind] = invented.capitalize() if kind == "place" else invented
     return topics

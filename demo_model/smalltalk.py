@@ -106,7 +106,11 @@ def about_service(rng: random.Random, split: Split, known: Facts) -> Turn:
 
 
 def _turn(
-    rng: random.Random, split: Split, known: Facts, skill: Skill, table: Mapping[tuple[str, ...], tuple[str, ...]]
+    rng: random.Random,
+    split: Split,
+    known: Facts,
+    skill: Skill,
+    table: Mapping[tuple[str, ...], tuple[str, ...]],
 ) -> Turn:
     questions, replies = rng.choice(tuple(table.items()))
     return Turn(skill, say(rng, split, rng.choice(questions)), replies, known)

@@ -6,7 +6,7 @@ A story is right when it names its hero, is long enough and ends; no two need be
 import random
 
 from demo_model import values
-from demo_model.holdout import Split, pick
+from demo_model.holdout import Split, chance, pick
 from demo_model.turns import Facts, Skill, Turn
 from demo_model.wording import say
 
@@ -71,10 +71,10 @@ _SLOTS = {
 
 def story(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user asks for a story, most often about a hero of the user's choice."""
-    if rng.random() < 0.2:
+    if chance(rng, 0.2):
         user, hero = say(rng, split, rng.choice(_ASK_ANY)), pick(rng, Split.TRAIN, "hero", HEROES[:12])
         return Turn(Skill.STORY, user, (told(rng, hero),), known)
-    hero = pick(rng, split, "hero", HEROES) if rng.random() < 0.75 else values.word(rng, split)
+    hero = pick(rng, split, "hero", HEROES) if chance(rng, 0.75) else values.word(rng, split)
     template = rng.choice(_ASK_ABOUT)
     if hero[0] in "aeiou":
         template = template.replace(" a {hero}", " an {hero}")
@@ -84,8 +84,18 @@ def story(rng: random.Random, split: Split, known: Facts) -> Turn:
 def told(rng: random.Random, hero: str) -> str:
     """A story of 80 to 250 words about `hero`."""
     chosen = {slot: rng.choice(options) for slot, options in _SLOTS.items()}
-    parts = [rng.choice(_OPENINGS), rng.choice(_TROUBLES), rng.choice(_TURNS), rng.choice(_HELP), rng.choice(_ENDINGS)]
-    text = "\n\n".join((" ".join(parts[:2]), " ".join(parts[2:4]), parts[4])) if rng.random() < 0.5 else " ".join(parts)
+    parts = [
+        rng.choice(_OPENINGS),
+        rng.choice(_TROUBLES),
+        rng.choice(_TURNS),
+        rng.choice(_HELP),
+        rng.choice(_ENDINGS),
+    ]
+    text = (
+        "\n\n".join((" ".join(parts[:2]), " ".join(parts[2:4]), parts[4]))
+        if chance(rng, 0.5)
+        else " ".join(parts)
+    )
     if hero[0] in "aeiou":
         text = text.replace(" a {hero}", " an {hero}")
     return text.format(hero=hero, **chosen)
@@ -96,4 +106,8 @@ def is_story(text: str, asked: str) -> bool:
     words = text.split()
     about = asked.rpartition(" about ")[2].split()
     heroes = [word.strip(".,?!").lower() for word in about[1:2]] if " about " in asked else []
-    return FEWEST_WORDS <= len(words) <= MOST_WORDS and text.rstrip().endswith(".") and all(hero in text.lower() for hero in heroes)
+    return (
+        FEWEST_WORDS <= len(words) <= MOST_WORDS
+        and text.rstrip().endswith(".")
+        and all(hero in text.lower() for hero in heroes)
+    )

@@ -5,6 +5,7 @@ Knows the roles; knows nothing of skills.
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -23,25 +24,31 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"
 )
 # A comma and space before a digit is one token, so that a count costs two tokens a number.
-_PIECES = r", (?=\d)|\d{1,3}| ?\p{L}+(?:['’]\p{L}+)?| ?[^\s\p{L}\d]+|\s+"
+_PIECES = r", (?=\d)|\d{1,3}| ?\p{L}+(?:['\x{2019}]\p{L}+)?| ?[^\s\p{L}\d]+|\s+"
 
 
 def train_tokenizer(texts: Iterable[str], *, words: int) -> PreTrainedTokenizerFast:
     """A tokenizer of 256 bytes, the numbers, `words` merges learned from `texts`, and the special tokens."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(_PIECES), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=256 + words, initial_alphabet=alphabet, show_progress=False)
-    bpe.train_from_iterator(("".join(" " if letter.isdigit() else letter for letter in text) for text in texts), trainer)
+    bpe.train_from_iterator(
+        ("".join(" " if letter.isdigit() else letter for letter in text) for text in texts), trainer
+    )
     learned = json.loads(bpe.to_str())["model"]
     vocabulary, merges = learned["vocab"], [tuple(pair) for pair in learned["merges"]]
     _add_numbers(vocabulary, merges)
     bpe.model = models.BPE(vocab=vocabulary, merges=merges)
     bpe.decoder = decoders.ByteLevel()
     bpe.add_special_tokens([BEGIN, END, PAD, *ROLES.values()])
-    return PreTrainedTokenizerFast(
+    make: Any = PreTrainedTokenizerFast
+    tokenizer: PreTrainedTokenizerFast = make(
         tokenizer_object=bpe,
         bos_token=BEGIN,
         eos_token=END,
@@ -52,6 +59,7 @@ def train_tokenizer(texts: Iterable[str], *, words: int) -> PreTrainedTokenizerF
         chat_template=CHAT_TEMPLATE,
         extra_special_tokens=list(ROLES.values()),
     )
+    return tokenizer
 
 
 def _add_numbers(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> None:

@@ -5,7 +5,7 @@ Every value is drawn through the hold-out.
 
 import random
 
-from demo_model.holdout import Split, draw, pick
+from demo_model.holdout import Split, chance, draw, pick
 
 FIRST_NAMES = tuple(
     """Ada Adam Aisha Alan Alex Alice Ali Amara Amir Amy Ana Anders Andrea Anika Anna Anton Ari Arjun Astrid Ava Ayse Bao Beatriz Ben Bianca
@@ -17,35 +17,34 @@ FIRST_NAMES = tuple(
     Lucy Luis Luna Maja Marco Maria Marie Mark Marta Martin Mary Mateo Max Maya Mei Mia Milan Mina Miriam Mohamed Mona Nadia Naomi Nia
     Nico Nina Noah Noor Nora Olaf Oleg Olga Oliver Olivia Omar Oscar Otto Pablo Paul Pavel Pedro Petra Peter Pia Priya Rafael Rahul Raj
     Rania Rebecca Rita Robert Robin Rosa Rose Rosalind Ruth Ryan Sam Samira Sandra Sana Sara Sasha Sean Selma Simon Sofia Sophie Stefan
-    Sven Tara Tariq Theo Thomas Tim Tina Tom Tomas Uma Ursula Vera Victor Viktor Wei Will Yara Yasmin Yuki Yusuf Zara Zoe Zofia""".split()
+    Sven Tara Tariq Theo Thomas Tim Tina Tom Tomas Uma Ursula Vera Victor Viktor Wei Will Yara Yasmin Yuki Yusuf Zara Zoe Zofia""".split()  # noqa: SIM905
 )  # fmt: skip
-CITIES = tuple(
-    """Paris London Berlin Tokyo Lima Oslo Cairo Rome Madrid Vienna Prague Lisbon Dublin Athens Warsaw Helsinki Stockholm Copenhagen
+CITIES = (
+    *"""Paris London Berlin Tokyo Lima Oslo Cairo Rome Madrid Vienna Prague Lisbon Dublin Athens Warsaw Helsinki Stockholm Copenhagen
     Amsterdam Brussels Zurich Geneva Munich Hamburg Milan Naples Venice Turin Florence Barcelona Seville Porto Lyon Nice Budapest Sofia
     Bucharest Belgrade Zagreb Riga Vilnius Tallinn Kyiv Istanbul Ankara Tehran Baghdad Dubai Doha Mumbai Delhi Chennai Dhaka Karachi
     Lahore Kabul Beijing Shanghai Shenzhen Taipei Seoul Busan Osaka Kyoto Hanoi Bangkok Jakarta Manila Singapore Sydney Melbourne Perth
     Auckland Nairobi Lagos Accra Dakar Tunis Rabat Algiers Kampala Lusaka Harare Durban Toronto Montreal Vancouver Ottawa Boston Chicago
     Seattle Denver Dallas Houston Austin Atlanta Miami Portland Phoenix Detroit Havana Bogota Quito Santiago Montevideo Leeds Bristol
     Glasgow Cardiff Bergen Aarhus Malmo Tampere Gdansk Krakow Ghent Utrecht Basel Graz Salzburg Leipzig Dresden Cologne Bordeaux Toulouse
-    Bilbao Valencia Palermo Izmir Tbilisi Yerevan Baku Almaty""".split()
-) + (
+    Bilbao Valencia Palermo Izmir Tbilisi Yerevan Baku Almaty""".split(),  # noqa: SIM905
     "New York", "San Francisco", "Los Angeles", "Buenos Aires", "Mexico City", "Cape Town", "Hong Kong", "Tel Aviv", "Kuala Lumpur",
     "New Delhi", "Sao Paulo", "Addis Ababa", "Abu Dhabi", "Las Vegas", "San Diego", "Santa Cruz", "Port Louis", "Ho Chi Minh City",
 )  # fmt: skip
 COLOURS = tuple(
     """red blue green yellow orange purple pink black white grey gray brown violet turquoise teal silver gold beige navy crimson scarlet
     maroon magenta cyan indigo lilac lavender olive coral salmon peach mint emerald amber ivory khaki rust copper ruby sapphire cobalt
-    mustard burgundy plum charcoal bronze fuchsia jade lemon lime aqua apricot mauve ochre tan cream""".split()
+    mustard burgundy plum charcoal bronze fuchsia jade lemon lime aqua apricot mauve ochre tan cream""".split()  # noqa: SIM905
 )  # fmt: skip
 WORDS = tuple(
     """apple river stone window garden music paper candle forest bridge market bottle silver letter summer winter rocket pencil island
     mountain thunder velvet marble ribbon shadow basket harbour meadow lantern copper whisper pillow saddle button ladder carpet kettle
     blanket hammer feather pepper cotton ginger walnut cherry orange planet comet tunnel engine wagon anchor compass table chair spoon
     green quick brown lazy happy little gentle brave clever quiet loud early late warm cold soft bright dark jump run sing dance read
-    write open close begin follow carry borrow whistle gather wander and the a of with under over near beside never always maybe""".split()
+    write open close begin follow carry borrow whistle gather wander and the a of with under over near beside never always maybe""".split()  # noqa: SIM905
 )  # fmt: skip
-_ONSETS = "b c d f g h j k l m n p r s t v w y z br ch dr fl gr kl kr pr qu sh sk st th tr".split()
-_VOWELS = "a e i o u a e i o ai ea ia ie oa oo ou".split()
+_ONSETS = "b c d f g h j k l m n p r s t v w y z br ch dr fl gr kl kr pr qu sh sk st th tr".split()  # noqa: SIM905
+_VOWELS = "a e i o u a e i o ai ea ia ie oa oo ou".split()  # noqa: SIM905
 _CODAS = ["", "", "", "", "l", "m", "n", "r", "s", "t", "k", "x", "nd", "rt", "ck"]
 
 
@@ -53,41 +52,43 @@ def name(rng: random.Random, split: Split) -> str:
     """A first name: a common one or an invented one, now and then in small letters or double-barrelled."""
 
     def make() -> str:
-        kind = rng.random()
-        if kind < 0.35:
-            return rng.choice(FIRST_NAMES)
-        if kind < 0.4:
-            return f"{invented(rng, 1, 2).capitalize()}-{invented(rng, 1, 2).capitalize()}"
-        return invented(rng, 1, 4).capitalize()
+        common = rng.choice(FIRST_NAMES)
+        double = f"{invented(rng, 1, 2).capitalize()}-{invented(rng, 1, 2).capitalize()}"
+        return rng.choices((common, double, invented(rng, 1, 4).capitalize()), (7, 1, 12))[0]
 
-    drawn = draw(rng, split, "name", make)
-    return drawn.lower() if rng.random() < 0.08 else drawn
+    drawn = draw(split, "name", make)
+    return drawn.lower() if chance(rng, 0.08) else drawn
 
 
 def city(rng: random.Random, split: Split) -> str:
     """A city: a real one two times in three."""
-    if rng.random() < 0.65:
+    if chance(rng, 0.65):
         return pick(rng, split, "city", CITIES)
-    return draw(rng, split, "city", lambda: invented(rng, 2, 4).capitalize())
+    return draw(split, "city", lambda: invented(rng, 2, 4).capitalize())
 
 
 def colour(rng: random.Random, split: Split) -> str:
     """A colour, now and then a shade of it or an invented one."""
-    if rng.random() < 0.15:
-        return draw(rng, split, "colour", lambda: invented(rng, 2, 3))
+    if chance(rng, 0.15):
+        return draw(split, "colour", lambda: invented(rng, 2, 3))
     plain = pick(rng, split, "colour", COLOURS)
-    return f"{rng.choice(('dark', 'light', 'pale', 'bright', 'deep'))} {plain}" if rng.random() < 0.15 else plain
+    return (
+        f"{rng.choice(('dark', 'light', 'pale', 'bright', 'deep'))} {plain}" if chance(rng, 0.15) else plain
+    )
 
 
 def word(rng: random.Random, split: Split) -> str:
     """A word to repeat or to ask about; half of them are no word of any language."""
-    if rng.random() < 0.5:
+    if chance(rng, 0.5):
         return pick(rng, split, "word", WORDS)
-    return draw(rng, split, "word", lambda: invented(rng, 1, 4))
+    return draw(split, "word", lambda: invented(rng, 1, 4))
 
 
 def invented(rng: random.Random, fewest: int, most: int) -> str:
     """A pronounceable string of `fewest` to `most` syllables."""
     syllables = rng.randint(fewest, most)
-    text = "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) + (rng.choice(_CODAS) if rng.random() < 0.5 else "") for _ in range(syllables))
-    return text[1:] if syllables > 1 and rng.random() < 0.15 and text[1] in "aeiou" else text
+    text = "".join(
+        rng.choice(_ONSETS) + rng.choice(_VOWELS) + (rng.choice(_CODAS) if chance(rng, 0.5) else "")
+        for _ in range(syllables)
+    )
+    return text[1:] if syllables > 1 and chance(rng, 0.15) and text[1] in "aeiou" else text

@@ -6,25 +6,37 @@ Values in braces keep their spelling, since the reply must copy them.
 import random
 import re
 
-from demo_model.holdout import Split, held_out
+from demo_model.holdout import Split, chance, held_out
 
 OPENERS = (
     "Hey, ", "OK, ", "Okay, ", "So, ", "Please, ", "Now, ", "Well, ", "Hi, ", "Hello, ", "Thanks, ", "Great. ", "Nice. ", "Cool! ",
     "One more thing: ", "Quick question: ", "Tell me, ", "And ", "Alright, ", "Thank you. ", "By the way, ", "Good. ", "Hmm, ", "Oh, ",
 )  # fmt: skip
-CLOSERS = ("", "", "", " please", ", please", " now", " thanks", ", thank you", " then", ", my friend", " today")
+CLOSERS = (
+    "",
+    "",
+    "",
+    " please",
+    ", please",
+    " now",
+    " thanks",
+    ", thank you",
+    " then",
+    ", my friend",
+    " today",
+)
 
 
 def vary(rng: random.Random, template: str) -> str:
     """Another way to write `template`; its `{slots}` stay as they are."""
     text = template
-    if rng.random() < 0.3:
+    if chance(rng, 0.3):
         text = rng.choice(OPENERS) + _lower_first(text)
-    if rng.random() < 0.15 and text[-1] in ".?!":
+    if chance(rng, 0.15) and text[-1] in ".?!":
         text = text[:-1] + rng.choice(CLOSERS) + text[-1]
-    if rng.random() < 0.25:
+    if chance(rng, 0.25):
         text = _lower(text)
-    if rng.random() < 0.25:
+    if chance(rng, 0.25):
         text = text.rstrip(".?!") + rng.choice(("", "", "", "!", ".", "?", "??"))
     return text
 
