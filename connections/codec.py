@@ -22,15 +22,6 @@ _MAX_REF = 128
 _Path = tuple["_Path", str] | None
 
 
-class _Outline(msgspec.Struct):
-    ref: Any = None
-    client_msg_id: Any = None
-    type: Any = None
-
-
-_outline = msgspec.json.Decoder(_Outline).decode
-
-
 def decode(text: str | bytes) -> Request:
     """One client frame. Raises BadFrame, which names the field that is wrong; bytes are a binary frame."""
     if isinstance(text, bytes):
@@ -44,7 +35,7 @@ def decode(text: str | bytes) -> Request:
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise _unreadable(text) from None
     if "\\u0000" in text and (path := _first_path(msgspec.to_builtins(frame), _NUL)):
-        raise BadFrame(f"{path}: a NUL character is not allowed.", ref=_ref(text))
+        raise BadFrame(f"{path}: a NUL character is not allowed.", ref=_ref(_fields(text)))
     return cast("Request", frame)
 
 
@@ -54,8 +45,9 @@ def encode(frame: Frame) -> str:
 
 
 def _unfit(text: str, complaint: str) -> BadFrame:
-    ref = _ref(text)
-    kind = _field(text, "type")
+    """Says what is wrong with a JSON value that is no frame of the protocol."""
+    fields = _fields(text)
+    kind, ref = fields.get("type"), _ref(fields)
     if isinstance(kind, str) and kind in NOT_SERVED_YET:
         return BadFrame(f"type: {kind!r} is not served by this version of the server.", ref=ref)
     if place := _PLACE.search(complaint):
@@ -65,19 +57,27 @@ def _unfit(text: str, complaint: str) -> BadFrame:
 
 def _unreadable(text: str) -> BadFrame:
     """Says what is wrong with text that is no JSON, or JSON whose strings are no Unicode text."""
+    fields = _fields(text)
+    if path := _first_path(fields, _SURROGATE):
+        return BadFrame(f"{path}: a lone surrogate is not allowed.", ref=_ref(fields))
+    return BadFrame("The frame is no JSON object.")
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """What a bad frame has, read leniently; empty where it is no object at all."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return BadFrame("The frame is no JSON object.")
-    if isinstance(value, dict) and (path := _first_path(value, _SURROGATE)):
-        ref = value.get("ref", value.get("client_msg_id"))
-        return BadFrame(f"{path}: a lone surrogate is not allowed.", ref=_printable(ref))
-    return BadFrame("The frame is no JSON object.")
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _first_path(value: Any, bad: re.Pattern[str]) -> str | None:
     """Where a string that has a bad character stands in a frame."""
-    return next((_shown(path) for path, string in _strings(value) if bad.search(string)), None)
+    for path, string in _strings(value):
+        if bad.search(string):
+            return _shown(path)
+    return None
 
 
 def _strings(value: Any) -> Iterator[tuple[_Path, str]]:
@@ -102,18 +102,10 @@ def _shown(path: _Path) -> str:
     return ".".join(reversed(steps)).replace(".[", "[")
 
 
-def _ref(text: str) -> str | None:
-    return _printable(_field(text, "ref")) or _printable(_field(text, "client_msg_id"))
-
-
-def _field(text: str, name: str) -> Any:
-    try:
-        return getattr(_outline(text), name)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _printable(ref: Any) -> str | None:
-    if not isinstance(ref, str) or len(ref) > _MAX_REF or _SURROGATE.search(ref):
-        return None
-    return ref
+def _ref(fields: dict[str, Any]) -> str | None:
+    """What the answer carries back: a string that the protocol allows, or nothing."""
+    for name in ("ref", "client_msg_id"):
+        ref = fields.get(name)
+        if ref and isinstance(ref, str) and len(ref) <= _MAX_REF and not _SURROGATE.search(ref):
+            return ref
+    return None
