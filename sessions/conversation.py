@@ -54,6 +54,9 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     ref: str | None = None
 
 
+Attached = dict[Subscriber, set["Conversation"]]
+
+
 class LiveTurn:
     """A turn with what runs it here."""
 
@@ -103,9 +106,9 @@ class LiveTurn:
 
 
 class Conversation:
-    """The live part of a conversation."""
+    """The live part of a conversation. `attached`: where every conversation notes who is attached to it."""
 
-    def __init__(self, owner: Owner, conversation_id: str) -> None:
+    def __init__(self, owner: Owner, conversation_id: str, *, attached: Attached) -> None:
         self.owner = owner
         self.conversation_id = conversation_id
         self.keys = Keys.of(owner, conversation_id)
@@ -113,6 +116,7 @@ class Conversation:
         self.arriving: list[LiveTurn] = []
         self.turns: list[LiveTurn] = []
         self.subscribers: set[Subscriber] = set()
+        self._attached = attached
         self.unwritten: list[Entry] = []
         self.seq = 0
         self.published_seq = 0
@@ -192,6 +196,7 @@ class Conversation:
         """Gives a connection all events from now on."""
         if not subscriber.closed:
             self.subscribers.add(subscriber)
+            self._attached.setdefault(subscriber, set()).add(self)
 
     def leave(self, subscriber: Subscriber) -> None:
         """Detaches a connection; what it was handed counts on."""

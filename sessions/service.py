@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from engine.door import Engine
 from engine.messages import Request
 from sessions import running
-from sessions.conversation import Conversation, LiveTurn, Send, Subscriber
+from sessions.conversation import Attached, Conversation, LiveTurn, Send, Subscriber
 from sessions.errors import Busy, Draining, NotFound, Overloaded, Refused
 from sessions.events import Cause, Deleted, Done, Removed
 from sessions.history import History, Moved
@@ -88,7 +88,7 @@ class Sessions:
         )
         self._turns = 0
         self._by_turn: dict[str, Conversation] = {}
-        self._attached: dict[Subscriber, set[Conversation]] = {}
+        self._attached: Attached = {}
         self._tasks: asyncio.TaskGroup
 
     @asynccontextmanager
@@ -148,7 +148,6 @@ class Sessions:
             _log.exception("send failed", incident=incident)
             return InternalError(f"An internal error, number {incident}.")
         finally:
-            self._note_attachment(conversation, arrival.sender)
             self._tidy(conversation)
             if arrival.turn.accepted_at is None:
                 self._turns -= 1
@@ -217,7 +216,6 @@ class Sessions:
         with self._using(owner, conversation_id) as conversation:
             branch = await steady_branch(self._history, conversation, limit=limit, before=before)
             conversation.attach(subscriber)
-            self._note_attachment(conversation, subscriber)
             return page_of(conversation, branch, subscriber, newest=before is None)
 
     async def conversations(self, owner: Owner, *, limit: int, before: str | None) -> Page:
@@ -262,7 +260,7 @@ class Sessions:
     def _open(self, owner: Owner, conversation_id: str) -> Conversation:
         key = (owner, conversation_id)
         if key not in self._live:
-            self._live[key] = Conversation(owner, conversation_id)
+            self._live[key] = Conversation(owner, conversation_id, attached=self._attached)
         return self._live[key]
 
     @contextmanager
@@ -278,10 +276,6 @@ class Sessions:
     def _tidy(self, conversation: Conversation) -> None:
         if conversation.idle:
             self._live.pop((conversation.owner, conversation.conversation_id), None)
-
-    def _note_attachment(self, conversation: Conversation, subscriber: Subscriber) -> None:
-        if subscriber in conversation.subscribers:
-            self._attached.setdefault(subscriber, set()).add(conversation)
 
     def _cancel_unattended(self, conversation: Conversation) -> None:
         if not conversation.subscribers:

@@ -14,6 +14,7 @@ from engine.scripted import ScriptedEngine
 from sessions.conversation import OnBusy, Send
 from sessions.errors import Refused
 from sessions.events import Accepted, Done
+from sessions.history import Keys
 from sessions.paging import HistoryPage
 from sessions.records import Owner
 from sessions.sending import Generation
@@ -44,6 +45,11 @@ class Chat:
         self.owner = owner
         self.reader = reader
         self._ids = count(1)
+
+    @property
+    def keys(self) -> Keys:
+        """The store's names for the room."""
+        return Keys.of(self.owner, ROOM)
 
     def begin_send(self, content: str, **options: Unpack[Options]) -> asyncio.Task[Refused | None]:
         send = Send(

@@ -10,7 +10,7 @@ from typing import TypeVar
 from sessions.events import Accepted, Delta, Done, Event
 
 E = TypeVar("E", bound=Event)
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Recorder:

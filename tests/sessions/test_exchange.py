@@ -12,10 +12,9 @@ from engine.messages import Message
 from engine.scripted import ScriptedEngine
 from sessions.errors import BadParams, Draining, EngineDown, NotFound, Overloaded
 from sessions.events import Accepted, Delta, Done, Reason
-from sessions.history import Keys
 from sessions.records import Owner, digest
 from sessions.service import Sessions
-from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -46,7 +45,7 @@ async def test_seqs_have_no_hole_and_the_journal_has_them_all(
 ) -> None:
     await chat.exchange("One?")
     await chat.exchange("Two?", "Two, of course.")
-    journal = await chat.sessions._history.journal(Keys.of(owner, ROOM), after_seq=0)
+    journal = await chat.sessions._history.journal(chat.keys, after_seq=0)
     assert continuous(reader.events)
     assert continuous(journal)
     assert [event.seq for event in journal] == list(range(1, len(journal) + 1))
@@ -170,7 +169,7 @@ async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(
 async def test_a_defect_is_told_to_its_sender_alone(chat: Chat, engine: ScriptedEngine) -> None:
     """What no one foresaw ends one request with a number that the log has."""
     await chat.exchange("Hello?")
-    await chat.sessions._client.hset(Keys.of(chat.owner, ROOM).conversation, "seq", "seven")
+    await chat.sessions._client.hset(chat.keys.conversation, "seq", "seven")
     refusal = await chat.begin_send("Hello again?")
     assert refusal is not None
     assert refusal.code == "internal"
