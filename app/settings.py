@@ -55,11 +55,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     max_batch: Annotated[int, Meta(ge=1, le=1024, description="Replies generated at once.")] = 32
     kv_bytes: Annotated[
-        int | None,
-        Meta(
-            ge=1,
-            description="Memory for keys and values; unset: half of what is free once the model is loaded.",
-        ),
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Memory for keys and values; unset: half of what is free once the model is loaded."),
     ] = None
     max_turns: Annotated[
         int, Meta(ge=1, description="Turns running or waiting at once; more are refused.")
