@@ -5,6 +5,7 @@ Retries make a write happen twice; that is safe here because every write is a Lu
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,14 +21,8 @@ from sessions.errors import StoreDown
 
 LUA = Path(__file__).parent / "lua"
 SOCKET_TIMEOUT_S = 5.0
-TROUBLES = (
-    errors.ConnectionError,
-    errors.TimeoutError,
-    errors.OutOfMemoryError,
-    errors.ReadOnlyError,
-    TimeoutError,
-    OSError,
-)
+TROUBLES = (errors.RedisError, TimeoutError, OSError)
+"""All that the client raises: a full disk or too few replicas come as answers that no other type of error has."""
 
 
 class Script:
@@ -62,11 +57,24 @@ def connect(url: str) -> Redis:
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Turns the client's many troubles into `StoreDown`."""
+    """Turns the client's many troubles into `StoreDown`, and keeps cancellations that the client loses.
+
+    The client sends through `asyncio.wait_for`, which on Python 3.11 drops a cancellation that comes in the moment
+    of its success (bpo-37658): a loop around the store could then not be ended.
+    """
+    task = asyncio.current_task()
+    cancels = task.cancelling() if task is not None else 0
     try:
         yield
     except TROUBLES as error:
-        raise StoreDown(f"The store does not answer ({type(error).__name__}); nothing was saved.") from error
+        _keep_cancellation(task, cancels)
+        raise StoreDown(f"The store refuses or does not answer ({type(error).__name__}).") from error
+    _keep_cancellation(task, cancels)
+
+
+def _keep_cancellation(task: asyncio.Task[Any] | None, before: int) -> None:
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 async def run_script(

@@ -1,0 +1,46 @@
+"""The client's troubles are one error, scripts come back by themselves, and a cancellation is never lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from sessions.errors import StoreDown
+from sessions.ownership import Ownership
+from sessions.store import REMOVE, connect, run_script
+
+
+async def test_a_script_that_the_server_forgot_runs_all_the_same(store: Redis) -> None:
+    await store.script_flush()
+    for _ in range(2):
+        assert (
+            await run_script(store, REMOVE, ["a", "b"], ["turn", 1, "message", "reply", "event"]) == b"gone"
+        )
+
+
+async def test_a_store_that_is_not_there_is_down() -> None:
+    async with connect("unix:///nowhere.sock") as client:
+        with pytest.raises(StoreDown, match="ConnectionError"):
+            await run_script(client, REMOVE, ["a", "b"], [])
+
+
+async def test_a_store_that_refuses_to_write_is_down(store: Redis) -> None:
+    """As with a full disk, the answer is an error of no type of its own."""
+    await store.config_set("min-replicas-to-write", 1)
+    with pytest.raises(StoreDown):
+        await Ownership(store, replica="one").renew()
+    await store.config_set("min-replicas-to-write", 0)
+
+
+@pytest.mark.parametrize("turns", range(1, 12))
+async def test_a_loop_around_the_store_ends_when_it_is_cancelled(store: Redis, turns: int) -> None:
+    """Wherever in a command the cancellation comes."""
+    await store.ping()
+    keeping = asyncio.create_task(Ownership(store, replica="one").keep())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    keeping.cancel()
+    await asyncio.wait([keeping], timeout=1)
+    assert keeping.cancelled()
