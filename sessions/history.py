@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from sessions.errors import Conflict, OwnershipLost, SessionError
 from sessions.events import Accepted, Done, Journalled, Removed, decode_journalled, encode
 from sessions.records import MessageRecord, Meta, Owner, TurnRecord
-from sessions.store import ACCEPT, BRANCH, FINISH, REMOVE, run_script, store_errors
+from sessions.store import ACCEPT, BRANCH, FINISH, REMOVE, WITHDRAW, run_script, store_errors
 
 JOURNAL_KEPT = 10_000
 """Events that a conversation's journal keeps after a turn, about."""
@@ -212,6 +212,15 @@ class History:
                 )
             case _:
                 raise Moved(turn.turn_id)
+
+    async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
+        """Undoes `begin` where its sender was told that it failed; nothing where it did, or was undone before."""
+        await run_script(
+            self._client,
+            WITHDRAW,
+            keys.pair(),
+            [turn.turn_id, turn.client_msg_id, turn.message_id, event.seq, encode(event)],
+        )
 
     async def journal(self, keys: Keys, *, after_seq: int) -> list[Journalled]:
         """The events behind `after_seq`, oldest first."""

@@ -37,8 +37,9 @@ ACCEPT = Script("accept")
 APPEND = Script("append")
 FINISH = Script("take_out", "finish")
 REMOVE = Script("take_out", "remove")
+WITHDRAW = Script("take_out", "withdraw")
 BRANCH = Script("branch")
-SCRIPTS = (ACCEPT, APPEND, FINISH, REMOVE, BRANCH)
+SCRIPTS = (ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, BRANCH)
 
 
 def connect(url: str) -> Redis:

@@ -1,4 +1,4 @@
--- Takes an exchange out of the history and makes the sibling before it active, or else its parent.
+-- Takes an exchange out of the history. Where it was active, the sibling before it becomes so, or else its parent.
 local function TAKE_OUT(conversation, message_id)
   local function children(id)
     local list = {}
@@ -13,7 +13,9 @@ local function TAKE_OUT(conversation, message_id)
   for _, sibling in ipairs(children(parent)) do
     if sibling == message_id then before = left[#left] else left[#left + 1] = sibling end
   end
+  local active, was_active = redis.call('HGET', conversation, 'leaf'), false
   for _, id in ipairs(gone) do
+    was_active = was_active or id == active
     redis.call('HDEL', conversation, 'message:' .. id, 'parent:' .. id, 'children:' .. id)
   end
   redis.call('HINCRBY', conversation, 'messages', -#gone)
@@ -22,6 +24,7 @@ local function TAKE_OUT(conversation, message_id)
   else
     redis.call('HDEL', conversation, 'children:' .. parent)
   end
+  if not was_active then return end
   local leaf = before or parent
   local below = before and children(leaf) or {}
   while #below > 0 do

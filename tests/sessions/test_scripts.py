@@ -1,0 +1,281 @@
+"""Each write of a conversation happens once, however often it is sent; one that is not the owner's is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from sessions.errors import Conflict, OwnershipLost
+from sessions.events import Accepted, Done, Reason, Removed, Timing, Usage, encode
+from sessions.history import Beginning, Duplicate, Ending, History, Keys, Moved
+from sessions.records import MessageRecord, Owner, TurnRecord, digest
+from sessions.store import APPEND, run_script
+
+KEYS = Keys.of(Owner("anonymous", "alice"), "room")
+USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)
+TIMING = Timing(queued_ms=0, first_token_ms=0, total_ms=0)
+
+
+@pytest.fixture
+def history(store: Redis) -> History:
+    return History(store, ttl_s=60)
+
+
+def message(name: str, parent: str | None, *, role: Any, content: str) -> MessageRecord:
+    return MessageRecord(
+        message_id=name,
+        parent_id=parent,
+        turn_id=name[-1],
+        role=role,
+        content=content,
+        status="complete",
+        created_at=1,
+    )
+
+
+def beginning(turn: str, *, seq: int, parent: str | None = None, sent: str | None = None) -> Beginning:
+    """Turn `a` has the messages `user-a` and `reply-a`."""
+    record = TurnRecord(
+        turn_id=turn,
+        client_msg_id=sent or f"sent-{turn}",
+        digest=digest("Hello?"),
+        message_id=f"user-{turn}",
+        reply_id=f"reply-{turn}",
+        parent_id=parent,
+        accepted_seq=seq,
+    )
+    event = Accepted(
+        conversation_id="room",
+        client_msg_id=record.client_msg_id,
+        turn_id=turn,
+        message_id=record.message_id,
+        epoch="e",
+        seq=seq,
+        content="Hello?",
+    )
+    return Beginning(
+        message=message(f"user-{turn}", parent, role="user", content="Hello?"),
+        turn=record,
+        event=event,
+        title="Hello?",
+        system="",
+        context_from=record.message_id,
+    )
+
+
+def ending(begun: Beginning, *, seq: int, removed: bool = False) -> Ending:
+    done = Done(
+        conversation_id="room",
+        turn_id=begun.turn.turn_id,
+        message_id=begun.turn.reply_id,
+        seq=seq,
+        reason=Reason.STOP,
+        chars=2,
+        usage=USAGE,
+        timing=TIMING,
+        text_sha256=digest("Hi"),
+        saved=True,
+        removed=removed,
+    )
+    reply = message(begun.turn.reply_id, begun.turn.message_id, role="assistant", content="Hi")
+    return Ending(reply=reply, turn=msgspec.structs.replace(begun.turn, done=done))
+
+
+async def exchange(history: History, turn: str, *, seq: int, parent: str | None = None) -> TurnRecord:
+    """A whole exchange, in the two events `seq` and `seq` + 1."""
+    begun = beginning(turn, seq=seq, parent=parent)
+    await history.begin(KEYS, begun)
+    await history.finish(KEYS, ending(begun, seq=seq + 1))
+    return begun.turn
+
+
+def removal(turn: TurnRecord, *, seq: int) -> Removed:
+    return Removed(conversation_id="room", turn_id=turn.turn_id, seq=seq)
+
+
+async def told(history: History) -> list[str]:
+    return [message.message_id for message in (await history.branch(KEYS)).messages]
+
+
+async def journal_seqs(history: History) -> list[int]:
+    return [event.seq for event in await history.journal(KEYS, after_seq=0)]
+
+
+async def test_accepting_twice_accepts_once(history: History) -> None:
+    for _ in range(2):
+        await history.begin(KEYS, beginning("a", seq=1))
+    meta = await history.load(KEYS)
+    assert meta is not None
+    assert (meta.seq, meta.messages, meta.running, meta.leaf) == (1, 1, "a", "user-a")
+    assert await journal_seqs(history) == [1]
+
+
+async def test_one_client_msg_id_makes_one_turn(history: History) -> None:
+    await history.begin(KEYS, beginning("a", seq=1, sent="same"))
+    with pytest.raises(Duplicate) as known:
+        await history.begin(KEYS, beginning("b", seq=2, sent="same"))
+    assert known.value.turn.turn_id == "a"
+
+
+async def test_a_second_turn_waits_for_the_end_of_the_first(history: History) -> None:
+    await history.begin(KEYS, beginning("a", seq=1))
+    with pytest.raises(Moved, match="busy"):
+        await history.begin(KEYS, beginning("b", seq=2))
+
+
+@pytest.mark.parametrize("seq", [1, 2, 4])
+async def test_a_turn_on_stale_facts_is_not_accepted(history: History, seq: int) -> None:
+    await exchange(history, "a", seq=1)
+    with pytest.raises(Moved, match="moved"):
+        await history.begin(KEYS, beginning("b", seq=seq))
+    assert await journal_seqs(history) == [1, 2]
+
+
+async def append(store: Redis, turn: str, *seqs: int) -> bytes:
+    pairs = [part for seq in seqs for part in (seq, encode(removal(beginning(turn, seq=1).turn, seq=seq)))]
+    answer: bytes = await run_script(store, APPEND, KEYS.pair(), [turn, *pairs])
+    return answer
+
+
+async def test_appending_twice_appends_once(history: History, store: Redis) -> None:
+    await history.begin(KEYS, beginning("a", seq=1))
+    assert await append(store, "a", 2, 3) == b"ok"
+    assert await append(store, "a", 2, 3) == b"ok"
+    assert await append(store, "a", 3, 4) == b"ok"
+    assert await journal_seqs(history) == [1, 2, 3, 4]
+
+
+async def test_an_append_with_a_hole_or_by_another_turn_is_lost(history: History, store: Redis) -> None:
+    await history.begin(KEYS, beginning("a", seq=1))
+    assert await append(store, "a", 3) == b"lost"
+    assert await append(store, "b", 2) == b"lost"
+    assert await journal_seqs(history) == [1]
+
+
+async def test_finishing_twice_finishes_once(history: History) -> None:
+    begun = beginning("a", seq=1)
+    await history.begin(KEYS, begun)
+    for _ in range(2):
+        await history.finish(KEYS, ending(begun, seq=2))
+    assert await told(history) == ["user-a", "reply-a"]
+    assert await journal_seqs(history) == [1, 2]
+    meta = await history.load(KEYS)
+    assert meta is not None
+    assert (meta.messages, meta.running, meta.leaf) == (2, None, "reply-a")
+
+
+async def test_another_end_of_an_ended_turn_is_refused(history: History) -> None:
+    begun = beginning("a", seq=1)
+    await history.begin(KEYS, begun)
+    await history.finish(KEYS, ending(begun, seq=2))
+    with pytest.raises(OwnershipLost):
+        await history.finish(KEYS, ending(begun, seq=2, removed=True))
+
+
+async def test_an_end_with_a_hole_before_it_is_refused(history: History) -> None:
+    begun = beginning("a", seq=1)
+    await history.begin(KEYS, begun)
+    with pytest.raises(OwnershipLost):
+        await history.finish(KEYS, ending(begun, seq=3))
+
+
+async def test_an_end_that_removes_leaves_only_the_turn(history: History) -> None:
+    await exchange(history, "a", seq=1)
+    begun = beginning("b", seq=3, parent="reply-a")
+    await history.begin(KEYS, begun)
+    for _ in range(2):
+        await history.finish(KEYS, ending(begun, seq=4, removed=True))
+    assert await told(history) == ["user-a", "reply-a"]
+    record = await history.turn_of(KEYS, "sent-b")
+    assert record is not None
+    assert record.done is not None
+    assert record.done.removed
+
+
+async def test_removing_twice_removes_once_and_says_so_each_time(history: History) -> None:
+    """A repeated write is the same write: who sent it must learn that it was done."""
+    turn = await exchange(history, "a", seq=1)
+    assert await history.remove(KEYS, turn, removal(turn, seq=3))
+    assert await history.remove(KEYS, turn, removal(turn, seq=3))
+    assert not await history.remove(KEYS, turn, removal(turn, seq=4))
+    assert await told(history) == []
+    assert await journal_seqs(history) == [1, 2, 3]
+
+
+async def test_only_the_last_exchange_can_be_removed(history: History) -> None:
+    first = await exchange(history, "a", seq=1)
+    await exchange(history, "b", seq=3, parent="reply-a")
+    with pytest.raises(Conflict):
+        await history.remove(KEYS, first, removal(first, seq=5))
+
+
+async def test_an_exchange_under_a_running_turn_stays(history: History) -> None:
+    first = await exchange(history, "a", seq=1)
+    await history.begin(KEYS, beginning("b", seq=3, parent="reply-a"))
+    with pytest.raises(Conflict):
+        await history.remove(KEYS, first, removal(first, seq=4))
+
+
+async def test_a_removal_on_stale_facts_is_refused(history: History) -> None:
+    turn = await exchange(history, "a", seq=1)
+    with pytest.raises(Moved):
+        await history.remove(KEYS, turn, removal(turn, seq=2))
+
+
+async def test_the_sibling_before_becomes_active(history: History) -> None:
+    await exchange(history, "a", seq=1)
+    await exchange(history, "b", seq=3, parent="reply-a")
+    other = await exchange(history, "c", seq=5, parent="reply-a")
+    assert await told(history) == ["user-a", "reply-a", "user-c", "reply-c"]
+    await history.remove(KEYS, other, removal(other, seq=7))
+    assert await told(history) == ["user-a", "reply-a", "user-b", "reply-b"]
+
+
+async def test_taking_an_exchange_out_elsewhere_leaves_the_active_branch(history: History) -> None:
+    aside = await exchange(history, "a", seq=1)
+    await exchange(history, "b", seq=3)
+    await exchange(history, "c", seq=5, parent="reply-b")
+    await history.remove(KEYS, aside, removal(aside, seq=7))
+    assert await told(history) == ["user-b", "reply-b", "user-c", "reply-c"]
+    assert (await history.branch(KEYS)).siblings[0] == ["user-b"]
+
+
+async def test_a_withdrawn_turn_may_come_again(history: History) -> None:
+    """Its late twin, still on its way to the store, may not."""
+    begun = beginning("a", seq=1)
+    await history.begin(KEYS, begun)
+    for _ in range(2):
+        await history.withdraw(KEYS, begun.turn, removal(begun.turn, seq=2))
+    assert await told(history) == []
+    assert await journal_seqs(history) == [1, 2]
+    with pytest.raises(Moved):
+        await history.begin(KEYS, begun)
+    await history.begin(KEYS, beginning("b", seq=3, sent="sent-a"))
+
+
+async def test_a_turn_that_never_came_is_withdrawn_in_vain(history: History) -> None:
+    turn = await exchange(history, "a", seq=1)
+    await history.withdraw(KEYS, turn, removal(turn, seq=3))
+    assert await told(history) == ["user-a", "reply-a"]
+
+
+async def test_a_branch_is_read_newest_first_up_to_a_limit_or_a_message(history: History) -> None:
+    await exchange(history, "a", seq=1)
+    await exchange(history, "b", seq=3, parent="reply-a")
+    short = await history.branch(KEYS, limit=1)
+    assert ([one.message_id for one in short.messages], short.older) == (["reply-b"], "user-b")
+    from_b = await history.branch(KEYS, last="user-b")
+    assert ([one.message_id for one in from_b.messages], from_b.older) == (["user-b", "reply-b"], None)
+    elsewhere = await history.branch(KEYS, leaf="reply-a", last="user-b")
+    assert [one.message_id for one in elsewhere.messages] == ["user-a", "reply-a"]
+    assert (await history.branch(KEYS, leaf="nobody")).messages == []
+
+
+async def test_all_of_a_conversation_is_deleted_once(history: History, store: Redis) -> None:
+    await exchange(history, "a", seq=1)
+    assert await history.delete(KEYS)
+    assert not await history.delete(KEYS)
+    assert await store.dbsize() == 0
