@@ -16,6 +16,7 @@ import uvloop
 from app import logs
 from app.composition import serve as serve_forever
 from app.settings import PREFIX, Settings, SettingsError
+from connections.errors import leaves
 from engine.errors import EngineError
 from midstream import chat as terminal
 from sessions.embedded import EmbeddedStoreFailed
@@ -52,12 +53,16 @@ def _help(field: Any) -> str:
 @_setting_options
 def serve(**options: Any) -> None:
     """Serve chats: the page at /, the WebSocket at /v1/ws."""
+    failures: list[Exception] = []
     try:
         settings = Settings.read(os.environ, options)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         uvloop.run(serve_forever(settings))
-    except _OPERATOR_ERRORS as error:
-        click.echo(f"midstream: {error}", err=True)
+    except* _OPERATOR_ERRORS as group:  # they pass through task groups, each of which wraps them once more
+        failures = leaves(group)
+    for failure in failures:
+        click.echo(f"midstream: {failure}", err=True)
+    if failures:
         sys.exit(1)
 
 

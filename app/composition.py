@@ -7,12 +7,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from importlib.metadata import version
 from pathlib import Path
 
+from redis.asyncio import Redis
+
 from app.metrics import Metrics
 from app.readiness import Readiness
 from app.routes import application
 from app.server import HEARTBEAT_S, listen, server
 from app.service import Service
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from connections.endpoint import HELLO_S, Endpoint
 from connections.greeting import Offer
 from connections.registry import Registry
@@ -48,7 +50,7 @@ async def composed(settings: Settings, engine: Engine, *, hello_s: float = HELLO
     registry = Registry(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
     )
-    async with _store_url(settings) as url, connect(url) as store:
+    async with _store_url(settings) as url, _store_client(url) as store:
         sessions = Sessions(
             client=store,
             engine=engine,
@@ -82,6 +84,13 @@ def _store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
     if settings.redis_url is not None:
         return nullcontext(settings.redis_url)
     return embedded_store(Path(settings.data_dir).expanduser())
+
+
+def _store_client(url: str) -> Redis:
+    try:
+        return connect(url)
+    except ValueError as error:
+        raise SettingsError(f"MIDSTREAM_REDIS_URL (--redis-url): {error}.") from None
 
 
 def _offer(settings: Settings) -> Offer:

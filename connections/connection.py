@@ -11,7 +11,7 @@ from typing import Protocol
 import structlog
 
 from connections import codec
-from connections.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError
+from connections.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
 from connections.frames import Cancel, Error, Frame, Ping, Request
 from connections.outbox import Outbox
 from connections.strikes import Strikes
@@ -104,7 +104,7 @@ class Connection:
             self.closed = True
         except* Close as ends:
             self.closed = True
-            close = _leaves(ends)[0]
+            close = leaves(ends)[0]
             await self._transport.close(close.code, close.reason)
 
     async def _end(self) -> None:
@@ -173,11 +173,3 @@ def refusal(error: Refused | BadParams, ref: str | None) -> Error:
     """The frame that tells a sender why a request was refused."""
     retryable = error.retryable if isinstance(error, Refused) else False
     return Error(ref=ref, code=error.code, message=str(error), retryable=retryable)
-
-
-def _leaves(group: BaseExceptionGroup[Close]) -> list[Close]:
-    return [
-        leaf
-        for one in group.exceptions
-        for leaf in (_leaves(one) if isinstance(one, BaseExceptionGroup) else [one])
-    ]

@@ -9,7 +9,9 @@ ConnectionsError
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TypeVar
 
+_E = TypeVar("_E", bound=Exception)
 _MESSAGE_CHARS = 300
 
 
@@ -63,3 +65,12 @@ class Close(ConnectionsError):
 def shorten(message: str) -> str:
     """A message that repeats a part of what the sender wrote at most, however long that is."""
     return message if len(message) <= _MESSAGE_CHARS else f"{message[:_MESSAGE_CHARS]}…"
+
+
+def leaves(group: ExceptionGroup[_E]) -> list[_E]:
+    """The exceptions in a group and in the groups within it."""
+    return [
+        leaf
+        for one in group.exceptions
+        for leaf in (leaves(one) if isinstance(one, ExceptionGroup) else [one])
+    ]
