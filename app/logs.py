@@ -24,7 +24,7 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
     )
-    renderer: Any = structlog.processors.JSONRenderer(_dumps) if as_json else structlog.dev.ConsoleRenderer()
+    renderer: Any = structlog.processors.JSONRenderer(_dumps) if as_json else _for_people()
     tracebacks = [structlog.processors.format_exc_info] if as_json else []
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
@@ -37,6 +37,13 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
     root.setLevel(level.upper())
     logging.getLogger("uvicorn").setLevel("WARNING")  # its lines hold query strings
     logging.getLogger("asyncio").setLevel("WARNING")
+
+
+def _for_people() -> structlog.dev.ConsoleRenderer:
+    """Lines for a terminal. Tracebacks without local variables: those hold what people wrote."""
+    return structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
 
 
 def _dumps(event: Any, **_: Any) -> str:

@@ -1,0 +1,98 @@
+"""One line an event, for people or for machines, and nothing of what people write."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from app import logs
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def written(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> io.StringIO:
+    monkeypatch.setattr(sys, "stderr", stream)
+    return stream
+
+
+def fail(content: str) -> None:
+    raise LookupError(len(content))
+
+
+def test_machines_get_an_object_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = written(monkeypatch, io.StringIO())
+    logs.set_up(style="auto", level="info")
+    structlog.get_logger("midstream.turn").info("turn ended", tokens=3, path=object)
+    logging.getLogger("engine.client").warning("it is started %s", "again")
+    ours, theirs = map(json.loads, stream.getvalue().splitlines())
+    assert (ours["event"], ours["level"], ours["logger"], ours["tokens"]) == (
+        "turn ended",
+        "info",
+        "midstream.turn",
+        3,
+    )
+    assert (theirs["event"], theirs["level"]) == ("it is started again", "warning")
+
+
+def test_people_get_text_with_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = written(monkeypatch, Terminal())
+    logs.set_up(style="auto", level="info")
+    structlog.get_logger("a").info("turn ended")
+    assert "turn ended" in stream.getvalue()
+    assert "\033[" in stream.getvalue()
+
+
+def test_text_in_a_file_has_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = written(monkeypatch, io.StringIO())
+    logs.set_up(style="text", level="info")
+    structlog.get_logger("b").info("turn ended")
+    assert "turn ended" in stream.getvalue()
+    assert "\033[" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_traceback_shows_no_values_of_variables(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = written(monkeypatch, io.StringIO())
+    logs.set_up(style="text" if style == "text" else "json", level="info")
+    try:
+        fail("private" + " words")
+    except LookupError:
+        structlog.get_logger(f"c.{style}").exception("request failed")
+    assert "LookupError" in stream.getvalue()
+    assert "private words" not in stream.getvalue()
+
+
+def test_what_is_less_severe_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = written(monkeypatch, io.StringIO())
+    logs.set_up(style="json", level="warning")
+    structlog.get_logger("d").info("quiet")
+    logging.getLogger("e").info("quiet")
+    logging.getLogger("uvicorn.access").info("GET /?token=secret")
+    structlog.get_logger("d").warning("loud")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["loud"]
+
+
+def test_lines_of_the_server_that_hold_query_strings_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = written(monkeypatch, io.StringIO())
+    logs.set_up(style="json", level="debug")
+    logging.getLogger("uvicorn.error").info('"WebSocket /v1/ws?token=secret" [accepted]')
+    assert not stream.getvalue()
