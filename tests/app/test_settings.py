@@ -1,0 +1,103 @@
+"""A setting is a variable and an option of the same name; a mistake in one stops the start with its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from app import cli
+from app.settings import DEMO_MODEL, Settings, SettingsError
+
+NAMES = Settings.__struct_fields__
+
+
+def test_every_setting_has_an_option_of_its_name() -> None:
+    assert isinstance(cli.serve, click.Command)
+    assert {option.name for option in cli.serve.params} == set(NAMES)
+
+
+def test_every_option_tells_its_variable_and_what_it_is_for() -> None:
+    for option in cli.serve.params:
+        assert isinstance(option, click.Option)
+        text, _, variable = (option.help or "").rpartition(" [")
+        assert variable == f"MIDSTREAM_{str(option.name).upper()}]"
+        assert text
+
+
+def test_nothing_set_serves_the_demo_model_on_loopback() -> None:
+    settings = Settings.read({})
+    assert (settings.host, settings.port, settings.redis_url) == ("127.0.0.1", 8000, None)
+    assert (settings.model_path, settings.model_name) == (str(DEMO_MODEL), "midstream-demo")
+
+
+def test_an_option_outranks_its_variable() -> None:
+    environ = {"MIDSTREAM_PORT": "9000", "MIDSTREAM_MAX_BATCH": "4", "HOME": "/somewhere"}
+    settings = Settings.read(environ, {"port": "9001", "max_batch": None})
+    assert (settings.port, settings.max_batch) == (9001, 4)
+
+
+def test_an_empty_variable_is_an_unset_one() -> None:
+    """Compose files hand on variables that nobody set as empty strings."""
+    assert Settings.read({"MIDSTREAM_MODEL": "", "MIDSTREAM_PORT": ""}) == Settings.read({})
+
+
+def test_a_variable_that_is_no_setting_stops_the_start_with_its_name() -> None:
+    with pytest.raises(SettingsError, match=r"MIDSTREAM_MAX_BACH is no setting.*MIDSTREAM_MAX_BATCH"):
+        Settings.read({"MIDSTREAM_MAX_BACH": "4"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "http"),
+        ("port", "65536"),
+        ("max_batch", "0"),
+        ("kv_bytes", "0"),
+        ("drain_s", "-1"),
+        ("conversation_ttl_s", "0"),
+        ("dtype", "int8"),
+        ("log_level", "loud"),
+        ("log_format", "xml"),
+        ("insecure", "perhaps"),
+        ("max_content_chars", ""),
+    ],
+)
+def test_a_bad_value_is_told_by_the_name_of_its_setting(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^MIDSTREAM_{name.upper()} \(--{name.replace('_', '-')}\): "):
+        Settings.read({}, {name: value})
+
+
+def test_origins_are_separated_by_commas() -> None:
+    settings = Settings.read({"MIDSTREAM_ALLOWED_ORIGINS": "https://a.example, https://b.example,"})
+    assert settings.allowed_origins == ("https://a.example", "https://b.example")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "localhost"])
+def test_loopback_is_served_as_it_is(host: str) -> None:
+    assert Settings.read({"MIDSTREAM_HOST": host}).host == host
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "chat.example.org"])
+def test_beyond_loopback_is_served_only_by_one_who_says_so(host: str) -> None:
+    with pytest.raises(SettingsError, match=r"no authentication.*--insecure"):
+        Settings.read({"MIDSTREAM_HOST": host})
+    assert Settings.read({"MIDSTREAM_HOST": host, "MIDSTREAM_INSECURE": "1"}).host == host
+
+
+@pytest.mark.parametrize(("base", "folder"), [("/var/data", "/var/data/midstream"), ("", None)])
+def test_data_is_kept_where_the_user_keeps_data(
+    base: str, folder: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", base)
+    assert Settings.read({}).data_dir == (folder or str(Path("~/.local/share/midstream").expanduser()))
+
+
+def test_a_model_of_a_folder_is_named_after_it(tmp_path: Path) -> None:
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    asked: dict[str, Any] = {"MIDSTREAM_MODEL": str(folder)}
+    assert Settings.read(asked).model_name == "my-model"
+    assert Settings.read({"MIDSTREAM_MODEL": "org/their-model"}).model_name == "org/their-model"

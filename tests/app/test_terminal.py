@@ -1,0 +1,69 @@
+"""What is shown while the service starts."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+
+from app.terminal import StartDisplay
+from engine.scripted import ScriptedEngine
+
+
+class File(io.StringIO):
+    """Tells when something was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.news = asyncio.Event()
+
+    def write(self, text: str) -> int:
+        self.news.set()
+        return super().write(text)
+
+
+class Terminal(File):
+    def isatty(self) -> bool:
+        return True
+
+
+async def shown(stream: File, *stages: tuple[str, float]) -> str:
+    """What a start shows that goes through these stages."""
+    engine = ScriptedEngine()
+    engine.die(revive=False)
+    following = asyncio.create_task(StartDisplay(stream).follow(engine))
+    for stage, progress in stages:
+        stream.news.clear()
+        engine._life.loading(stage, progress)
+        await stream.news.wait()
+    engine.revive()
+    await following
+    return stream.getvalue()
+
+
+async def test_a_terminal_gets_one_line_that_grows_and_goes() -> None:
+    text = await shown(Terminal(), ("", 0.0), ("reading weights", 0.25), ("reading weights", 0.75))
+    assert "starting the engine" in text
+    assert "██████░░░░░░░░░░░░░░░░░░  25%  reading weights" in text
+    assert "██████████████████░░░░░░  75%  reading weights" in text
+    assert "\n" not in text
+    assert text.endswith("\r\033[K")
+
+
+async def test_a_file_gets_one_line_a_stage() -> None:
+    text = await shown(File(), ("", 0.0), ("reading weights", 0.25), ("warming up", 0.75))
+    assert text == "starting the engine (0%)\nreading weights (25%)\nwarming up (75%)\n"
+
+
+async def test_nothing_is_shown_where_nothing_is_waited_for() -> None:
+    stream = Terminal()
+    await StartDisplay(stream).follow(ScriptedEngine())
+    assert not stream.getvalue()
+
+
+def test_the_address_comes_with_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = ScriptedEngine().facts
+    assert facts is not None
+    StartDisplay().address("http://127.0.0.1:8000", facts)
+    assert "ready: http://127.0.0.1:8000 " in capsys.readouterr().out
