@@ -1,0 +1,155 @@
+"""The process of the clients: reads a job on its standard input, does it, and writes what it observed.
+
+It is a process of its own so that no server shares an interpreter with its readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from tests.bench.peer import Kind, Peer, ServerMisbehaved
+from tests.bench.records import Door, Job, Measure, Observed, Reply, Stop
+from tests.bench.silence import ProcessTree, can_watch, watch
+from tests.bench.sse_peer import SsePeer
+from tests.bench.websocket_peer import WebSocketPeer
+from tests.bench.workload import prompt
+
+
+def main() -> None:
+    """Do the job on standard input."""
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    observed = asyncio.run(do(job))
+    sys.stdout.buffer.write(msgspec.json.encode(observed))
+
+
+async def do(job: Job) -> Observed:
+    """Do a job. Raises ServerMisbehaved, OSError, TimeoutError."""
+    async with asyncio.timeout(job.limit_s), _peers(job) as peers:
+        match job.measure:
+            case Measure.LOAD:
+                return await _load(peers, job)
+            case Measure.STOP_ONE:
+                return await _stop_each(peers, job)
+            case Measure.STOP_ALL:
+                return await _stop_all(peers, job)
+
+
+@asynccontextmanager
+async def _peers(job: Job) -> AsyncIterator[list[Peer]]:
+    peers = [await _open(job) for _ in range(job.clients)]
+    try:
+        yield peers
+    finally:
+        await asyncio.gather(*(peer.close() for peer in peers))
+
+
+async def _open(job: Job) -> Peer:
+    match job.door:
+        case Door.WEBSOCKET:
+            return await WebSocketPeer.open(job.url)
+        case Door.SSE:
+            return await SsePeer.open(job.url, model=job.model)
+
+
+async def _load(peers: list[Peer], job: Job) -> Observed:
+    replies = await asyncio.gather(*(_read(peer, number, job) for number, peer in enumerate(peers)))
+    return Observed(replies=tuple(reply for some in replies for reply in some))
+
+
+async def _read(peer: Peer, number: int, job: Job) -> list[Reply]:
+    """Ask for one client's replies, one after the other."""
+    return [
+        await _reply(peer, prompt(number + round_ * job.clients), job.max_new_tokens)
+        for round_ in range(job.replies)
+    ]
+
+
+async def _reply(peer: Peer, content: str, max_new_tokens: int) -> Reply:
+    sent = time.perf_counter()
+    await peer.ask(content, max_new_tokens)
+    arrivals = []
+    while (heard := await peer.hear()).kind is not Kind.END:
+        arrivals.append(time.perf_counter())
+    return Reply(sent, tuple(arrivals), time.perf_counter(), heard.tokens)
+
+
+async def _stop_each(peers: list[Peer], job: Job) -> Observed:
+    """Cancel the replies at different times, so that each is cancelled while others are written."""
+    stops = await asyncio.gather(*(_stop_one(peer, number, job) for number, peer in enumerate(peers)))
+    return Observed(stops=tuple(stops))
+
+
+async def _stop_one(peer: Peer, number: int, job: Job) -> Stop:
+    await peer.ask(prompt(number), job.max_new_tokens)
+    for _ in range(job.cancel_after_texts + number // 2):
+        await _expect_text(peer)
+    return await _cancel(peer)
+
+
+async def _cancel(peer: Peer) -> Stop:
+    """Cancel, and wait for both answers; text that was on its way is read over."""
+    begun = cancelled = time.perf_counter()
+    await peer.cancel()
+    while (heard := await peer.hear()).kind is not Kind.END:
+        if heard.kind is Kind.CANCELLED:
+            cancelled = time.perf_counter()
+    return Stop(cancelled - begun, time.perf_counter() - begun, heard.steps_after)
+
+
+async def _stop_all(peers: list[Peer], job: Job) -> Observed:
+    """Cancel all replies as soon as one reader has seen enough, and watch the server's CPU time."""
+    enough = asyncio.Event()
+    readers = [asyncio.create_task(_read_on(peer, number, enough, job)) for number, peer in enumerate(peers)]
+    await _first(enough, readers)
+    tree = ProcessTree(job.pid) if can_watch() else None
+    begun = tree.sample() if tree else None
+    if job.door is Door.SSE:  # a closed connection can't be read
+        for reader in readers:
+            reader.cancel()
+    await asyncio.gather(*(peer.cancel() for peer in peers))
+    silence = await watch(tree, begun, limit_s=job.limit_s / 2) if tree and begun else None
+    await _ended(readers)
+    return Observed(silence=silence)
+
+
+async def _first(enough: asyncio.Event, readers: list[asyncio.Task[None]]) -> None:
+    """Wait for one reader that has seen enough. Raises ServerMisbehaved, or what a reader raised."""
+    waiting = asyncio.create_task(enough.wait())
+    done, _ = await asyncio.wait((waiting, *readers), return_when=asyncio.FIRST_COMPLETED)
+    if waiting not in done:
+        waiting.cancel()
+        done.pop().result()
+        raise ServerMisbehaved("a reply ended before it was cancelled")
+
+
+async def _ended(readers: list[asyncio.Task[None]]) -> None:
+    """Wait for all readers. Raises what one of them raised."""
+    await asyncio.wait(readers)
+    for reader in readers:
+        if not reader.cancelled():
+            reader.result()
+
+
+async def _read_on(peer: Peer, number: int, enough: asyncio.Event, job: Job) -> None:
+    await peer.ask(prompt(number), job.max_new_tokens)
+    texts = 0
+    while (await peer.hear()).kind is not Kind.END:
+        texts += 1
+        if texts == job.cancel_after_texts:
+            enough.set()
+
+
+async def _expect_text(peer: Peer) -> None:
+    heard = await peer.hear()
+    if heard.kind is not Kind.TEXT:
+        raise ServerMisbehaved(f"a reply ended before it was cancelled: {heard}")
+
+
+if __name__ == "__main__":
+    main()

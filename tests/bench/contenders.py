@@ -1,0 +1,113 @@
+"""The servers that are measured, as commands. Knows how each is started, not how it is spoken to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from tests.bench.records import Door
+
+NEEDED_BY_SERVE = ("accelerate", "fastapi", "openai")
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server runs and what it serves. `model` and `folder` are paths; `folder` is the server's own."""
+
+    port: int
+    folder: str
+    model: str
+    device: str
+    dtype: str
+
+    @property
+    def url(self) -> str:
+        """The server's http address."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+class Contender(msgspec.Struct, frozen=True, kw_only=True):
+    """A server: `name` for the command line and the files, `title` for people, `ready` the path that tells readiness."""
+
+    name: str
+    title: str
+    door: Door
+    ready: str
+    arguments: Callable[[Place], list[str]]
+    variables: Callable[[Place], Mapping[str, str]] = lambda _place: {}
+    needs: tuple[str, ...] = ()
+
+    def missing(self) -> list[str]:
+        """Name the packages that it needs and that are not installed."""
+        return [name for name in self.needs if find_spec(name) is None]
+
+    def command(self, place: Place) -> list[str]:
+        """Return the command that starts it."""
+        return [sys.executable, "-m", *self.arguments(place)]
+
+    def environment(self, place: Place) -> dict[str, str]:
+        """Return the whole environment of its process: the same for all but for what each is configured with."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")}
+        return {**kept, "HF_HUB_OFFLINE": "1", **self.variables(place)}
+
+
+def _midstream_variables(place: Place) -> Mapping[str, str]:
+    return {
+        "MIDSTREAM_PORT": str(place.port),
+        "MIDSTREAM_MODEL": place.model,
+        "MIDSTREAM_DEVICE": place.device,
+        "MIDSTREAM_DTYPE": place.dtype,
+        "MIDSTREAM_DATA_DIR": str(Path(place.folder) / "data"),
+        "MIDSTREAM_DRAIN_S": "1",
+        "MIDSTREAM_LOG_FORMAT": "json",
+    }
+
+
+def _serve(place: Place) -> list[str]:
+    arguments = ["transformers.cli.transformers", "serve", place.model]
+    options = {"host": "127.0.0.1", "port": place.port, "device": place.device, "dtype": place.dtype}
+    return arguments + [part for name, value in options.items() for part in (f"--{name}", str(value))]
+
+
+def _threads(place: Place) -> list[str]:
+    return ["tests.bench.thread_server", str(place.port), place.model, place.device, place.dtype]
+
+
+CONTENDERS = (
+    Contender(
+        name="midstream",
+        title="Midstream",
+        door=Door.WEBSOCKET,
+        ready="/readyz",
+        arguments=lambda _place: ["app", "serve"],
+        variables=_midstream_variables,
+    ),
+    Contender(
+        name="serve",
+        title="transformers serve",
+        door=Door.SSE,
+        ready="/health",
+        arguments=_serve,
+        needs=NEEDED_BY_SERVE,
+    ),
+    Contender(
+        name="serve-cb",
+        title="serve, continuous batching",
+        door=Door.SSE,
+        ready="/health",
+        arguments=lambda place: [*_serve(place), "--continuous-batching"],
+        needs=NEEDED_BY_SERVE,
+    ),
+    Contender(
+        name="threads",
+        title="a thread per request",
+        door=Door.WEBSOCKET,
+        ready="/readyz",
+        arguments=_threads,
+    ),
+)
+"""In the order of their turns; the first is the one that the others are compared with."""

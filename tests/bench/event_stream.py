@@ -1,0 +1,66 @@
+"""Reads a chat completion's event stream: bytes in, what was heard out. Knows no socket.
+
+Sources: the WHATWG HTML standard's section on server-sent events; OpenAI's streaming chat completions.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.bench.peer import Heard, Kind, ServerMisbehaved
+
+
+class Delta(msgspec.Struct):
+    """New text, if any."""
+
+    content: str | None = None
+
+
+class Choice(msgspec.Struct):
+    """The one choice that was asked for."""
+
+    delta: Delta
+    finish_reason: str | None = None
+
+
+class Usage(msgspec.Struct):
+    """Comes with the last chunk."""
+
+    completion_tokens: int = 0
+
+
+class Chunk(msgspec.Struct):
+    """One event."""
+
+    choices: list[Choice] = []
+    usage: Usage | None = None
+    error: str | None = None
+
+
+_decode = msgspec.json.Decoder(Chunk).decode
+
+
+class EventStream:
+    """Splits the body of a response at its blank lines."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, body: bytes) -> list[Heard]:
+        """Take bytes and give what is complete. Raises ServerMisbehaved where an event tells an error."""
+        *events, self._rest = (self._rest + body).split(b"\n\n")
+        return [heard for event in events if (heard := _heard(event)) is not None]
+
+
+def _heard(event: bytes) -> Heard | None:
+    line = event.strip().removeprefix(b"data:").strip()
+    if not line or line == b"[DONE]":
+        return None
+    chunk = _decode(line)
+    if chunk.error is not None:
+        raise ServerMisbehaved(chunk.error)
+    if any(choice.finish_reason for choice in chunk.choices):
+        return Heard(Kind.END, chunk.usage.completion_tokens if chunk.usage else 0)
+    if any(choice.delta.content for choice in chunk.choices):
+        return Heard(Kind.TEXT)
+    return None

@@ -1,0 +1,74 @@
+"""What the process of the clients is told, and what it saw. Times are in seconds of one monotonic clock."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Door(StrEnum):
+    """How a server is spoken to."""
+
+    WEBSOCKET = "websocket"
+    """Midstream's wire protocol v1, or as much of it as a turn and its cancel need."""
+    SSE = "sse"
+    """OpenAI's chat completions, streamed; a cancel closes the connection."""
+
+
+class Measure(StrEnum):
+    """What the clients do."""
+
+    LOAD = "load"
+    """Ask and read to the end."""
+    STOP_ONE = "stop_one"
+    """Ask, and cancel each for itself while the others read on."""
+    STOP_ALL = "stop_all"
+    """Ask, cancel all at once, and watch until the server falls silent."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement. `url` is the server's http address, `pid` the root of its processes."""
+
+    measure: Measure
+    door: Door
+    url: str
+    model: str
+    pid: int
+    clients: int
+    replies: int
+    max_new_tokens: int
+    cancel_after_texts: int
+    limit_s: float
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A reply as its reader saw it. `arrivals`: when each piece of text came; `tokens`: as the server counts."""
+
+    sent: float
+    arrivals: tuple[float, ...]
+    ended: float
+    tokens: int
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """A cancel as its sender saw it: how long until `cancelled` and `done` came, in seconds."""
+
+    cancelled_s: float
+    done_s: float
+    steps_after: int | None
+
+
+class Silence(msgspec.Struct, frozen=True):
+    """A server after all its replies were cancelled: when it was idle again, and the CPU time until then."""
+
+    after_s: float
+    cpu_s: float
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """What a job brought. `silence` is None where it was not looked for, or can't be seen on this system."""
+
+    replies: tuple[Reply, ...] = ()
+    stops: tuple[Stop, ...] = ()
+    silence: Silence | None = None

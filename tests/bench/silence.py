@@ -1,0 +1,83 @@
+"""Tells from its CPU time when a server falls silent: the one end of a cancel that every server has."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bench.records import Silence
+
+WINDOW_S = 0.2
+IDLE_S = 0.006
+"""CPU time in a window that still counts as idle: heartbeats, and the loops that look for work ten times a second."""
+
+SAMPLE_S = 0.001
+CPUCLOCK_SCHED = 2
+
+
+class Sample(NamedTuple):
+    """CPU time used so far, and when it was read; both in seconds."""
+
+    at: float
+    cpu: float
+
+
+class ProcessTree:
+    """A process and its descendants, as they are now."""
+
+    def __init__(self, pid: int) -> None:
+        self._clocks = [_clock_of(one) for one in _tree(pid)]
+
+    def sample(self) -> Sample:
+        """Read the CPU time of all threads that are or were. Raises OSError where one of the processes ended."""
+        return Sample(time.perf_counter(), sum(time.clock_gettime(clock) for clock in self._clocks))
+
+
+def can_watch() -> bool:
+    """Tell whether this system gives the CPU time of other processes: Linux does."""
+    return Path("/proc/self/task").is_dir()
+
+
+def silent_from(samples: Sequence[Sample]) -> Sample | None:
+    """Return the first sample whose next window is idle; None where there is none yet. Samples are in order."""
+    end = 0
+    for sample in samples:
+        while end < len(samples) and samples[end].at < sample.at + WINDOW_S:
+            end += 1
+        if end == len(samples):
+            return None
+        if samples[end].cpu - sample.cpu <= IDLE_S:
+            return sample
+    return None
+
+
+async def watch(tree: ProcessTree, first: Sample, *, limit_s: float) -> Silence | None:
+    """Watch, from a first sample on, until the processes fall silent; None where they don't in `limit_s` seconds."""
+    samples = [first]
+    while samples[-1].at < first.at + limit_s:
+        await asyncio.sleep(SAMPLE_S)
+        samples.append(tree.sample())
+        if (found := silent_from(samples)) is not None:
+            return Silence(found.at - first.at, found.cpu - first.cpu)
+        _forget(samples)
+    return None
+
+
+def _forget(samples: list[Sample]) -> None:
+    """Drop the samples whose window is over: `silent_from` has refused them."""
+    while samples[-1].at - samples[0].at >= WINDOW_S:
+        del samples[0]
+
+
+def _tree(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [int(child) for task in tasks for child in task.read_text().split()]
+    return [pid, *(one for child in children for one in _tree(child))]
+
+
+def _clock_of(pid: int) -> int:
+    """Return the id of a process's CPU clock, as Linux's clock_getcpuclockid(3) makes it."""
+    return (~pid << 3) | CPUCLOCK_SCHED

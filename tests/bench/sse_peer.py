@@ -1,0 +1,126 @@
+"""A client over HTTP/1.1 that reads a streamed chat completion. A cancel closes the connection: HTTP has no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+import httptools
+import msgspec
+
+from tests.bench.event_stream import EventStream
+from tests.bench.peer import Heard, Kind, ServerMisbehaved
+
+READ_BYTES = 65536
+HTTP_OK = 200
+
+
+class SsePeer:
+    """A connection that is kept between prompts. Use `open`."""
+
+    def __init__(
+        self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], host: str, model: str
+    ) -> None:
+        self._reader, self._writer = streams
+        self._host = host
+        self._model = model
+        self._greedy = greedy_config(Path(model))
+        self._heard: deque[Heard] = deque()
+        self._response = _Response()
+
+    @classmethod
+    async def open(cls, url: str, *, model: str) -> Self:
+        """Connects to a server by its http address. `model` is the folder that it serves."""
+        address = urlsplit(url)
+        return cls(await asyncio.open_connection(address.hostname, address.port), address.netloc, model)
+
+    async def ask(self, content: str, max_new_tokens: int) -> None:
+        """Sends a prompt as a conversation of its own; the reply is greedy."""
+        config = self._greedy | {"max_new_tokens": max_new_tokens}
+        body = msgspec.json.encode(
+            {
+                "model": self._model,
+                "messages": [{"role": "user", "content": content}],
+                "generation_config": msgspec.json.encode(config).decode(),
+                "stream": True,
+            }
+        )
+        self._response = _Response()
+        self._writer.write(_head(self._host, len(body)) + body)
+        await self._writer.drain()
+
+    async def hear(self) -> Heard:
+        """Waits for what comes next. Raises ServerMisbehaved."""
+        while not self._heard:
+            received = await self._reader.read(READ_BYTES)
+            if not received:
+                raise ServerMisbehaved("the stream ended without an end")
+            self._heard.extend(self._response.feed(received))
+        heard = self._heard.popleft()
+        if heard.kind is Kind.END:
+            await self._finish()
+        return heard
+
+    async def cancel(self) -> None:
+        """Closes the connection."""
+        self._writer.close()
+
+    async def close(self) -> None:
+        """Leaves."""
+        self._writer.close()
+
+    async def _finish(self) -> None:
+        """Read to the response's own end, so that the connection can take the next prompt."""
+        while not self._response.complete:
+            received = await self._reader.read(READ_BYTES)
+            if not received:
+                raise ServerMisbehaved("the response was cut off")
+            self._response.feed(received)
+
+
+def greedy_config(model: Path) -> dict[str, object]:
+    """Return the generation config that makes replies greedy.
+
+    It is sent whole: `temperature: 0` stops transformers' continuous batching for good.
+    """
+    own: dict[str, object] = msgspec.json.decode((model / "generation_config.json").read_bytes())
+    kept = {name: value for name, value in own.items() if name.endswith("_token_id")}
+    return kept | {"do_sample": False}
+
+
+class _Response:
+    """The callbacks of httptools' parser, which undoes the chunked coding."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        self._parser = httptools.HttpResponseParser(self)
+        self._stream = EventStream()
+        self._bodies: list[bytes] = []
+
+    def feed(self, received: bytes) -> list[Heard]:
+        self._parser.feed_data(received)
+        body = b"".join(self._bodies)
+        self._bodies.clear()
+        if self._parser.get_status_code() != HTTP_OK:
+            raise ServerMisbehaved(f"{self._parser.get_status_code()}: {body.decode(errors='replace')}")
+        return self._stream.feed(body)
+
+    def on_body(self, body: bytes) -> None:
+        self._bodies.append(body)
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+def _head(host: str, length: int) -> bytes:
+    lines = (
+        "POST /v1/chat/completions HTTP/1.1",
+        f"Host: {host}",
+        "Content-Type: application/json",
+        "Accept: text/event-stream",
+        f"Content-Length: {length}",
+    )
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()

@@ -1,0 +1,75 @@
+"""Prints a report as one table: a column a server, with its ratio to the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.bench.figures import Figures
+from tests.bench.report import Report
+
+ROWS = {
+    "tokens_per_s": "tokens/s, all clients",
+    "first_token_p50_ms": "first token p50, ms",
+    "first_token_p99_ms": "first token p99, ms",
+    "gap_p50_ms": "between texts p50, ms",
+    "gap_p99_ms": "between texts p99, ms",
+    "tokens_per_text": "tokens per text",
+    "cancelled_p50_ms": "cancel → cancelled p50, ms",
+    "cancelled_p99_ms": "cancel → cancelled p99, ms",
+    "done_p50_ms": "cancel → done p50, ms",
+    "done_p99_ms": "cancel → done p99, ms",
+    "steps_after": "steps after a cancel, most",
+    "silent_ms": "all cancelled → idle, ms",
+    "silent_cpu_ms": "all cancelled → idle, CPU ms",
+}
+WITHOUT_RATIO = frozenset({"tokens_per_text", "steps_after"})
+NOT_MEASURED = "n/a"
+TIMES = "\N{MULTIPLICATION SIGN}"
+GAP = "  "
+
+
+def table(report: Report) -> str:
+    """Return the table as text, a block for each number of clients."""
+    rows = list(_rows(report))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(_line(row, widths) for row in rows)
+
+
+def cell(name: str, value: float | None, first: float | None) -> str:
+    """Return a figure, with its ratio to the first column's where both are known."""
+    if value is None:
+        return NOT_MEASURED
+    shown = number(value)
+    if first is None or first <= 0 or name in WITHOUT_RATIO:
+        return shown
+    return f"{shown} ({number(value / first)}{TIMES})"
+
+
+def number(value: float) -> str:
+    """Return a number with about three significant digits and no exponent."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    if value >= 10:
+        return f"{value:.1f}".removesuffix(".0")
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _rows(report: Report) -> Iterator[list[str]]:
+    for level in report.workload.levels:
+        heading = f"{level.clients} client{'s' if level.clients > 1 else ''}"
+        yield [heading, *report.titles.values()]
+        columns = [report.medians.get(name, {}).get(level.clients, Figures()) for name in report.titles]
+        for name, title in ROWS.items():
+            first, *others = [getattr(column, name) for column in columns]
+            yield [
+                GAP + title,
+                cell(name, first, None),
+                *(cell(name, other, first) for other in others),
+            ]
+        yield [""] * (len(report.titles) + 1)
+
+
+def _line(row: list[str], widths: list[int]) -> str:
+    heading, *cells = row
+    shown = [text.rjust(width) for text, width in zip(cells, widths[1:], strict=True)]
+    return GAP.join([heading.ljust(widths[0]), *shown]).rstrip()

@@ -1,0 +1,119 @@
+"""Gives each server its turn, in rounds, and tells how it goes. One server runs at a time."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tests.bench.contenders import Contender, Place
+from tests.bench.figures import Figures, figures
+from tests.bench.records import Door, Job, Measure, Observed
+from tests.bench.report import Turn
+from tests.bench.running import MeasurementFailed, observe, running
+from tests.bench.workload import Level, Workload
+from tests.server_process import free_port
+
+JOB_S = 90.0
+STOPPED_TOKENS = 512
+"""Asked for where the reply is cancelled: more than are made until then."""
+
+Say = Callable[[str], None]
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """What all servers have in common. `model` is a folder."""
+
+    model: str
+    device: str
+    dtype: str
+
+
+def rounds(
+    contenders: Sequence[Contender], workload: Workload, setup: Setup, *, say: Say
+) -> tuple[Turn, ...]:
+    """Give every contender a turn, then again, as often as the workload says and its budget allows."""
+    turns: list[Turn] = []
+    begun = time.monotonic()
+    for number in range(workload.rounds):
+        elapsed = time.monotonic() - begun
+        if number and elapsed * (number + 1) / number > workload.budget_s:
+            say(f"No time for another round: {number} of {workload.rounds} are done.")
+            break
+        for contender in contenders:
+            say(f"Round {number + 1} of {workload.rounds}: {contender.title}")
+            turns.append(_turn(contender, workload, setup, number, say))
+    return tuple(turns)
+
+
+def _turn(contender: Contender, workload: Workload, setup: Setup, number: int, say: Say) -> Turn:
+    levels: dict[int, Figures] = {}
+    failures: list[str] = []
+    start_s = None
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
+        place = Place(port=free_port(), folder=folder, **msgspec.structs.asdict(setup))
+        try:
+            with running(contender, place) as pid:
+                start_s = round(time.monotonic() - begun, 1)
+                asked = _Asked(contender, workload, place, pid)
+                asked.warm_up()
+                for level in workload.levels:
+                    levels[level.clients] = asked.figures(level)
+                    say(f"  {_summary(level, levels[level.clients])}")
+        except MeasurementFailed as failure:
+            failures.append(str(failure))
+            say(f"  failed: {failure}")
+    return Turn(
+        contender=contender.name, round=number, start_s=start_s, levels=levels, failures=tuple(failures)
+    )
+
+
+class _Asked:
+    """A running server and what is asked of it."""
+
+    def __init__(self, contender: Contender, workload: Workload, place: Place, pid: int) -> None:
+        self._contender = contender
+        self._workload = workload
+        self._place = place
+        self._pid = pid
+
+    def warm_up(self) -> None:
+        """Have the first, slow steps of all sizes done."""
+        self._do(Measure.LOAD, Level(1, 1), self._workload.warm_up_tokens)
+        self._do(Measure.LOAD, Level(self._workload.most_clients, 1), self._workload.warm_up_tokens)
+
+    def figures(self, level: Level) -> Figures:
+        """Measure a level. Raises MeasurementFailed."""
+        load = self._do(Measure.LOAD, level, self._workload.max_new_tokens)
+        silenced = self._do(Measure.STOP_ALL, level, STOPPED_TOKENS)
+        if self._contender.door is Door.SSE:  # nothing answers a closed connection
+            return figures(load, Observed(), silenced)
+        return figures(load, self._do(Measure.STOP_ONE, level, STOPPED_TOKENS), silenced)
+
+    def _do(self, measure: Measure, level: Level, tokens: int) -> Observed:
+        return observe(
+            Job(
+                measure=measure,
+                door=self._contender.door,
+                url=self._place.url,
+                model=self._place.model,
+                pid=self._pid,
+                clients=level.clients,
+                replies=level.replies,
+                max_new_tokens=tokens,
+                cancel_after_texts=self._workload.cancel_after_texts,
+                limit_s=JOB_S,
+            )
+        )
+
+
+def _summary(level: Level, shown: Figures) -> str:
+    first, silent = shown.first_token_p50_ms, shown.silent_ms
+    return (
+        f"{level.clients:>2} at once: {shown.tokens_per_s or 0:,.0f} tokens/s, "
+        f"first token {'n/a' if first is None else f'{first:,.0f} ms'}, "
+        f"idle after a stop {'n/a' if silent is None else f'{silent:,.0f} ms'}"
+    )

@@ -1,0 +1,99 @@
+"""A client over a WebSocket: as much of wire protocol v1 as the measurements need, and nothing that costs time."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Self
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+
+from tests.bench.peer import Heard, Kind, ServerMisbehaved
+
+
+class Usage(msgspec.Struct):
+    """Of `done`."""
+
+    generated_tokens: int = 0
+
+
+class CancelFacts(msgspec.Struct):
+    """Of `done`, where there was a cancel."""
+
+    steps_after: int | None = None
+
+
+class Frame(msgspec.Struct):
+    """The fields of server frames that are looked at."""
+
+    type: str
+    code: str = ""
+    message: str = ""
+    reason: str = ""
+    usage: Usage | None = None
+    cancel: CancelFacts | None = None
+
+
+_decode = msgspec.json.Decoder(Frame).decode
+
+
+class WebSocketPeer:
+    """A connection that said hello. Use `open`."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._conversation = ""
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """Connects to a server by its http address. Compression is off: it would be measured too."""
+        address = url.replace("http", "ws", 1) + "/v1/ws"
+        peer = cls(await connect(address, compression=None))
+        await peer._put({"type": "hello", "client_id": f"bench-{uuid.uuid4().hex}"})
+        await peer._frame("ready")
+        return peer
+
+    async def ask(self, content: str, max_new_tokens: int) -> None:
+        """Sends a prompt as a conversation of its own; the reply is greedy."""
+        self._conversation = uuid.uuid4().hex
+        await self._put(
+            {
+                "type": "send",
+                "client_msg_id": self._conversation,
+                "conversation_id": self._conversation,
+                "content": content,
+                "params": {"max_new_tokens": max_new_tokens, "temperature": 0},
+            }
+        )
+
+    async def hear(self) -> Heard:
+        """Waits for what comes next. Raises ServerMisbehaved."""
+        frame = await self._frame("delta", "cancelled", "done")
+        match frame.type:
+            case "delta":
+                return Heard(Kind.TEXT)
+            case "cancelled":
+                return Heard(Kind.CANCELLED)
+        if frame.reason in ("error", "interrupted") or frame.usage is None:
+            raise ServerMisbehaved(f"a reply ended with {frame.reason or 'no reason'}")
+        steps_after = frame.cancel.steps_after if frame.cancel else None
+        return Heard(Kind.END, frame.usage.generated_tokens, steps_after)
+
+    async def cancel(self) -> None:
+        """Sends `cancel`."""
+        await self._put({"type": "cancel", "conversation_id": self._conversation})
+
+    async def close(self) -> None:
+        """Leaves."""
+        await self._socket.close()
+
+    async def _put(self, frame: dict[str, object]) -> None:
+        await self._socket.send(msgspec.json.encode(frame), text=True)
+
+    async def _frame(self, *wanted: str) -> Frame:
+        while True:
+            frame = _decode(await self._socket.recv())
+            if frame.type == "error":
+                raise ServerMisbehaved(f"{frame.code}: {frame.message}")
+            if frame.type in wanted:
+                return frame

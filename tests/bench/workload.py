@@ -1,0 +1,45 @@
+"""What is asked of every server: how many clients, how many replies, which prompts. Knows no server."""
+
+from __future__ import annotations
+
+import msgspec
+
+PROMPTS = 32
+"""Different prompts: so many that no two clients of a full level ask the same at the same time."""
+
+
+class Level(msgspec.Struct, frozen=True):
+    """So many clients at once; each asks for `replies` replies, the next when the last has ended."""
+
+    clients: int
+    replies: int
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is asked. `budget_s`: no round is begun that would probably end later than this, in seconds."""
+
+    levels: tuple[Level, ...]
+    max_new_tokens: int
+    rounds: int
+    budget_s: float
+    warm_up_tokens: int = 8
+    cancel_after_texts: int = 8
+    """Deltas that a reader has seen when it presses Stop; of several readers each waits a little longer."""
+
+    @property
+    def most_clients(self) -> int:
+        """Clients of the fullest level."""
+        return max(level.clients for level in self.levels)
+
+
+FULL = Workload(
+    levels=(Level(1, 8), Level(8, 2), Level(32, 1)), max_new_tokens=128, rounds=3, budget_s=7.5 * 60
+)
+QUICK = Workload(
+    levels=(Level(1, 1), Level(4, 1)), max_new_tokens=32, rounds=1, budget_s=60, cancel_after_texts=4
+)
+
+
+def prompt(number: int) -> str:
+    """Return a prompt whose reply is longer than any that is measured; the same number gives the same prompt."""
+    return f"Count from {1 + number % PROMPTS} to 500."
