@@ -4,6 +4,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 RUNTIME := $(VENV)/.installed-runtime
 DEV     := $(VENV)/.installed-dev
+BENCH   := $(VENV)/.installed-bench
 TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
 PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
@@ -40,7 +41,7 @@ test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
 
-bench: $(DEV) ## tokens/s and latencies beside two other servers of the same model
+bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same model
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 train: $(DEV) ## train the demo model again, from its own generator
@@ -74,4 +75,9 @@ $(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
 $(DEV): $(RUNTIME)
 	@echo "Installing the tools for tests, types and style."
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(BENCH): $(DEV)
+	@echo "Installing what the servers beside ours need."
+	@$(PIP) --editable '.[dev,bench]'
 	@touch $@
