@@ -1,24 +1,25 @@
 """A conversation while somebody is attached to it or a turn of it runs. All of its decisions are synchronous.
 
 It knows what happens when: who is attached, which turns come one after the other, which seq is next.
-It waits for nothing and writes nothing.
+It writes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Sequence
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
 from engine.door import Stream
 from sessions.errors import Busy
-from sessions.events import Accepted, Cause, Delta, Done, Event, Removed
+from sessions.events import Accepted, Cause, Delta, Done, Event, Journalled, Removed
 from sessions.history import Keys
-from sessions.journal import Entry
 from sessions.records import Meta, Owner, TurnRecord
 from sessions.turn import Turn
 
+T = TypeVar("T")
 OnBusy = Literal["reject", "interrupt"]
 
 
@@ -58,7 +59,7 @@ Attached = dict[Subscriber, set["Conversation"]]
 
 
 class LiveTurn:
-    """A turn with what runs it here."""
+    """A turn with what runs it here. `record.done`: its end, once that was told; `ended`: told, or never accepted."""
 
     __slots__ = (
         "accepted",
@@ -68,6 +69,7 @@ class LiveTurn:
         "handed",
         "published_off",
         "record",
+        "revoked",
         "send",
         "sender",
         "stream",
@@ -88,6 +90,7 @@ class LiveTurn:
         self.waiting: asyncio.Timeout | None = None
         self.confirm_by: float | None = None
         self.unsaved = False
+        self.revoked = False
         self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.Event()
 
@@ -95,6 +98,19 @@ class LiveTurn:
     def published_text(self) -> str:
         """The part of the reply that attached connections were given."""
         return self.turn.text[: self.published_off]
+
+    async def in_time(self, output: Awaitable[T]) -> T | None:
+        """Waits for something; None where the turn was cancelled, and its time to be confirmed is up before."""
+        try:
+            async with asyncio.timeout_at(self.confirm_by) as limit:
+                self.waiting = limit
+                return await output
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None
+        finally:
+            self.waiting = None
 
     def expect_confirmation(self, by: float) -> None:
         """The engine has until `by` (the loop's time) to confirm the cancel."""
@@ -117,11 +133,11 @@ class Conversation:
         self.turns: list[LiveTurn] = []
         self.subscribers: set[Subscriber] = set()
         self._attached = attached
-        self.unwritten: list[Entry] = []
         self.seq = 0
         self.published_seq = 0
         self.version = 0
         self.users = 0
+        self.writing = asyncio.Lock()  # all that takes a seq, but for the running turn's own events
 
     @property
     def idle(self) -> bool:
@@ -223,8 +239,23 @@ class Conversation:
         self.publish(removed)
         self.version += 1
 
+    def publish_late(self, events: Sequence[Journalled]) -> None:
+        """Gives what was journalled for a turn that nobody runs, and what others know of it is known anew."""
+        for event in events:
+            match event:
+                case Done():
+                    self.publish_done(event)
+                case Removed():
+                    self.publish_removed(event)
+                case _:
+                    self.publish(event)
+        self.forget()
+
     def publish_done(self, done: Done) -> None:
         """Gives the end of a turn; it covers the seqs of deltas that no one was given."""
+        if (live := self.turn(done.turn_id)) is not None:
+            live.record = msgspec.structs.replace(live.record, done=done)
+            live.ended.set()
         first = self.published_seq + 1
         self.publish(msgspec.structs.replace(done, first_seq=first) if first < done.seq else done)
         self.published_seq = done.seq
@@ -238,5 +269,5 @@ class Conversation:
         if live.sender in self.subscribers:
             live.sender.publish(msgspec.structs.replace(event, ref=live.send.ref, content=None))
         live.followers = set(self.subscribers)
-        self.published_seq = event.seq
+        self.seq = self.published_seq = event.seq
         self.version += 1

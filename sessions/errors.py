@@ -10,7 +10,8 @@ SessionError
 │   ├── Overloaded          the server has as many turns as it may have
 │   ├── Draining            the server is about to stop
 │   ├── StoreDown           the store does not answer
-│   └── EngineDown          no engine can take the turn
+│   ├── EngineDown          no engine can take the turn
+│   └── InternalError       a defect of ours
 └── OwnershipLost           a write came from one that no longer owns the turn
 """
 
@@ -26,7 +27,7 @@ class SessionError(Exception):
 class Refused(SessionError):
     """A request that leaves no trace. The message is for its sender."""
 
-    code: ClassVar[str] = "internal"
+    code: ClassVar[str]
     retryable: ClassVar[bool] = False
 
 
@@ -92,6 +93,15 @@ class EngineDown(Refused):
 
     code = "engine_unavailable"
     retryable = True
+
+
+class InternalError(Refused):
+    """A defect of ours. `incident` is the number under which the log has it."""
+
+    code = "internal"
+
+    def __init__(self, *, incident: str) -> None:
+        super().__init__(f"An internal error, number {incident}.")
 
 
 class OwnershipLost(SessionError):

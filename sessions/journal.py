@@ -40,15 +40,18 @@ class Journal:
         self._wake = asyncio.Event()
         self.pipelines = 0
 
-    async def append(self, keys: tuple[str, str], turn_id: str, entries: Sequence[Entry]) -> None:
-        """Returns once the entries are in the store; repeating an append is harmless.
+    def put_nowait(
+        self, keys: tuple[str, str], turn_id: str, entries: Sequence[Entry]
+    ) -> asyncio.Future[None]:
+        """Appends with the next pipeline; the future tells when the entries are in the store.
 
-        Raises StoreDown, and OwnershipLost where the turn is no longer the caller's.
+        It fails with StoreDown, and with OwnershipLost where the turn is no longer the caller's. Repeating an append
+        is harmless, cancelling the future is too.
         """
         write = _Write(keys, turn_id, entries, asyncio.get_running_loop().create_future())
         self._waiting.append(write)
         self._wake.set()
-        await write.written
+        return write.written
 
     async def run(self) -> None:
         """Writes until cancelled."""

@@ -6,7 +6,7 @@ A replica holds a lease while it lives; a hash names the turns that have no end 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import cast
 
@@ -75,15 +75,18 @@ class Ownership:
         with store_errors():
             await self._client.hdel(_RUNNING, turn_id)
 
-    async def orphans(self) -> list[RunningTurn]:
-        """The turns of replicas whose lease ran out."""
+    async def orphans(self, runs: Callable[[RunningTurn], bool]) -> list[RunningTurn]:
+        """The turns of replicas whose lease ran out, and those of this one that it does not run."""
         with store_errors():
             turns = [
                 _decode(row) for row in await cast("Awaitable[list[bytes]]", self._client.hvals(_RUNNING))
             ]
             replicas = {turn.replica for turn in turns} - {self.replica}
             dead = {name for name in replicas if not await self._client.exists(_lease(name))}
-        return [turn for turn in turns if turn.replica in dead]
+        return [turn for turn in turns if turn.replica in dead or self._left(turn, runs)]
+
+    def _left(self, turn: RunningTurn, runs: Callable[[RunningTurn], bool]) -> bool:
+        return turn.replica == self.replica and not runs(turn)
 
 
 def _lease(replica: str) -> str:

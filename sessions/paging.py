@@ -7,11 +7,12 @@ import msgspec
 from sessions.conversation import Conversation, LiveTurn, Subscriber
 from sessions.errors import NotFound
 from sessions.history import Branch, History, now_ms
-from sessions.records import MessageRecord
-from sessions.turn import TurnState
+from sessions.records import MessageRecord, status_of
 
 MAX_PAGE_BYTES = 256 * 1024
 RUNNING = "running"
+_FRAME_BYTES = 2048  # what a frame has around its messages: ids of at most 128 code points
+_FIELD_BYTES = 16  # a field's name, where a tuple has none
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,17 +54,18 @@ async def _branch(history: History, conversation: Conversation, *, limit: int, b
     return branch
 
 
-def page_of(conversation: Conversation, branch: Branch, reader: Subscriber, *, newest: bool) -> HistoryPage:
+def page_of(
+    conversation: Conversation, branch: Branch, reader: Subscriber, *, limit: int, newest: bool
+) -> HistoryPage:
     """A page; on the newest one the running reply is the last message, and the reader follows it from there."""
     messages, siblings, seq = list(branch.messages), list(branch.siblings), branch.seq
-    live = _running(conversation)
-    if live is not None and newest:
-        messages.append(_partial(live))
-        siblings.append([live.record.reply_id])
-        live.followers.add(reader)
+    live = next((live for live in conversation.turns if live.turn.accepted_at is not None), None)
     if live is not None:
         seq = conversation.published_seq
-    first = _first_that_fits(messages)
+        if newest and _waits_for_its_reply(live, messages):
+            _add_reply(live, messages, siblings)
+            live.followers.add(reader)
+    first = max(_first_that_fits(messages, siblings), len(messages) - limit)
     return HistoryPage(
         epoch=branch.epoch,
         seq=seq,
@@ -73,30 +75,37 @@ def page_of(conversation: Conversation, branch: Branch, reader: Subscriber, *, n
     )
 
 
-def _running(conversation: Conversation) -> LiveTurn | None:
-    states = (TurnState.ACCEPTED, TurnState.STREAMING, TurnState.ENDING)
-    return next(
-        (live for live in conversation.turns if live.accepted.done() and live.turn.state in states), None
+def _waits_for_its_reply(live: LiveTurn, messages: list[MessageRecord]) -> bool:
+    """Whether the store had no end of the turn when it was read: a write of it may have come in since."""
+    return bool(messages) and messages[-1].message_id == live.record.message_id
+
+
+def _add_reply(live: LiveTurn, messages: list[MessageRecord], siblings: list[list[str]]) -> None:
+    """The reply as connections know it: running, or ended and not saved so far."""
+    done = live.record.done
+    if done is not None and done.removed:
+        del messages[-1], siblings[-1]
+        return
+    messages.append(
+        MessageRecord(
+            message_id=live.record.reply_id,
+            parent_id=live.record.message_id,
+            turn_id=live.record.turn_id,
+            role="assistant",
+            content=live.published_text if done is None else live.turn.text,
+            status=RUNNING if done is None else status_of(done.reason),
+            created_at=now_ms(),
+            usage=None if done is None else done.usage,
+        )
     )
+    siblings.append([live.record.reply_id])
 
 
-def _partial(live: LiveTurn) -> MessageRecord:
-    return MessageRecord(
-        message_id=live.record.reply_id,
-        parent_id=live.record.message_id,
-        turn_id=live.record.turn_id,
-        role="assistant",
-        content=live.published_text,
-        status=RUNNING,
-        created_at=now_ms(),
-    )
-
-
-def _first_that_fits(messages: list[MessageRecord]) -> int:
-    """Where a page of at most MAX_PAGE_BYTES of content begins; one message always fits."""
-    size = 0
+def _first_that_fits(messages: list[MessageRecord], siblings: list[list[str]]) -> int:
+    """Where a page of at most MAX_PAGE_BYTES begins; one message always fits."""
+    left = MAX_PAGE_BYTES - _FRAME_BYTES
     for place in range(len(messages) - 1, -1, -1):
-        size += len(messages[place].content.encode()) + 256
-        if size > MAX_PAGE_BYTES and place < len(messages) - 1:
+        left -= len(msgspec.json.encode((messages[place], siblings[place]))) + _FIELD_BYTES
+        if left < 0 and place < len(messages) - 1:
             return place + 1
     return 0

@@ -1,45 +1,64 @@
-"""Closes the turns that a dead replica left without an end: what it had journalled is what was seen."""
+"""Closes the turns that nobody runs any more, those of dead replicas first of all: what was journalled is what was seen."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
 
 from sessions.errors import OwnershipLost, StoreDown
-from sessions.events import Delta, Done, Failure, Reason, Timing, Usage
+from sessions.events import Delta, Done, Failure, Journalled, Reason, Removed, Timing, Usage
 from sessions.history import Ending, History, Keys, now_ms
-from sessions.ownership import Ownership, RunningTurn
+from sessions.ownership import LEASE_S, Ownership, RunningTurn
 from sessions.records import MessageRecord, TurnRecord, digest, status_of
 
 REAP_S = 3.0
+SLOW_S = 1.0
 
 _log = structlog.get_logger("midstream.reaper")
-Closed = Callable[[RunningTurn, Done], None]
+Runs = Callable[[RunningTurn], bool]
+Tell = Callable[[RunningTurn, Sequence[Journalled]], None]
 
 
 class Reaper:
-    """Looks for orphaned turns; tells `closed` of each one it ended, so that attached connections learn of it."""
+    """Closes the turns that nobody runs, and withdraws the `unsettled` ones, whose senders were told of a failure.
 
-    def __init__(self, *, history: History, ownership: Ownership, closed: Closed) -> None:
+    `runs` says whether a turn runs here; `tell` is given the events that attached connections have to learn of.
+    """
+
+    def __init__(
+        self, *, history: History, ownership: Ownership, unsettled: set[str], runs: Runs, tell: Tell
+    ) -> None:
         self._history = history
         self._ownership = ownership
-        self._closed = closed
+        self._unsettled = unsettled
+        self._runs = runs
+        self._tell = tell
 
     async def watch(self) -> None:
         """Reaps until cancelled. After the store's trouble it waits: leases could not be renewed meanwhile."""
         while True:
             await asyncio.sleep(REAP_S)
             try:
-                await self.reap()
+                await self.reap(within_s=SLOW_S)
             except StoreDown:
-                await asyncio.sleep(REAP_S * 4)
+                await asyncio.sleep(LEASE_S + REAP_S)
+            except Exception:  # noqa: BLE001 - a task's boundary: one odd row must not end the service
+                _log.exception("reaping failed")
 
-    async def reap(self) -> int:
-        """Closes every orphaned turn; gives their number. Raises StoreDown."""
-        orphans = await self._ownership.orphans()
+    async def reap(self, *, within_s: float | None = None) -> int:
+        """Closes every orphaned turn; gives their number.
+
+        Raises StoreDown, also where the store takes longer to name them than `within_s`: a store that stalled
+        let leases run out whose replicas are alive.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                orphans = await self._ownership.orphans(self._runs)
+        except TimeoutError:
+            raise StoreDown("The store is too slow to say who is alive.") from None
         for orphan in orphans:
             await self._close(orphan)
         return len(orphans)
@@ -49,8 +68,16 @@ class Reaper:
         meta = await self._history.load(keys)
         record = await self._history.turn(keys, orphan.turn_id)
         if meta is not None and record is not None and meta.running == orphan.turn_id:
-            await self._end(orphan, keys, record, seq=meta.seq + 1)
+            close = self._withdraw if orphan.turn_id in self._unsettled else self._end
+            await close(orphan, keys, record, seq=meta.seq + 1)
         await self._ownership.discard(orphan.turn_id)
+        self._unsettled.discard(orphan.turn_id)
+
+    async def _withdraw(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
+        removed = Removed(conversation_id=orphan.conversation_id, turn_id=orphan.turn_id, seq=seq)
+        await self._history.withdraw(keys, record, removed)
+        _log.info("refused turn withdrawn", turn_id=orphan.turn_id)
+        self._tell(orphan, await self._history.journal(keys, after_seq=record.accepted_seq - 1))
 
     async def _end(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
         events = await self._history.journal(keys, after_seq=record.accepted_seq)
@@ -73,7 +100,7 @@ class Reaper:
         except OwnershipLost:
             return  # another reaper was faster
         _log.info("orphaned turn closed", turn_id=orphan.turn_id, replica=orphan.replica)
-        self._closed(orphan, done)
+        self._tell(orphan, [done])
 
 
 def _done(orphan: RunningTurn, record: TurnRecord, deltas: list[Delta], seq: int) -> Done:

@@ -1,7 +1,7 @@
 """Runs an accepted turn to its one end: engine stream → turn → journal → attached connections.
 
 Deltas are in the journal before they are sent. When the store is slower than `PATIENCE_S` the turn goes on from
-memory, its seqs reserved, and what is missing is written with its end.
+memory, its seqs reserved, and what is missing is written when the store is back.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from time import monotonic
+from typing import Literal
 
 import msgspec
 import structlog
@@ -25,8 +26,8 @@ from sessions.observer import Observer
 from sessions.ownership import Ownership
 from sessions.records import MessageRecord, status_of
 from sessions.turn import EngineCount
+from sessions.turn_journal import PATIENCE_S, TurnJournal
 
-PATIENCE_S = 0.25
 CONFIRM_S = 2.0
 SAVE_AGAIN_S = 1.0
 
@@ -49,171 +50,6 @@ _REASONS = {
 }
 
 
-class Runner:
-    """Runs turns. One `run` per turn; it never raises but when it is cancelled itself."""
-
-    def __init__(
-        self, *, engine: Engine, journal: Journal, history: History, ownership: Ownership, observer: Observer
-    ) -> None:
-        self._engine = engine
-        self._journal = journal
-        self._history = history
-        self._ownership = ownership
-        self._observer = observer
-
-    async def run(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
-        """Runs an accepted turn until its end is published and saved."""
-        try:
-            outcome = await self._generate(conversation, live, request)
-        except (EngineLost, EngineUnavailable) as loss:
-            outcome = Outcome(Reason.INTERRUPTED, Failure(code="engine_unavailable", message=str(loss)))
-        except OwnershipLost:
-            await self._give_up(conversation, live)
-            return
-        except Exception:  # noqa: BLE001 - a task's boundary: it ends this turn alone
-            incident = secrets.token_hex(4)
-            _log.exception("turn failed", turn_id=request.request_id, incident=incident)
-            outcome = Outcome(
-                Reason.ERROR, Failure(code="internal", message=f"An internal error, number {incident}.")
-            )
-        await self._end(conversation, live, outcome)
-
-    async def _generate(self, conversation: Conversation, live: LiveTurn, request: Request) -> Outcome:
-        try:
-            return await self._attempt(conversation, live, request)
-        except EngineLost:
-            if live.turn.off or live.turn.is_over:
-                raise
-        conversation.publish(
-            Status(conversation_id=conversation.conversation_id, turn_id=request.request_id, state="retrying")
-        )
-        return await self._attempt(
-            conversation, live, msgspec.structs.replace(request, request_id=f"{request.request_id}.1")
-        )
-
-    async def _attempt(self, conversation: Conversation, live: LiveTurn, request: Request) -> Outcome:
-        if live.turn.is_over:
-            live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
-            return Outcome(Reason.CANCELLED)
-        stream = live.stream = self._engine.generate(request)
-        pace = _Pace(self._observer, live.turn.accepted_at or monotonic())
-        while True:
-            match await self._next(live):
-                case Started() as started:
-                    live.turn.start(
-                        prompt_tokens=started.prompt_tokens,
-                        cached_tokens=started.cached_tokens,
-                        now=monotonic(),
-                    )
-                case Chunk() as chunk:
-                    await self._delta(conversation, live, chunk, pace)
-                case Finished() as finished:
-                    return _outcome(live, finished)
-                case None:
-                    stream.cancel()
-                    return Outcome(Reason.CANCELLED)
-
-    async def _next(self, live: LiveTurn) -> Started | Chunk | Finished | None:
-        """The stream's next output; None where the engine does not confirm a cancel in time."""
-        try:
-            async with asyncio.timeout_at(live.confirm_by) as live.waiting:
-                return await anext(live.stream)  # type: ignore[arg-type]
-        except TimeoutError:
-            return None
-        finally:
-            live.waiting = None
-
-    async def _delta(self, conversation: Conversation, live: LiveTurn, chunk: Chunk, pace: _Pace) -> None:
-        if live.turn.is_over:
-            return
-        delta = live.turn.extend(
-            chunk.text, tokens=chunk.tokens, seq=conversation.next_seq(), now=monotonic()
-        )
-        conversation.unwritten.append(Entry(delta.seq, encode(delta)))
-        if not live.unsaved:
-            await self._write(conversation, live)
-        if not live.turn.is_over:  # a cancel may have come while the store wrote
-            conversation.publish_delta(live, delta)
-            pace.delta(monotonic())
-
-    async def _write(self, conversation: Conversation, live: LiveTurn) -> None:
-        entries = list(conversation.unwritten)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await self._journal.append(conversation.keys.pair(), live.turn.ids.turn_id, entries)
-        except (StoreDown, TimeoutError):
-            live.unsaved = True
-            conversation.publish(
-                Status(
-                    conversation_id=conversation.conversation_id,
-                    turn_id=live.turn.ids.turn_id,
-                    state="unsaved",
-                )
-            )
-        else:
-            del conversation.unwritten[: len(entries)]
-
-    async def _end(self, conversation: Conversation, live: LiveTurn, outcome: Outcome) -> None:
-        done = live.turn.end(
-            outcome.reason, seq=conversation.next_seq(), now=monotonic(), error=outcome.error
-        )
-        ending = _ending(live, done)
-        try:
-            saved = await self._save_in_time(conversation, live, ending)
-            conversation.publish_done(done if saved else msgspec.structs.replace(done, saved=False))
-            self._observer.ended(done)
-            _log_end(done)
-            if not saved:
-                await self._save_late(conversation, live, ending)
-        except OwnershipLost:
-            await self._give_up(conversation, live)
-            return
-        conversation.forget()
-        conversation.release(live)
-
-    async def _save_in_time(self, conversation: Conversation, live: LiveTurn, ending: Ending) -> bool:
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await self._save(conversation, live, ending)
-        except (StoreDown, TimeoutError):
-            return False
-        return True
-
-    async def _save_late(self, conversation: Conversation, live: LiveTurn, ending: Ending) -> None:
-        while True:
-            await asyncio.sleep(SAVE_AGAIN_S)
-            try:
-                await self._save(conversation, live, ending)
-            except StoreDown:
-                continue
-            return
-
-    async def _save(self, conversation: Conversation, live: LiveTurn, ending: Ending) -> None:
-        turn_id = live.turn.ids.turn_id
-        if conversation.unwritten:
-            entries = list(conversation.unwritten)
-            await self._journal.append(conversation.keys.pair(), turn_id, entries)
-            del conversation.unwritten[: len(entries)]
-        await self._history.finish(conversation.keys, ending)
-        await self._ownership.discard(turn_id)
-
-    async def _give_up(self, conversation: Conversation, live: LiveTurn) -> None:
-        """The turn was closed by another replica, or deleted: its end is told as the store has it."""
-        _log.warning("turn lost to another replica", turn_id=live.turn.ids.turn_id)
-        if live.stream is not None:
-            live.stream.cancel()
-        conversation.unwritten.clear()
-        try:
-            await self._ownership.discard(live.turn.ids.turn_id)
-            record = await self._history.turn(conversation.keys, live.turn.ids.turn_id)
-            if record is not None and record.done is not None:
-                conversation.publish_done(record.done)
-        except StoreDown:
-            _log.warning("the store does not tell the end of a lost turn", turn_id=live.turn.ids.turn_id)
-        conversation.forget()
-        conversation.release(live)
-
-
 class _Pace:
     """Times the deltas of one turn for the observer."""
 
@@ -228,6 +64,169 @@ class _Pace:
         else:
             self._observer.gap(now - self._last)
         self._last = now
+
+
+class _Run(msgspec.Struct, frozen=True):
+    """A turn under way, with what it needs on its way."""
+
+    conversation: Conversation
+    live: LiveTurn
+    request: Request
+    journal: TurnJournal
+    pace: _Pace
+
+    @property
+    def turn_id(self) -> str:
+        return self.live.turn.ids.turn_id
+
+    def tell(self, state: Literal["retrying", "unsaved"]) -> None:
+        conversation_id = self.conversation.conversation_id
+        self.conversation.publish(Status(conversation_id=conversation_id, turn_id=self.turn_id, state=state))
+
+
+class Runner:
+    """Runs turns. One `run` per turn; it never raises but when it is cancelled itself."""
+
+    def __init__(
+        self, *, engine: Engine, journal: Journal, history: History, ownership: Ownership, observer: Observer
+    ) -> None:
+        self._engine = engine
+        self._journal = journal
+        self._history = history
+        self._ownership = ownership
+        self._observer = observer
+
+    async def run(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
+        """Runs an accepted turn until its end is published and saved."""
+        journal = TurnJournal(self._journal, keys=conversation.keys.pair(), turn_id=live.turn.ids.turn_id)
+        pace = _Pace(self._observer, live.turn.accepted_at or monotonic())
+        run = _Run(conversation, live, request, journal, pace)
+        try:
+            await self._end(run, await self._outcome(run))
+        except OwnershipLost:
+            await self._give_up(run)
+        except Exception:  # noqa: BLE001 - a task's boundary: the reaper closes what could not be ended here
+            _log.exception("turn not ended", turn_id=run.turn_id)
+        finally:
+            journal.drop()
+            conversation.forget()
+            conversation.release(live)
+
+    async def _outcome(self, run: _Run) -> Outcome:
+        try:
+            return await self._generate(run)
+        except (EngineLost, EngineUnavailable) as loss:
+            return Outcome(Reason.INTERRUPTED, Failure(code="engine_unavailable", message=str(loss)))
+        except OwnershipLost:
+            raise
+        except Exception:  # noqa: BLE001 - a task's boundary: it ends this turn alone
+            if run.live.stream is not None:
+                run.live.stream.cancel()
+            incident = secrets.token_hex(4)
+            _log.exception("turn failed", turn_id=run.turn_id, incident=incident)
+            failure = Failure(code="internal", message=f"An internal error, number {incident}.")
+            return Outcome(Reason.ERROR, failure)
+
+    async def _generate(self, run: _Run) -> Outcome:
+        try:
+            return await self._attempt(run, run.request)
+        except EngineLost:
+            if run.live.turn.off or run.live.turn.is_over:
+                raise
+        run.tell("retrying")
+        again = f"{run.request.request_id}.1"
+        return await self._attempt(run, msgspec.structs.replace(run.request, request_id=again))
+
+    async def _attempt(self, run: _Run, request: Request) -> Outcome:
+        live = run.live
+        if live.turn.is_over:
+            live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
+            return Outcome(Reason.CANCELLED)
+        stream = live.stream = self._engine.generate(request)
+        while True:
+            match await live.in_time(anext(stream)):
+                case Started() as started:
+                    live.turn.start(
+                        prompt_tokens=started.prompt_tokens,
+                        cached_tokens=started.cached_tokens,
+                        now=monotonic(),
+                    )
+                case Chunk() as chunk:
+                    await self._delta(run, chunk)
+                case Finished() as finished:
+                    return _outcome(live, finished)
+                case None:
+                    return Outcome(Reason.CANCELLED)
+
+    async def _delta(self, run: _Run, chunk: Chunk) -> None:
+        turn, conversation = run.live.turn, run.conversation
+        if turn.is_over:
+            return
+        delta = turn.extend(chunk.text, tokens=chunk.tokens, seq=conversation.next_seq(), now=monotonic())
+        saved = await run.journal.write(Entry(delta.seq, encode(delta)))
+        if not saved and not run.live.unsaved:
+            run.tell("unsaved")
+        run.live.unsaved = not saved
+        if not turn.is_over:  # a cancel may have come while the store wrote
+            conversation.publish_delta(run.live, delta)
+            run.pace.delta(monotonic())
+
+    async def _end(self, run: _Run, outcome: Outcome) -> None:
+        live, seq = run.live, run.conversation.next_seq()
+        done = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
+        ending = _ending(live, done)
+        saved = await self._save_in_time(run, ending)
+        self._tell_end(run, done if saved else msgspec.structs.replace(done, saved=False))
+        if not saved:
+            await self._save_late(run, ending)
+
+    def _tell_end(self, run: _Run, done: Done) -> None:
+        run.conversation.publish_done(done)
+        self._observer.ended(done)
+        _log_end(done)
+
+    async def _save_in_time(self, run: _Run, ending: Ending) -> bool:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._save(run, ending)
+        except (StoreDown, TimeoutError):
+            return False
+        return True
+
+    async def _save_late(self, run: _Run, ending: Ending) -> None:
+        while True:
+            await asyncio.sleep(SAVE_AGAIN_S)
+            try:
+                await self._save(run, ending)
+            except StoreDown:
+                continue
+            return
+
+    async def _save(self, run: _Run, ending: Ending) -> None:
+        await run.journal.write_rest()
+        await self._history.finish(run.conversation.keys, ending)
+        await self._ownership.discard(run.turn_id)
+
+    async def _give_up(self, run: _Run) -> None:
+        """Another replica closed the turn, or deleted its conversation: its end is told as the store has it."""
+        _log.warning("turn lost to another replica", turn_id=run.turn_id)
+        if run.live.stream is not None:
+            run.live.stream.cancel()
+        try:
+            await self._ownership.discard(run.turn_id)
+            record = await self._history.turn(run.conversation.keys, run.turn_id)
+        except StoreDown:
+            _log.warning("the store does not tell the end of a lost turn", turn_id=run.turn_id)
+            return
+        if run.live.record.done is None and record is not None and record.done is not None:
+            self._tell_end(run, record.done)
+
+
+async def ended(conversation: Conversation, live: LiveTurn) -> None:
+    """Returns once the turn is over and in the store. Raises StoreDown where its end could not be saved so far."""
+    await live.ended.wait()
+    if live in conversation.turns:
+        raise StoreDown("The end of the reply before is not saved yet: the store does not answer.")
 
 
 def cancel(

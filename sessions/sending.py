@@ -16,12 +16,13 @@ from engine.messages import Params, Request
 from sessions import running
 from sessions.context import Prompt, Room, fit
 from sessions.conversation import Conversation, LiveTurn, Send, Subscriber
-from sessions.errors import BadParams, Busy, Conflict, EngineDown, NotFound, Refused
-from sessions.events import Accepted, Cause, Delta, Done
+from sessions.errors import BadParams, Busy, EngineDown, NotFound, StoreDown
+from sessions.events import Cause
 from sessions.history import Beginning, Duplicate, History, Moved, now_ms
 from sessions.index import Index
 from sessions.ownership import Ownership, RunningTurn
 from sessions.records import MessageRecord, Meta, TurnRecord, digest
+from sessions.repeating import accepted_event, refuse_other_content, repeat_end, repeat_live
 from sessions.turn import Turn, TurnIds
 
 TITLE_CHARS = 80
@@ -36,13 +37,19 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 class Sender:
-    """Brings messages to the point where a turn may run."""
+    """Brings messages to the point where a turn may run.
 
-    def __init__(self, *, engine: Engine, history: History, index: Index, ownership: Ownership) -> None:
+    `unsettled` takes the turns of which nobody knows whether the store accepted them; the reaper withdraws those.
+    """
+
+    def __init__(
+        self, *, engine: Engine, history: History, index: Index, ownership: Ownership, unsettled: set[str]
+    ) -> None:
         self._engine = engine
         self._history = history
         self._index = index
         self._ownership = ownership
+        self._unsettled = unsettled
 
     async def take(
         self, conversation: Conversation, live: LiveTurn, generation: Generation
@@ -70,8 +77,8 @@ class Sender:
         for interrupted in conversation.claim(live):
             running.cancel(conversation, interrupted, Cause.INTERRUPT)
         conversation.attach(live.sender)
-        if (before := conversation.before(live)) is not None:
-            await before.ended.wait()
+        while (before := conversation.before(live)) is not None:
+            await running.ended(conversation, before)
         request = await self._accept(conversation, live, generation)
         live.accepted.set_result(True)
         return request
@@ -80,7 +87,7 @@ class Sender:
         """Answers a `client_msg_id` that has its turn, live or ended."""
         while (live := conversation.twin(arrival)) is not None:
             if await live.accepted:
-                _repeat_live(conversation, live, arrival)
+                repeat_live(conversation, live, arrival)
                 return True
         if not conversation.blocking():
             return False  # the atomic write will tell
@@ -91,24 +98,22 @@ class Sender:
         return True
 
     async def _repeat(self, conversation: Conversation, arrival: LiveTurn, record: TurnRecord) -> None:
-        """Answers a duplicate of a turn that has ended: `accepted`, its text as one delta, `done`."""
-        _refuse_other_content(record, arrival.send)
+        """Answers a duplicate of a turn that the store knows: `accepted`, and where it has ended its text and `done`."""
+        refuse_other_content(record, arrival.send)
         if (live := conversation.turn(record.turn_id)) is not None:
-            _repeat_live(conversation, live, arrival)
+            repeat_live(conversation, live, arrival)
             return
+        if record.turn_id in self._unsettled:
+            raise StoreDown(
+                "This message was refused when the store did not answer; send it again in a moment."
+            )
         reply = await self._history.message(conversation.keys, record.reply_id)
         meta = await self._history.load(conversation.keys)
-        reader = arrival.sender
-        reader.publish(
-            _accepted(conversation, record, arrival.send, meta.epoch if meta else "", duplicate=True)
-        )
-        conversation.attach(reader)
-        done = record.done
-        if done is None:
-            return  # it runs on another replica
-        if reply is not None and reply.content:
-            reader.publish(_whole(record, done, reply.content))
-        reader.publish(done)
+        event = accepted_event(conversation, record, arrival.send, meta.epoch if meta else "", duplicate=True)
+        arrival.sender.publish(event)
+        conversation.attach(arrival.sender)
+        if record.done is not None:  # else it runs on another replica
+            repeat_end(arrival.sender, record, record.done, reply.content if reply else "")
 
     async def _accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
         try:
@@ -121,6 +126,8 @@ class Sender:
             raise Busy("Another reply of this conversation is being written.") from None
 
     async def _begin(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
+        if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
+            raise Duplicate(known)
         meta = await self._meta(conversation)
         record = live.record = msgspec.structs.replace(
             live.record,
@@ -129,26 +136,35 @@ class Sender:
         )
         message = _user_message(record, live.send)
         system = meta.system if generation.system is None else generation.system
-        prompt = await self._prompt(conversation, meta, message, system, generation)
-        event = _accepted(conversation, record, live.send, meta.epoch)
-        await self._announce(conversation, record, message.created_at)
+        # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
+        prompt = await live.in_time(self._prompt(conversation, meta, message, system, generation))
+        event = accepted_event(conversation, record, live.send, meta.epoch)
         beginning = Beginning(
             message=message,
             turn=record,
             event=msgspec.structs.replace(event, content=message.content),
             title=" ".join(message.content.split())[:TITLE_CHARS],
             system=system,
-            context_from=prompt.context_from,
+            context_from=prompt.context_from if prompt else meta.context_from or record.message_id,
         )
+        await self._announce(conversation, record, message.created_at)
+        await self._write(conversation, live, beginning)
+        return Request(record.turn_id, prompt.messages if prompt else (), generation.params)
+
+    async def _write(self, conversation: Conversation, live: LiveTurn, beginning: Beginning) -> None:
+        """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""
         try:
-            await self._history.begin(conversation.keys, beginning)
-        except (Duplicate, Moved, Refused):
-            await self._ownership.discard(record.turn_id)
+            async with conversation.writing:
+                _refuse_revoked(live)
+                await self._history.begin(conversation.keys, beginning)
+                live.turn.accept(now=monotonic())
+                conversation.publish_accepted(live, msgspec.structs.replace(beginning.event, content=None))
+        except (Duplicate, Moved, NotFound):
+            await self._ownership.discard(beginning.turn.turn_id)
             raise
-        conversation.next_seq()
-        live.turn.accept(now=monotonic())
-        conversation.publish_accepted(live, event)
-        return Request(record.turn_id, prompt.messages, generation.params)
+        except StoreDown:
+            self._unsettled.add(beginning.turn.turn_id)
+            raise
 
     async def _meta(self, conversation: Conversation) -> Meta:
         if conversation.meta is None:
@@ -227,6 +243,11 @@ def arrive(conversation: Conversation, sender: Subscriber, send: Send) -> LiveTu
     return live
 
 
+def _refuse_revoked(live: LiveTurn) -> None:
+    if live.revoked:
+        raise NotFound("The conversation was deleted before this message was taken in.")
+
+
 def _user_message(record: TurnRecord, send: Send) -> MessageRecord:
     return MessageRecord(
         message_id=record.message_id,
@@ -236,61 +257,4 @@ def _user_message(record: TurnRecord, send: Send) -> MessageRecord:
         content=send.content,
         status="complete",
         created_at=now_ms(),
-    )
-
-
-def _accepted(
-    conversation: Conversation, record: TurnRecord, send: Send, epoch: str, *, duplicate: bool = False
-) -> Accepted:
-    return Accepted(
-        conversation_id=conversation.conversation_id,
-        client_msg_id=record.client_msg_id,
-        turn_id=record.turn_id,
-        message_id=record.message_id,
-        epoch=epoch,
-        seq=record.accepted_seq,
-        ref=send.ref if duplicate else None,
-        duplicate=duplicate,
-        parent_id=record.parent_id,
-    )
-
-
-def _refuse_other_content(record: TurnRecord, send: Send) -> None:
-    if record.digest != digest(send.content):
-        raise Conflict("client_msg_id: other content was sent under this id before.")
-
-
-def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) -> None:
-    """Answers a duplicate of a running turn; one that does not follow it yet gets the text so far as one delta."""
-    _refuse_other_content(live.record, arrival.send)
-    epoch = conversation.meta.epoch if conversation.meta else ""
-    reader = arrival.sender
-    reader.publish(_accepted(conversation, live.record, arrival.send, epoch, duplicate=True))
-    conversation.attach(reader)
-    if reader in live.followers:
-        return
-    live.followers.add(reader)
-    if text := live.published_text:
-        reader.publish(
-            Delta(
-                conversation_id=conversation.conversation_id,
-                turn_id=live.record.turn_id,
-                seq=conversation.published_seq,
-                first_seq=live.record.accepted_seq + 1,
-                off=0,
-                text=text,
-                tokens=live.turn.tokens_at(len(text)),
-            )
-        )
-
-
-def _whole(record: TurnRecord, done: Done, text: str) -> Delta:
-    return Delta(
-        conversation_id=done.conversation_id,
-        turn_id=record.turn_id,
-        seq=done.seq - 1,
-        first_seq=record.accepted_seq + 1,
-        off=0,
-        text=text,
-        tokens=done.usage.sent_tokens,
     )

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.messages import Params
 from engine.scripted import ScriptedEngine
-from sessions.conversation import OnBusy, Send
+from sessions.conversation import Conversation, OnBusy, Send
 from sessions.errors import Refused
 from sessions.events import Accepted, Done
 from sessions.history import Keys
@@ -50,6 +50,13 @@ class Chat:
     def keys(self) -> Keys:
         """The store's names for the room."""
         return Keys.of(self.owner, ROOM)
+
+    @property
+    def room(self) -> Conversation:
+        """The live part of the room."""
+        room = self.sessions._directory.get(self.owner, ROOM)
+        assert room is not None
+        return room
 
     def begin_send(self, content: str, **options: Unpack[Options]) -> asyncio.Task[Refused | None]:
         send = Send(

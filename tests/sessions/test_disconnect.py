@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Cause, Done, Reason
-from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder
 
 
@@ -52,7 +52,7 @@ async def test_one_who_leaves_while_queued_cancels_before_the_engine_is_asked(ch
     first = await chat.running("Hello?", "This")
     second = Recorder()
     waiting = chat.begin_send("No, wait!", reader=second, on_busy="interrupt")
-    await eventually(lambda: len(chat.sessions._live[chat.owner, ROOM].turns) == 2)
+    await eventually(lambda: len(chat.room.turns) == 2)
     leave(chat, chat.reader)
     leave(chat, second)
     chat.engine.step()

@@ -163,7 +163,7 @@ async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(
     statistics = chat.sessions.statistics()
     assert (statistics.conversations, statistics.turns) == (0, 0)
     assert not chat.sessions._by_turn
-    assert not chat.sessions._attached
+    assert not chat.sessions._directory._attached
 
 
 async def test_a_defect_is_told_to_its_sender_alone(chat: Chat, engine: ScriptedEngine) -> None:

@@ -1,0 +1,74 @@
+"""One running turn's way into the journal: at once while the store is quick, later where it is not.
+
+Deltas that the store did not take in time stay here, their seqs reserved, and go with the next ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sessions.errors import StoreDown
+from sessions.journal import Entry, Journal
+
+PATIENCE_S = 0.25
+
+
+class TurnJournal:
+    """The entries of one turn that are not known to be in the store. One write of them is under way at most."""
+
+    def __init__(self, journal: Journal, *, keys: tuple[str, str], turn_id: str) -> None:
+        self._journal = journal
+        self._keys = keys
+        self._turn_id = turn_id
+        self._unwritten: list[Entry] = []
+        self._writing: asyncio.Future[None] | None = None
+        self._sent = 0
+
+    async def write(self, entry: Entry) -> bool:
+        """Takes an entry; True once all is in the store. Waits `PATIENCE_S` at most, and not at all while it is behind.
+
+        Raises OwnershipLost.
+        """
+        self._collect()
+        behind = bool(self._unwritten)
+        self._unwritten.append(entry)
+        self._begin()
+        if not behind:
+            await self._settled(PATIENCE_S)
+        self._collect()
+        return not self._unwritten
+
+    async def write_rest(self) -> None:
+        """Returns once all is in the store. Raises StoreDown, OwnershipLost."""
+        while self._unwritten:
+            self._begin()
+            await self._settled(None)
+            if (trouble := self._collect()) is not None:
+                raise trouble
+
+    def drop(self) -> None:
+        """Nothing more is to be written."""
+        if self._writing is not None:
+            self._writing.cancel()
+        self._unwritten.clear()
+
+    def _begin(self) -> None:
+        if self._writing is None:
+            self._sent = len(self._unwritten)
+            self._writing = self._journal.put_nowait(self._keys, self._turn_id, list(self._unwritten))
+
+    async def _settled(self, within_s: float | None) -> None:
+        if self._writing is not None:
+            await asyncio.wait([self._writing], timeout=within_s)
+
+    def _collect(self) -> StoreDown | None:
+        """Forgets what is in the store now; gives the trouble that a write met. Raises OwnershipLost."""
+        if self._writing is None or not self._writing.done():
+            return None
+        writing, self._writing = self._writing, None
+        try:
+            writing.result()
+        except StoreDown as trouble:
+            return trouble
+        del self._unwritten[: self._sent]
+        return None

@@ -1,0 +1,117 @@
+"""One reply at a time: the next message is refused, or interrupts."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.scripted import ScriptedEngine
+from sessions.errors import Busy
+from sessions.events import Accepted, Cause, Done, Reason
+from tests.sessions.chat import Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+async def test_a_message_into_a_running_reply_is_refused(chat: Chat, reader: Recorder) -> None:
+    await chat.running("Hello?", "This")
+    with pytest.raises(Busy):
+        await chat.send("And now?")
+    assert len(reader.of(Accepted)) == 1
+    chat.cancel()
+
+
+async def test_a_refused_sender_is_not_attached(chat: Chat) -> None:
+    stranger = Recorder()
+    await chat.running("Hello?", "This")
+    with pytest.raises(Busy):
+        await chat.send("And now?", reader=stranger)
+    await chat.step()
+    assert stranger.events == []
+    chat.cancel()
+
+
+async def test_of_two_at_once_the_first_wins(chat: Chat, reader: Recorder) -> None:
+    first, second = chat.begin_send("One?"), chat.begin_send("Two?")
+    assert await first is None
+    assert isinstance(await second, Busy)
+    assert await chat.told() == [("user", "One?"), ("assistant", "")]
+    chat.cancel()
+
+
+async def test_an_interruption_ends_the_running_reply_first(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    first = await chat.running("Hello?", "This")
+    engine.script("Stopped.")
+    second = await chat.running("No, wait!", "Stopped.", on_busy="interrupt")
+    engine.step()
+    await reader.next(Done, count=2)
+    interrupted, answered = reader.of(Done)
+    assert (interrupted.turn_id, interrupted.reason) == (first.turn_id, Reason.CANCELLED)
+    assert interrupted.cancel is not None
+    assert interrupted.cancel.cause is Cause.INTERRUPT
+    assert (answered.turn_id, answered.reason) == (second.turn_id, Reason.STOP)
+    assert continuous(reader.events)
+    assert await chat.told() == [
+        ("user", "Hello?"),
+        ("assistant", "This"),
+        ("user", "No, wait!"),
+        ("assistant", "Stopped."),
+    ]
+
+
+async def test_an_interruption_of_an_interruption_clears_the_queue(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.hold_cancels = True
+    await chat.running("One?", "This")
+    second = chat.begin_send("Two?", on_busy="interrupt")
+    third = chat.begin_send("Three?", on_busy="interrupt")
+    await eventually(lambda: len(chat.room.turns) == 3)
+    engine.step()
+    assert [await second, await third] == [None, None]
+    await eventually(lambda: len(engine.requests) == 2)
+    engine.hold_cancels = False
+    chat.cancel()
+    await reader.next(Done, count=3)
+    assert [done.cancel and done.cancel.cause for done in reader.of(Done)] == [
+        Cause.INTERRUPT,
+        Cause.INTERRUPT,
+        Cause.CLIENT,
+    ]
+    assert engine.requests[1].messages[-1].content == "Two?\nThree?"
+
+
+async def test_a_message_behind_a_cancel_is_never_busy(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.hold_cancels = True
+    await chat.running("Hello?", "This")
+    chat.cancel()
+    sending = chat.begin_send("And now?")
+    await eventually(lambda: len(chat.room.turns) == 2)
+    engine.step()
+    assert await sending is None
+    assert reader.of(Accepted)[-1].seq == reader.of(Done)[0].seq + 1
+    engine.hold_cancels = False
+    chat.cancel()
+
+
+async def test_another_replicas_reply_makes_the_conversation_busy(chat: Chat) -> None:
+    await chat.exchange("Hello?")
+    await chat.quiet()
+    await chat.sessions._client.hset(chat.keys.conversation, "running", "turn_elsewhere")
+    with pytest.raises(Busy):
+        await chat.send("And now?")
+    assert await chat.sessions._client.hlen("ms:running") == 0
+
+
+async def test_stale_facts_are_read_again(chat: Chat) -> None:
+    """Another replica wrote to the conversation since this one looked."""
+    await chat.exchange("Hello?")
+    await chat.quiet()
+    meta = await chat.sessions._history.load(chat.keys)
+    assert meta is not None
+    chat.room.know(meta)
+    await chat.sessions._client.hset(chat.keys.conversation, "seq", meta.seq + 1)
+    assert (await chat.send("And now?")).seq == meta.seq + 2
+    chat.cancel()

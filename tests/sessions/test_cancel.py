@@ -1,0 +1,187 @@
+"""A cancel works wherever a turn is, and the history ends where the reader's eyes did."""
+
+from __future__ import annotations
+
+from engine.scripted import ScriptedEngine
+from sessions.events import Accepted, CancelFacts, Cause, Delta, Done, Reason
+from sessions.records import Owner, digest
+from sessions.running import CONFIRM_S
+from sessions.service import Cancelled
+from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+def facts(done: Done) -> CancelFacts:
+    assert done.cancel is not None
+    return done.cancel
+
+
+async def test_between_tokens_what_was_handed_is_kept(chat: Chat, reader: Recorder) -> None:
+    accepted = await chat.running("Hello?", "This reply was")
+    reader.hands(accepted.turn_id, len("This reply"))
+    assert chat.cancel() == Cancelled(accepted.turn_id, already=False)
+    done = await reader.next(Done)
+    assert (done.reason, done.chars, done.text_sha256) == (Reason.CANCELLED, 10, digest("This reply"))
+    assert (facts(done).cause, facts(done).steps_after) == (Cause.CLIENT, 0)
+    assert reader.withdrawn == {accepted.turn_id: 10}
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "This reply")]
+
+
+async def test_what_was_seen_cuts_where_it_is_less(chat: Chat, reader: Recorder) -> None:
+    await chat.running("Hello?", "This reply")
+    chat.cancel(seen_off=4)
+    assert (await reader.next(Done)).chars == 4
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
+
+
+async def test_nobody_saw_more_than_was_handed(chat: Chat, reader: Recorder) -> None:
+    await chat.running("Hello?", "This")
+    chat.cancel(seen_off=10_000)
+    assert (await reader.next(Done)).chars == 4
+
+
+async def test_a_cut_falls_between_characters(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
+    """A family of four is one character of seven code points."""
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
+    engine.script([f"Hi {family}!"])
+    await chat.running("Hello?", f"Hi {family}!")
+    chat.cancel(seen_off=6)
+    assert (await reader.next(Done)).chars == 3
+
+
+async def test_usage_counts_what_was_sent_kept_and_wasted(chat: Chat, reader: Recorder) -> None:
+    await chat.running("Hello?", "This reply was")
+    chat.cancel(seen_off=4)
+    usage = (await reader.next(Done)).usage
+    assert (usage.generated_tokens, usage.sent_tokens, usage.wasted_tokens) == (3, 3, 2)
+
+
+async def test_before_the_first_token(chat: Chat, reader: Recorder) -> None:
+    await chat.running("Hello?")
+    chat.cancel()
+    done = await reader.next(Done)
+    assert (done.reason, done.chars, done.usage.generated_tokens) == (Reason.CANCELLED, 0, 0)
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "")]
+
+
+async def test_on_arrival_before_it_is_accepted(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
+    """A cancel right behind its send finds the turn; the engine never hears of it."""
+    sending = chat.begin_send("Hello?")
+    assert not chat.cancel().already
+    assert await sending is None
+    done = await reader.next(Done)
+    assert (done.reason, done.chars) == (Reason.CANCELLED, 0)
+    assert (facts(done).steps_after, engine.requests) == (0, [])
+    assert done.usage.prompt_tokens == 0
+
+
+async def test_while_queued_behind_another(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
+    """By conversation a cancel takes the running turn and the queue."""
+    engine.hold_cancels = True
+    await chat.running("Hello?", "This")
+    waiting = chat.begin_send("No, wait!", on_busy="interrupt")
+    await eventually(lambda: len(chat.room.turns) == 2)
+    assert not chat.cancel().already
+    engine.step()
+    assert await waiting is None
+    done = await reader.next(Done, count=2)
+    assert (facts(done).cause, done.chars, len(engine.requests)) == (Cause.CLIENT, 0, 1)
+    assert continuous(reader.events)
+
+
+async def test_a_queued_turn_that_is_cancelled_does_not_wait_for_an_engine_that_restarts(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    """`done` follows two seconds after the cancel at the latest, also where no tokenizer can count the prompt."""
+    engine.die(revive=False)
+    sending = chat.begin_send("Hello?")
+    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].waiting is not None)
+    chat.cancel()
+    assert await sending is None
+    done = await reader.next(Done)
+    assert (done.reason, done.chars) == (Reason.CANCELLED, 0)
+    assert facts(done).latency_ms < CONFIRM_S * 1000 + 1000
+
+
+async def test_an_engine_that_never_confirms_is_not_waited_for(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.hold_cancels = True
+    await chat.running("Hello?", "This")
+    chat.cancel()
+    done = await reader.next(Done)
+    assert facts(done).steps_after is None
+    assert facts(done).latency_ms >= CONFIRM_S * 1000 - 100
+    assert (done.chars, done.usage.generated_tokens, done.usage.prompt_tokens) == (4, 1, 5)
+
+
+async def test_after_the_end(chat: Chat, reader: Recorder) -> None:
+    done = await chat.exchange("Hello?")
+    await chat.quiet()
+    assert chat.cancel(done.turn_id) == Cancelled(done.turn_id, already=True)
+    assert chat.cancel() == Cancelled(None, already=True)
+    assert len(reader.of(Done)) == 1
+
+
+async def test_twice(chat: Chat, reader: Recorder) -> None:
+    accepted = await chat.running("Hello?", "This")
+    assert not chat.cancel(seen_off=2).already
+    assert chat.cancel(seen_off=1) == Cancelled(accepted.turn_id, already=True)
+    assert (await reader.next(Done)).chars == 2
+    await chat.quiet()
+    assert len(reader.of(Done)) == 1
+
+
+async def test_by_its_id(chat: Chat, reader: Recorder) -> None:
+    accepted = await chat.running("Hello?", "This")
+    assert chat.cancel(accepted.turn_id) == Cancelled(accepted.turn_id, already=False)
+    assert (await reader.next(Done)).reason is Reason.CANCELLED
+
+
+async def test_of_nothing_is_no_error(chat: Chat) -> None:
+    assert chat.cancel("turn_x") == Cancelled("turn_x", already=True)
+    assert chat.cancel() == Cancelled(None, already=True)
+
+
+async def test_of_someone_elses_turn_does_nothing(chat: Chat, reader: Recorder) -> None:
+    accepted = await chat.running("Hello?", "This")
+    mallory = Chat(chat.sessions, chat.engine, Owner("anonymous", "mallory"), Recorder())
+    assert mallory.cancel(accepted.turn_id) == Cancelled(accepted.turn_id, already=True)
+    assert mallory.cancel() == Cancelled(None, already=True)
+    await chat.step()
+    assert reader.of(Done) == []
+    chat.cancel()
+
+
+async def test_the_answer_names_the_turn_that_it_stopped(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    """Not the one before, whose end was decided already."""
+    engine.hold_cancels = True
+    first = await chat.running("Hello?", "This")
+    chat.cancel()
+    waiting = chat.begin_send("And now?")
+    await eventually(lambda: len(chat.room.turns) == 2)
+    stopped = chat.cancel()
+    engine.step()
+    assert await waiting is None
+    assert stopped == Cancelled(reader.of(Accepted)[1].turn_id, already=False)
+    assert stopped.turn_id != first.turn_id
+
+
+async def test_what_came_too_late_to_be_shown_is_covered_by_the_end(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    """A delta that the store was still taking has its seq in the journal; nobody is shown it, nobody misses it."""
+    accepted = await chat.running("Hello?", "This")
+    engine.step()
+    await eventually(lambda: chat.room.seq == 3)
+    chat.cancel()
+    done = await reader.next(Done)
+    assert [delta.text for delta in reader.of(Delta)] == ["This"]
+    assert (done.first_seq, done.seq, done.chars) == (3, 4, 4)
+    assert continuous(reader.events)
+    journal = await chat.sessions._history.journal(chat.keys, after_seq=0)
+    assert [event.seq for event in journal] == [1, 2, 3, 4]
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
+    assert accepted.conversation_id == ROOM
