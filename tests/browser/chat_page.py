@@ -29,7 +29,7 @@ class ChatPage:
 
     async def connected(self) -> None:
         """Waits for the connection."""
-        await expect(self.page.locator(CONNECTED)).to_be_attached(timeout=20_000)
+        await expect(self.page.locator(CONNECTED)).to_be_attached()
 
     async def type(self, text: str) -> None:
         """Writes a message and presses Enter."""

@@ -7,7 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, ViewportSize, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    ViewportSize,
+    async_playwright,
+    expect,
+)
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.peer import Peer
@@ -23,6 +30,7 @@ OPTIONS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+expect.set_options(timeout=20_000)  # a busy machine is no failure of the page
 DESKTOP = ViewportSize(width=1280, height=840)
 
 

@@ -7,6 +7,7 @@ this peer. It knows how frames travel and what every handshake looks like, and d
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import mimetypes
 from collections.abc import AsyncIterator
@@ -31,6 +32,8 @@ LIMITS = {
     "max_new_tokens": 4_096,
     "context_tokens": 4_096,
 }
+NOTHING = Headers({"Content-Length": "0"})
+USAGE = {"prompt_tokens": 9, "cached_tokens": 0, "generated_tokens": 5, "sent_tokens": 5, "wasted_tokens": 0}
 
 
 class Line:
@@ -39,10 +42,15 @@ class Line:
     def __init__(self, socket: ServerConnection) -> None:
         self._socket = socket
         self._seen: list[dict[str, Any]] = []
+        self._texts: dict[str, str] = {}
         self.hello: dict[str, Any] = {}
 
     async def say(self, kind: str, /, **fields: Any) -> None:
         """Sends one frame."""
+        if kind == "delta":
+            self._texts[fields["turn_id"]] = (
+                self._texts.get(fields["turn_id"], "")[: fields["off"]] + fields["text"]
+            )
         await self._socket.send(json.dumps({"type": kind, **fields}))
 
     async def hear(self, kind: str) -> dict[str, Any]:
@@ -53,6 +61,10 @@ class Line:
         while (frame := json.loads(await self._socket.recv()))["type"] != kind:
             self._seen.append(frame)
         return frame
+
+    def kept(self, kind: str) -> list[dict[str, Any]]:
+        """Frames of this type that came and were not asked for."""
+        return [frame for frame in self._seen if frame["type"] == kind]
 
     async def welcome(self, *, heartbeat_ms: int = 20_000) -> Self:
         """Hears `hello` and says `ready`."""
@@ -79,24 +91,17 @@ class Line:
     async def finish(
         self, send: dict[str, Any], *, turn: str, seq: int, reason: str, chars: int, **more: Any
     ) -> None:
-        """Ends a turn."""
-        usage = {
-            "prompt_tokens": 9,
-            "cached_tokens": 0,
-            "generated_tokens": 5,
-            "sent_tokens": 5,
-            "wasted_tokens": 0,
-        }
-        timing = {"queued_ms": 0, "first_token_ms": 12, "total_ms": 40}
+        """Ends a turn, and vouches for the text that was sent of it."""
+        kept = self._texts.get(turn, "")[:chars].encode()
         facts = {
-            "usage": usage,
-            "timing": timing,
-            "text_sha256": "",
-            "saved": True,
+            "conversation_id": send["conversation_id"],
             "message_id": f"{turn}-reply",
+            "usage": USAGE,
+            "timing": {"queued_ms": 0, "first_token_ms": 12, "total_ms": 40},
+            "text_sha256": hashlib.sha256(kept).hexdigest(),
+            "saved": True,
         }
-        where = {"conversation_id": send["conversation_id"], "turn_id": turn, "seq": seq}
-        await self.say("done", reason=reason, chars=chars, **where, **facts, **more)
+        await self.say("done", turn_id=turn, seq=seq, reason=reason, chars=chars, **facts | more)
 
     async def drop(self, code: int = 1011, reason: str = "") -> None:
         """Closes the connection."""
@@ -119,11 +124,7 @@ class Peer:
         """Serves the page's files; None lets the WebSocket in, if the doors are open."""
         if request.path != "/v1/ws":
             return _file(request.path)
-        return (
-            Response(503, "Service Unavailable", Headers({"Content-Length": "0"}), b"")
-            if self.closed
-            else None
-        )
+        return Response(503, "Service Unavailable", NOTHING, b"") if self.closed else None
 
     async def take(self, socket: ServerConnection) -> None:
         """Lends a connection to the test until it is closed."""
@@ -146,7 +147,7 @@ async def peer() -> AsyncIterator[Peer]:
 def _file(path: str) -> Response:
     file = PAGE / ("index.html" if path == "/" else path.removeprefix("/static/"))
     if not file.is_file():
-        return Response(404, "Not Found", Headers({"Content-Length": "0"}), b"")
+        return Response(404, "Not Found", NOTHING, b"")
     body = file.read_bytes()
     kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     headers = {"Content-Type": kind, "Content-Security-Policy": POLICY, "Content-Length": str(len(body))}

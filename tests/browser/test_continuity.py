@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 
 import pytest
@@ -121,10 +122,59 @@ async def test_a_hole_in_the_events_is_filled_from_history(chat: ChatPage, peer:
     line = await visit(chat, peer)
     send = await begin(chat, line, "one ")
     await delta(line, send, "three", off=8, seq=4)
-    await tell_history(line, "Hello?", seq=4)
-    await line.finish(send, turn="t", seq=5, reason="stop", chars=13)
-    await tell_history(line, "Hello?", "one two three", seq=5)
-    await expect(chat.replies.last.locator(".prose")).to_have_text("one two three")
+    await tell_history(line, "Hello?", "one two three", seq=4, status="running")
+    await chat.until_shown("one two three")
+    await delta(line, send, " four", off=13, seq=5)
+    await line.finish(send, turn="t", seq=6, reason="stop", chars=18)
+    await chat.ended()
+    assert await chat.last_reply() == "one two three four"
+
+
+async def test_an_end_that_keeps_more_than_was_received_is_filled_from_history(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one ")
+    await line.finish(send, turn="t", seq=4, reason="stop", chars=7)
+    await tell_history(line, "Hello?", "one two", seq=4)
+    await expect(chat.replies.last.locator(".prose")).to_have_text("one two")
+
+
+async def test_a_text_that_differs_from_what_is_kept_is_replaced_from_history(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "wrong")
+    other = hashlib.sha256(b"right").hexdigest()
+    await line.finish(send, turn="t", seq=3, reason="stop", chars=5, text_sha256=other)
+    await tell_history(line, "Hello?", "right", seq=3)
+    await expect(chat.replies.last.locator(".prose")).to_have_text("right")
+
+
+async def test_pieces_that_a_stop_withdrew_are_no_hole(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one ")
+    await chat.stop.click()
+    await line.finish(send, turn="t", seq=9, reason="cancelled", chars=4)
+    await chat.ended()
+    await chat.type("Next")
+    assert (await line.hear("send"))["content"] == "Next"
+    assert line.kept("history") == []
+
+
+async def test_a_reply_that_ran_before_this_visit_is_shown_from_its_beginning(
+    chat: ChatPage, peer: Peer
+) -> None:
+    await chat.page.goto(f"{peer.url}/#/shared")
+    line = await peer.line()
+    await tell_history(line, "Hello?", "one ", seq=3, status="running")
+    await chat.until_shown("one")
+    await expect(chat.stop).to_be_visible()
+    send = {"conversation_id": "shared"}
+    await delta(line, send, "two", off=4, seq=4)
+    await line.finish(send, turn="t", seq=5, reason="stop", chars=7)
+    await chat.ended()
+    assert await chat.seen() == [("You", "Hello?"), ("Reply", "one two")]
 
 
 async def test_merged_deltas_are_no_hole(chat: ChatPage, peer: Peer) -> None:
@@ -273,7 +323,7 @@ async def test_a_server_that_is_gone_is_told_as_offline(
     line = await visit(chat, peer)
     peer.closed = True
     await line.drop(1012)
-    await expect(chat.connection).to_have_attribute("data-state", "offline", timeout=20_000)
+    await expect(chat.connection).to_have_attribute("data-state", "offline", timeout=40_000)
     peer.closed = False
     await chat.page.get_by_role("button", name="Try now").click()
     await peer.line()

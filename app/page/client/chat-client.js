@@ -14,7 +14,8 @@
  *    no second reply of it, and sends the text so far.
  *  - Continuity: every event's number (`seq`) and every piece's offset (`off`) is checked. After a hole, history is asked
  *    for again, so that what is shown never differs in silence from what the server keeps.
- *  - The cut: a reply that ends early is cut to `done.chars` code points, which is what history says from then on.
+ *  - The cut: a reply that ends early is cut to `done.chars` code points, which is what history says from then on;
+ *    where the browser has hashes to lend, `done.text_sha256` is checked too.
  *
  * Events (each a CustomEvent; `detail` as written):
  *  - `connection` LinkStatus           the state of the connection changed
@@ -229,7 +230,7 @@ export class ChatClient extends EventTarget {
 
   /** @param {import("./frames.js").Delta} frame */
   #onDelta(frame) {
-    const reply = this.#live.ofTurn(frame.turn_id) ?? this.#live.adopt(frame);
+    const reply = this.#live.running(frame.conversation_id, frame.turn_id);
     this.#follow(frame.conversation_id, frame.first_seq, frame.seq);
     reply.append(frame, performance.now());
     this.#emit("reply", { reply });
@@ -238,13 +239,20 @@ export class ChatClient extends EventTarget {
   /** @param {import("./frames.js").Done} frame */
   #onDone(frame) {
     const reply = this.#live.ofTurn(frame.turn_id);
-    this.#follow(frame.conversation_id, frame.seq, frame.seq);
-    if (reply === undefined) return;
+    if (reply === undefined) return this.#follow(frame.conversation_id, frame.seq, frame.seq);
+    // The numbers of pieces that a cancel withdrew are missing here; what was kept says whether text is, too.
+    this.#sequenceOf(frame.conversation_id).take(frame.seq, frame.seq);
     reply.finish(frame);
     this.#live.settle(reply);
     this.#emit("reply", { reply });
     if (frame.removed === true) this.#emit("removed", { conversationId: frame.conversation_id, turnId: frame.turn_id });
-    else if (reply.holed) void this.#refresh(frame.conversation_id);
+    else void this.#check(reply);
+    return undefined;
+  }
+
+  /** Asks for history where the text differs from what the server keeps. @param {Reply} reply */
+  async #check(reply) {
+    if (reply.holed || (await reply.verified()) === false) await this.#refresh(reply.conversationId);
   }
 
   /** @param {{conversation_id: string, turn_id: string, seq: number}} frame */
@@ -300,11 +308,21 @@ export class ChatClient extends EventTarget {
     try {
       const page = await this.history({ conversationId });
       this.#sequenceOf(conversationId).align(page.epoch, page.seq);
+      this.#catchUp(page);
       this.#emit("history", page);
     } catch (error) {
       if (!(error instanceof ChatError)) throw error;
       this.#onRefreshFailed(conversationId, error);
     }
+  }
+
+  /** Takes the running reply, which history tells as far as it has come. @param {import("./frames.js").History} page */
+  #catchUp({ conversation_id: conversationId, messages }) {
+    const message = messages.at(-1);
+    if (message?.role !== "assistant" || message.status !== "running") return;
+    const reply = this.#live.running(conversationId, message.turn_id);
+    reply.catchUp(message.content);
+    this.#emit("reply", { reply });
   }
 
   /**

@@ -70,7 +70,7 @@
  * @property {string} turn_id
  * @property {"user" | "assistant"} role
  * @property {string} content
- * @property {string} status              "complete", "running", or the reason the reply ended
+ * @property {string} status              "complete", the reason the reply ended, or "running": the text so far
  * @property {number} created_at          Unix milliseconds
  * @property {Usage} [usage]
  *

@@ -40,11 +40,18 @@ export class LiveReplies {
     return reply;
   }
 
-  /** A reply that was running before this client came to its conversation. @param {import("./frames.js").Delta} frame */
-  adopt(frame) {
-    const reply = new Reply(frame.conversation_id);
-    reply.turnId = frame.turn_id;
-    this.#byTurn.set(frame.turn_id, reply);
+  /**
+   * The reply of a turn that runs, whether or not it was known here: it may have begun before this client came.
+   * @param {string} conversationId
+   * @param {string} turnId
+   */
+  running(conversationId, turnId) {
+    let reply = this.#byTurn.get(turnId);
+    if (reply === undefined) {
+      reply = new Reply(conversationId);
+      reply.turnId = turnId;
+      this.#byTurn.set(turnId, reply);
+    }
     return reply;
   }
 

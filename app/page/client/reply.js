@@ -44,7 +44,7 @@ export class Reply {
   /** Tokens behind the text, and those of them that came with the first piece. */
   tokens = 0;
   firstTokens = 0;
-  /** Whether a part of the text came a second time, after a reconnect: its pace here says nothing. */
+  /** Whether a part of the text came otherwise than as it was made: its pace here says nothing. */
   #replayed = false;
   /** @type {number | null} Text past this is not to be shown: the user has pressed Stop here. */
   #heldAt = null;
@@ -115,6 +115,19 @@ export class Reply {
     return true;
   }
 
+  /**
+   * Takes the text so far as history tells it, where that is more than is known here.
+   * @param {string} text
+   */
+  catchUp(text) {
+    this.state = ReplyState.STREAMING;
+    if (text.length < this.text.length) return;
+    this.holed = false;
+    this.#replayed ||= text !== this.text;
+    this.text = text;
+    this.chars = countCodePoints(text);
+  }
+
   /** Shows nothing past `chars` from now on: what the user has seen is what is to be kept. @param {number} chars */
   hold(chars) {
     if (this.open) this.#heldAt = Math.min(this.#heldAt ?? chars, chars);
@@ -130,6 +143,18 @@ export class Reply {
     this.chars = countCodePoints(this.text);
   }
 
+  /**
+   * Whether the text is, byte for byte, what the server keeps. Null where the browser can't tell: it lends its hashes
+   * to secure contexts only.
+   * @returns {Promise<boolean | null>}
+   */
+  async verified() {
+    if (this.done === null || globalThis.crypto.subtle === undefined) return null;
+    const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(this.text));
+    const hex = Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
+    return hex === this.done.text_sha256;
+  }
+
   /** @param {import("./errors.js").ChatError} error */
   refuse(error) {
     this.error = error;
@@ -142,7 +167,7 @@ export class Reply {
 
   #expectReplay() {
     this.holed = false;
-    this.#replayed = this.chars > 0;
+    this.#replayed ||= this.chars > 0;
   }
 
   /**

@@ -54,7 +54,8 @@ export class Chat {
     this.#client = client;
     this.#storage = storage;
     this.#conversations = new Conversations(client);
-    this.#current = this.#transcriptOf(conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? randomId());
+    const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
+    this.#current = known === null ? this.#newTranscript() : this.#transcriptOf(known);
     this.#listenToClient();
     this.#listenToUser();
   }
@@ -117,8 +118,7 @@ export class Chat {
 
   /** @param {string} conversationId */
   #onMissing(conversationId) {
-    this.#transcripts.set(conversationId, new Transcript(conversationId, { loaded: true }));
-    if (conversationId === this.#current.conversationId) this.#current = this.#transcriptOf(conversationId);
+    this.#transcriptOf(conversationId).empty();
     this.#ask();
   }
 
@@ -180,9 +180,7 @@ export class Chat {
   }
 
   #startAnew() {
-    const conversationId = randomId();
-    this.#transcripts.set(conversationId, new Transcript(conversationId, { loaded: true }));
-    this.#switch(conversationId);
+    this.#switch(this.#newTranscript().conversationId);
     this.#drawer.close();
     this.#composer.focus();
   }
@@ -247,6 +245,13 @@ export class Chat {
       transcript = new Transcript(conversationId);
       this.#transcripts.set(conversationId, transcript);
     }
+    return transcript;
+  }
+
+  /** The transcript of a conversation that nobody has sent to yet. */
+  #newTranscript() {
+    const transcript = this.#transcriptOf(randomId());
+    transcript.empty();
     return transcript;
   }
 

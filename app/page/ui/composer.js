@@ -1,5 +1,8 @@
 import { part } from "./dom.js";
 
+/** On a touch screen the focus would bring up a keyboard over the reply. */
+const touch = matchMedia("(pointer: coarse)");
+
 /** Where messages are written. Calls `onSend` with a text, `onStop` where the running reply is to end. */
 export class Composer {
   #form = part("composer", HTMLFormElement);
@@ -18,7 +21,7 @@ export class Composer {
   }
 
   focus() {
-    this.#field.focus();
+    if (!touch.matches) this.#field.focus();
   }
 
   /** @param {string} text */

@@ -11,6 +11,7 @@ const BADGES = {
   length: { label: "Length limit reached", kind: "limit" },
   filtered: { label: "Filtered", kind: "failed" },
   error: { label: "Failed", kind: "failed" },
+  lost: { label: "Connection lost", kind: "limit" },
 };
 
 /** Whose doing a cancellation was. @type {Record<string, string>} */

@@ -8,10 +8,13 @@ import { ReplyState } from "../client/reply.js";
  * @property {string} key              the same for as long as the message is shown
  * @property {"user" | "assistant"} role
  * @property {string} text
- * @property {string} status           a ReplyState while it is under way; after that "complete" or the reason of the end
+ * @property {string} status           a ReplyState while it is under way; then "complete", the reason of the end, or "lost"
  * @property {Reply | null} reply      where it is known live: its timing, its failure
  * @property {import("../client/frames.js").Usage | null} usage
  */
+
+/** The status of a reply that history tells as far as it has come; its live Reply knows more. */
+const RUNNING = "running";
 
 /** What there is to show of one conversation: pages of history, and the live replies that came after or complete them. */
 export class Transcript {
@@ -20,13 +23,12 @@ export class Transcript {
   /** Whether older messages than these exist. */
   hasMore = false;
 
-  /**
-   * @param {string} conversationId
-   * @param {{loaded?: boolean}} [options]  `loaded`: whether it is known what the server keeps of it
-   */
-  constructor(conversationId, { loaded = false } = {}) {
+  /** Whether it is known what the server keeps of it. */
+  loaded = false;
+
+  /** @param {string} conversationId */
+  constructor(conversationId) {
     this.conversationId = conversationId;
-    this.loaded = loaded;
   }
 
   /** The message that older ones come before; undefined where there is none. */
@@ -51,6 +53,14 @@ export class Transcript {
     this.#messages = [...this.#messages.slice(0, Math.max(overlap, 0)), ...messages];
     this.loaded = true;
     this.#forgetWithdrawn();
+  }
+
+  /** Takes that the server has nothing of it; what it refused or never got stays to be sent again. */
+  empty() {
+    this.loaded = true;
+    this.hasMore = false;
+    this.#messages = [];
+    for (const reply of this.#replies) if (reply.turnId !== null) this.#replies.delete(reply);
   }
 
   /** Takes a page of older messages. @param {import("../client/frames.js").History} page */
@@ -91,7 +101,7 @@ export function arrange(messages, replies) {
   /** @type {Item[]} */ const items = [];
   for (const message of messages) {
     const reply = byTurn.get(message.turn_id) ?? null;
-    items.push(message.role === "user" ? question(message, reply) : answer(message, reply));
+    items.push(...(message.role === "user" ? [question(message, reply)] : answer(message, reply)));
     if (message.role === "user" && reply !== null && !kept.has(message.turn_id)) items.push(...liveAnswer(reply));
   }
   for (const reply of replies) if (!asked.has(reply.turnId ?? "")) items.push(...liveQuestion(reply), ...liveAnswer(reply));
@@ -114,12 +124,13 @@ function question(message, reply) {
   return { key, role: "user", text: message.content, status: "complete", reply: null, usage: null };
 }
 
-/** @returns {Item} @param {Message} message @param {Reply | null} reply */
+/** @returns {Item[]} @param {Message} message @param {Reply | null} reply */
 function answer(message, reply) {
+  if (message.status === RUNNING && reply !== null) return liveAnswer(reply);
   const key = reply === null ? `assistant:${message.turn_id}` : answerKey(reply);
   const usage = message.usage ?? reply?.done?.usage ?? null;
   const status = message.status === "complete" ? (reply?.done?.reason ?? "complete") : message.status;
-  return { key, role: "assistant", text: message.content, status, reply, usage };
+  return [{ key, role: "assistant", text: message.content, status, reply, usage }];
 }
 
 /** @returns {Item[]} @param {Reply} reply */
@@ -132,7 +143,7 @@ function liveQuestion(reply) {
 function liveAnswer(reply) {
   const unanswered = reply.state === ReplyState.REFUSED || (reply.state === ReplyState.WITHDRAWN && reply.turnId === null);
   if (unanswered) return [];
-  const status = reply.state === ReplyState.WITHDRAWN ? "cancelled" : (reply.done?.reason ?? reply.state);
+  const status = reply.state === ReplyState.WITHDRAWN ? "lost" : (reply.done?.reason ?? reply.state);
   const usage = reply.done?.usage ?? null;
   return [{ key: answerKey(reply), role: "assistant", text: reply.visible, status, reply, usage }];
 }
