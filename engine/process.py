@@ -100,7 +100,7 @@ def _ender() -> Callable[[], None]:
 
     def end() -> None:
         signal.pthread_kill(main_thread.ident or 0, signal.SIGTERM)
-        main_thread.join(_PATIENCE_S)
+        threading.Event().wait(_PATIENCE_S)
         os._exit(0)
 
     return end
