@@ -1,0 +1,117 @@
+"""The list of an owner's conversations, and how one leaves it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions.errors import NotFound
+from sessions.events import Accepted, Deleted, Done, Reason
+from sessions.records import Owner
+from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.recorder import Recorder
+
+
+async def test_the_newest_comes_first_with_the_head_of_its_first_message(chat: Chat) -> None:
+    await chat.exchange("Hello?\n  And much more.", conversation_id="one")
+    await chat.exchange("x" * 200, conversation_id="two")
+    await chat.exchange("Later.", conversation_id="one")
+    page = await chat.sessions.conversations(chat.owner, limit=10, before=None)
+    assert [(row.conversation_id, row.title, row.messages) for row in page.conversations] == [
+        ("one", "Hello? And much more.", 4),
+        ("two", "x" * 80, 2),
+    ]
+    assert page.conversations[0].updated_at >= page.conversations[1].updated_at
+    assert not page.has_more
+
+
+async def test_pages_follow_each_other(chat: Chat) -> None:
+    for name in "abc":
+        await chat.exchange("Hello?", conversation_id=name)
+    first = await chat.sessions.conversations(chat.owner, limit=2, before=None)
+    assert ([row.conversation_id for row in first.conversations], first.has_more) == (["c", "b"], True)
+    second = await chat.sessions.conversations(chat.owner, limit=2, before="b")
+    assert ([row.conversation_id for row in second.conversations], second.has_more) == (["a"], False)
+    with pytest.raises(NotFound):
+        await chat.sessions.conversations(chat.owner, limit=2, before="nowhere")
+
+
+async def test_nobody_sees_anothers(chat: Chat) -> None:
+    await chat.exchange("Hello?")
+    page = await chat.sessions.conversations(Owner("anonymous", "mallory"), limit=10, before=None)
+    assert page.conversations == []
+
+
+async def test_an_expired_one_leaves_the_list(chat: Chat, store: Redis) -> None:
+    await chat.exchange("Hello?")
+    await chat.quiet()
+    await store.unlink(*chat.keys.pair())
+    for _ in range(2):
+        page = await chat.sessions.conversations(chat.owner, limit=10, before=None)
+        assert page.conversations == []
+    assert await store.exists("ms:conversations:{anonymous/alice}") == 0
+
+
+async def test_a_deleted_one_is_gone_and_all_attached_are_told(
+    chat: Chat, reader: Recorder, store: Redis
+) -> None:
+    await chat.exchange("Hello?")
+    second = Recorder()
+    await chat.history(second)
+    await chat.sessions.delete(chat.owner, ROOM, ref="r", subscriber=reader)
+    assert (reader.of(Deleted)[0].ref, second.of(Deleted)[0].ref) == ("r", None)
+    assert await store.keys("ms:*{*") == []
+    with pytest.raises(NotFound):
+        await chat.history()
+    with pytest.raises(NotFound):
+        await chat.sessions.delete(chat.owner, ROOM, ref="r", subscriber=reader)
+    chat.sessions.disconnect(second)
+
+
+async def test_a_deletion_ends_the_running_turn_first(chat: Chat, reader: Recorder, store: Redis) -> None:
+    await chat.running("Hello?", "This")
+    await chat.sessions.delete(chat.owner, ROOM, ref=None, subscriber=reader)
+    assert [type(event) for event in reader.events[-2:]] == [Done, Deleted]
+    assert reader.of(Done)[0].reason is Reason.CANCELLED
+    await chat.quiet()
+    assert await store.keys("ms:*{*") == []
+    assert await store.hlen("ms:running") == 0
+
+
+async def test_a_message_that_waits_is_refused_by_a_deletion(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine, store: Redis
+) -> None:
+    """It does not bring the conversation back."""
+    engine.hold_cancels = True
+    await chat.running("Hello?", "This")
+    waiting = chat.begin_send("No, wait!", on_busy="interrupt")
+    await eventually(lambda: len(chat.room.turns) == 2)
+    deleting = asyncio.ensure_future(chat.sessions.delete(chat.owner, ROOM, ref=None, subscriber=reader))
+    await eventually(lambda: chat.room.turns[-1].revoked)
+    engine.step()
+    assert isinstance(await waiting, NotFound)
+    await deleting
+    assert len(reader.of(Accepted)) == 1
+    assert await store.keys("ms:*{*") == []
+    assert await store.hlen("ms:running") == 0
+
+
+async def test_a_deletion_goes_on_when_its_sender_leaves(chat: Chat, reader: Recorder, store: Redis) -> None:
+    await chat.running("Hello?", "This")
+    asking = asyncio.ensure_future(chat.sessions.delete(chat.owner, ROOM, ref=None, subscriber=reader))
+    await eventually(lambda: chat.room.turns[-1].revoked)
+    asking.cancel()
+    await reader.next(Deleted)
+    assert await store.keys("ms:*{*") == []
+
+
+async def test_a_deleted_one_may_begin_anew(chat: Chat, reader: Recorder) -> None:
+    first = await chat.exchange("Hello?")
+    await chat.sessions.delete(chat.owner, ROOM, ref=None, subscriber=reader)
+    second = await chat.exchange("Hello?", "Hello again.", client_msg_id="msg-1")
+    assert second.turn_id != first.turn_id
+    assert reader.of(Accepted)[0].epoch != reader.of(Accepted)[1].epoch
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello again.")]

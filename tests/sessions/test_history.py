@@ -1,0 +1,156 @@
+"""Pages of what was said, along the active branch; what is being said is on the newest."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from engine.scripted import ScriptedEngine
+from sessions.errors import BadParams, NotFound
+from sessions.events import Delta, Done
+from sessions.paging import MAX_PAGE_BYTES
+from sessions.records import Owner
+from tests.sessions.chat import Chat, eventually
+from tests.sessions.recorder import Recorder
+
+
+async def test_what_nobody_began_is_not_found(chat: Chat) -> None:
+    with pytest.raises(NotFound):
+        await chat.history()
+    assert chat.sessions.statistics().conversations == 0
+
+
+async def test_someone_elses_is_not_found(chat: Chat) -> None:
+    await chat.exchange("Hello?")
+    mallory = Chat(chat.sessions, chat.engine, Owner("anonymous", "mallory"), Recorder())
+    with pytest.raises(NotFound):
+        await mallory.history()
+
+
+async def test_pages_go_back_to_the_beginning(chat: Chat) -> None:
+    for number in range(3):
+        await chat.exchange(f"{number}?", f"{number}.")
+    newest = await chat.history(limit=4)
+    assert [message.content for message in newest.messages] == ["1?", "1.", "2?", "2."]
+    assert newest.has_more
+    older = await chat.history(limit=4, before=newest.messages[0].message_id)
+    assert [message.content for message in older.messages] == ["0?", "0."]
+    assert not older.has_more
+    nothing = await chat.history(before=older.messages[0].message_id)
+    assert (nothing.messages, nothing.has_more) == ([], False)
+    with pytest.raises(NotFound):
+        await chat.history(before="msg_x")
+
+
+async def test_a_message_says_what_it_was(chat: Chat, reader: Recorder) -> None:
+    done = await chat.exchange("Hello?", "Hello.")
+    await chat.quiet()
+    page = await chat.history()
+    question, answer = page.messages
+    assert (page.seq, page.epoch) == (done.seq, reader.events[0].epoch)  # type: ignore[attr-defined]
+    assert (question.role, question.parent_id, question.status) == ("user", None, "complete")
+    assert (answer.role, answer.parent_id, answer.status) == ("assistant", question.message_id, "complete")
+    assert (answer.message_id, answer.turn_id, answer.usage) == (done.message_id, done.turn_id, done.usage)
+    assert page.siblings == [[question.message_id], [answer.message_id]]
+
+
+async def test_a_page_has_a_bound_in_bytes(chat: Chat) -> None:
+    """However much of the text JSON has to escape; one message always fits."""
+    for letter in "a", '"', "\n", "\u00e9":
+        await chat.exchange(letter * 60_000, letter * 60_000)
+    page = await chat.history()
+    assert len(msgspec.json.encode(page)) <= MAX_PAGE_BYTES
+    assert page.has_more
+    older = await chat.history(before=page.messages[0].message_id)
+    assert older.messages[-1].message_id == page.messages[0].parent_id
+
+
+async def test_one_message_larger_than_a_page_is_a_page(chat: Chat) -> None:
+    await chat.exchange("Write a lot.", "a" * (MAX_PAGE_BYTES + 1))
+    page = await chat.history()
+    assert (len(page.messages), page.has_more) == (1, True)
+
+
+async def test_the_running_reply_is_the_last_message_and_goes_on_from_there(chat: Chat) -> None:
+    await chat.running("Hello?", "This")
+    late = Recorder()
+    page = await chat.history(late)
+    assert (page.messages[-1].content, page.messages[-1].status) == ("This", "running")
+    await chat.step(late)
+    first = late.of(Delta)[0]
+    assert (first.off, first.first_seq) == (len("This"), page.seq + 1)
+    again = await chat.send("Hello?", client_msg_id="msg-1", reader=late)
+    assert again.duplicate
+    assert len(late.of(Delta)) == 1
+    chat.sessions.disconnect(late)
+    chat.cancel()
+
+
+async def test_the_running_reply_counts_as_one_of_the_limit(chat: Chat) -> None:
+    await chat.running("Hello?", "This")
+    page = await chat.history(limit=1)
+    assert ([message.content for message in page.messages], page.has_more) == (["This"], True)
+    chat.cancel()
+
+
+async def test_an_older_page_has_no_running_reply(chat: Chat) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    accepted = await chat.running("And now?", "This")
+    page = await chat.history(before=accepted.message_id)
+    assert [message.content for message in page.messages] == ["Hello?", "Hello."]
+    chat.cancel()
+
+
+async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(
+    chat: Chat, engine: ScriptedEngine
+) -> None:
+    """Whatever is written to the store meanwhile, a page and the events behind its `seq` make one whole."""
+    for turns in range(30):
+        await chat.running(f"Hello {turns}?", "This reply", max_new_tokens=3)
+        engine.step()
+        for _ in range(turns):
+            await chat.sessions._client.ping() if turns % 3 == 0 else await _turn()
+        late = Recorder()
+        page = await chat.history(late)
+        await eventually(lambda: chat.sessions.statistics().turns == 0)
+        shown = page.messages[-1].content + "".join(delta.text for delta in late.of(Delta))
+        assert (shown, page.messages[-1].role) == ("This reply was", "assistant")
+        assert all(delta.first_seq > page.seq for delta in late.of(Delta))
+        assert page.messages[-1].status == "complete" or late.of(Done)
+        chat.sessions.disconnect(late)
+
+
+async def _turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_a_branch_begins_where_its_parent_says(chat: Chat, engine: ScriptedEngine) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await chat.exchange("One?", "One.")
+    page = await chat.history()
+    accepted = await chat.running("Two?", "This", parent_id=page.messages[1].message_id)
+    assert accepted.parent_id == page.messages[1].message_id
+    assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "Two?"]
+    branch = await chat.history()
+    assert branch.siblings[2] == [page.messages[2].message_id, accepted.message_id]
+    chat.cancel()
+
+
+async def test_a_new_root_stands_beside_the_old_one(chat: Chat, engine: ScriptedEngine) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await chat.exchange("Anew!", "Anew.", parent_id=None)
+    page = await chat.history()
+    assert [message.content for message in page.messages] == ["Anew!", "Anew."]
+    assert len(page.siblings[0]) == 2
+    assert len(engine.requests[-1].messages) == 1
+
+
+async def test_a_parent_must_be_an_answer_of_this_conversation(chat: Chat) -> None:
+    await chat.exchange("Hello?")
+    page = await chat.history()
+    with pytest.raises(BadParams):
+        await chat.send("And now?", parent_id=page.messages[0].message_id)
+    with pytest.raises(NotFound):
+        await chat.send("And now?", parent_id="msg_x")

@@ -1,0 +1,124 @@
+"""`mode:"rollback"` takes the exchange out of the history."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.scripted import ScriptedEngine
+from sessions.errors import Conflict
+from sessions.events import Cause, Done, Reason, Removed
+from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+async def test_a_running_exchange_leaves_without_a_trace(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await chat.running("And now?", "This")
+    chat.cancel(rollback=True)
+    done = await reader.next(Done, count=2)
+    assert (done.removed, done.chars, done.reason) == (True, 0, Reason.CANCELLED)
+    assert done.cancel is not None
+    assert done.cancel.cause is Cause.ROLLBACK
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello.")]
+
+
+async def test_the_next_prompt_knows_nothing_of_it(chat: Chat, engine: ScriptedEngine) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await chat.running("A secret!", "This")
+    chat.cancel(rollback=True)
+    await chat.running("And now?", "This")
+    assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "And now?"]
+    chat.cancel()
+
+
+async def test_one_that_is_not_accepted_yet(chat: Chat, reader: Recorder) -> None:
+    sending = chat.begin_send("Hello?")
+    chat.cancel(rollback=True)
+    assert await sending is None
+    assert (await reader.next(Done)).removed
+    await chat.quiet()
+    assert await chat.told() == []
+
+
+async def test_an_ended_exchange_is_removed_and_all_are_told(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    done = await chat.exchange("And now?")
+    await chat.quiet()
+    second = Recorder()
+    await chat.history(second)
+    await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    assert second.of(Removed) == reader.of(Removed)
+    assert (second.of(Removed)[0].turn_id, second.of(Removed)[0].seq) == (done.turn_id, done.seq + 1)
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello.")]
+    await chat.exchange("And then?")
+    assert continuous(reader.events)
+    chat.sessions.disconnect(second)
+
+
+async def test_the_first_exchange_leaves_an_empty_conversation(chat: Chat) -> None:
+    done = await chat.exchange("Hello?")
+    await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    assert await chat.told() == []
+    await chat.exchange("Hello again?", "Hello.")
+    assert await chat.told() == [("user", "Hello again?"), ("assistant", "Hello.")]
+
+
+async def test_an_exchange_that_was_followed_stays(chat: Chat) -> None:
+    done = await chat.exchange("Hello?")
+    await chat.exchange("And now?")
+    with pytest.raises(Conflict):
+        await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+
+
+async def test_an_exchange_under_a_running_reply_stays(chat: Chat) -> None:
+    done = await chat.exchange("Hello?")
+    await chat.running("And now?", "This")
+    with pytest.raises(Conflict):
+        await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    chat.cancel()
+
+
+async def test_what_is_not_there_is_no_error(chat: Chat, reader: Recorder) -> None:
+    await chat.sessions.take_back(chat.owner, ROOM, "turn_x")
+    done = await chat.exchange("Hello?")
+    for _ in range(2):
+        await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    await chat.sessions.take_back(chat.owner, ROOM, "turn_x")
+    assert len(reader.of(Removed)) == 1
+
+
+async def test_one_whose_end_is_just_being_written_is_removed_after_it(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    """A rollback behind a cancel that kept the text is not forgotten."""
+    engine.hold_cancels = True
+    accepted = await chat.running("Hello?", "This")
+    chat.cancel()
+    assert chat.cancel(accepted.turn_id, rollback=True).already
+    taking = chat.sessions.take_back(chat.owner, ROOM, accepted.turn_id)
+    engine.step()
+    await taking
+    assert [type(event) for event in reader.events[-2:]] == [Done, Removed]
+    assert await chat.told() == []
+
+
+async def test_a_removal_goes_on_when_its_sender_leaves(chat: Chat, reader: Recorder) -> None:
+    done = await chat.exchange("Hello?")
+    asking = asyncio.ensure_future(chat.sessions.take_back(chat.owner, ROOM, done.turn_id))
+    await eventually(chat.room.writing.locked)
+    asking.cancel()
+    assert (await reader.next(Removed)).turn_id == done.turn_id
+
+
+async def test_the_sibling_before_becomes_active(chat: Chat) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await chat.exchange("One?", "One.")
+    page = await chat.history()
+    await chat.exchange("Two?", "Two.", parent_id=page.messages[1].message_id)
+    assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "Two?", "Two."]
+    await chat.running("Three?", parent_id=page.messages[1].message_id)
+    chat.cancel(rollback=True)
+    await chat.reader.next(Done, count=4)
+    assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "Two?", "Two."]
