@@ -35,8 +35,8 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("uvicorn").setLevel("WARNING")  # its lines hold query strings
-    logging.getLogger("asyncio").setLevel("WARNING")
+    for talkative in ("uvicorn", "websockets", "asyncio"):  # their lines hold query strings and frames
+        logging.getLogger(talkative).setLevel("WARNING")
 
 
 def _for_people() -> structlog.dev.ConsoleRenderer:
