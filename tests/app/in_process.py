@@ -1,0 +1,110 @@
+"""The real application, store and sockets, over a scripted engine, inside the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_socket
+from websockets.exceptions import ConnectionClosed
+
+from app.composition import composed
+from app.server import address, listen
+from app.service import Service
+from app.settings import Settings
+from connections.endpoint import HELLO_S
+from engine.scripted import ScriptedEngine
+
+Frame = dict[str, Any]
+
+
+class Running:
+    """A service that serves, and what it serves with."""
+
+    def __init__(
+        self, service: Service, engine: ScriptedEngine, url: str, serving: asyncio.Task[None]
+    ) -> None:
+        self.service = service
+        self.engine = engine
+        self.url = url
+        self.ws_url = f"{url.replace('http', 'ws')}/v1/ws"
+        self.serving = serving
+
+    async def get(self, path: str, *, method: str = "GET") -> tuple[int, dict[str, str], str]:
+        """Status, headers and body of an HTTP request whose path is sent as it is."""
+        host, port = self.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        writer.close()
+        status, *lines = head.split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines)
+        return int(status.split()[1]), headers, body
+
+    @asynccontextmanager
+    async def socket(self, hello: Frame | None = None, **options: Any) -> AsyncIterator[Socket]:
+        """A connection that said hello and read `ready`."""
+        async with open_socket(self.ws_url, **options) as opened:
+            socket = Socket(opened)
+            await socket.send(type="hello", **(hello or {}))
+            socket.ready = await socket.next("ready")
+            yield socket
+
+
+class Socket:
+    """A client that sees frames as they are."""
+
+    def __init__(self, opened: ClientConnection) -> None:
+        self.opened = opened
+        self.ready: Frame = {}
+
+    async def send(self, **frame: Any) -> None:
+        await self.opened.send(json.dumps(frame))
+
+    async def next(self, kind: str | None = None) -> Frame:
+        """The next frame, or the next one of a type."""
+        while True:
+            frame: Frame = json.loads(await self.opened.recv())
+            if kind in (None, frame["type"]):
+                return frame
+
+    async def ask(self, **frame: Any) -> Frame:
+        """Sends a frame; gives the next one that comes."""
+        await self.send(**frame)
+        return await self.next()
+
+    async def until(self, kind: str) -> list[Frame]:
+        """All frames up to one of a type, that one too."""
+        frames = [await self.next()]
+        while frames[-1]["type"] != kind:
+            frames.append(await self.next())
+        return frames
+
+    async def closed(self) -> tuple[int, str]:
+        """Reads to the end; gives the close code and the reason."""
+        with suppress(ConnectionClosed):
+            while True:
+                await self.opened.recv()
+        return self.opened.close_code or 0, self.opened.close_reason or ""
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, engine: ScriptedEngine | None = None, *, hello_s: float = HELLO_S, **settings: Any
+) -> AsyncIterator[Running]:
+    """A service on a free port. Nothing is left of it behind the block."""
+    chosen = Settings(**{"data_dir": str(folder), "drain_s": 0.0} | settings)
+    engine = engine or ScriptedEngine()
+    with listen("127.0.0.1", 0) as listener:
+        async with composed(chosen, engine, hello_s=hello_s) as service:
+            task = asyncio.create_task(service.run(listener))
+            try:
+                yield Running(service, engine, address(listener), task)
+            finally:
+                service.stop()
+                await task

@@ -1,0 +1,99 @@
+"""The command as an operator meets it: real processes, exit codes, and a line instead of a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from app.settings import DEMO_MODEL
+from tests.server_process import ServerProcess
+
+
+def midstream(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command to its end."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")}
+    environ |= {"MIDSTREAM_PORT": "0", "MIDSTREAM_DATA_DIR": str(folder), "HF_HUB_OFFLINE": "1"} | variables
+    return subprocess.run(
+        [sys.executable, "-m", "app", *arguments],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+def complaint(ended: subprocess.CompletedProcess[str]) -> str:
+    """What a start that failed tells the operator, which is one line behind the progress."""
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    return ended.stderr.splitlines()[-1]
+
+
+def test_help_names_the_commands_and_the_settings(tmp_path: Path) -> None:
+    commands, settings = midstream(tmp_path, "--help"), midstream(tmp_path, "serve", "-h")
+    assert (commands.returncode, settings.returncode) == (0, 0)
+    assert "serve" in commands.stdout
+    assert "chat" in commands.stdout
+    assert "--max-batch" in settings.stdout
+    assert "[MIDSTREAM_MAX_BATCH]" in settings.stdout
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    assert version("midstream") in midstream(tmp_path, "--version").stdout
+
+
+def test_an_unknown_variable_stops_the_start(tmp_path: Path) -> None:
+    ended = midstream(tmp_path, "serve", MIDSTREAM_MAX_BACH="4")
+    assert complaint(ended).startswith("midstream: MIDSTREAM_MAX_BACH is no setting.")
+
+
+def test_an_unknown_option_is_told_with_how_to_get_help(tmp_path: Path) -> None:
+    ended = midstream(tmp_path, "serve", "--max-bach", "4")
+    assert (ended.returncode, "--max-bach" in ended.stderr) == (2, True)
+
+
+def test_a_port_in_use_stops_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"127.0.0.1:{port}" in complaint(midstream(tmp_path, "serve", "--port", port))
+
+
+def test_a_data_folder_in_use_stops_the_start(server: ServerProcess) -> None:
+    ended = midstream(server.log.parent / "data", "serve")
+    assert "Another midstream uses the data folder" in complaint(ended)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"), [("bogus://somewhere", "MIDSTREAM_REDIS_URL"), ("redis://127.0.0.1:1", "store")]
+)
+def test_a_store_that_can_not_be_had_stops_the_start(url: str, said: str, tmp_path: Path) -> None:
+    assert said in complaint(midstream(tmp_path, "serve", "--redis-url", url))
+
+
+def test_an_unknown_model_stops_the_start(tmp_path: Path) -> None:
+    ended = midstream(tmp_path, "serve", "--model", str(tmp_path / "nothing-here"))
+    assert "nothing-here" in complaint(ended)
+
+
+def test_a_model_without_a_chat_template_stops_the_start(tmp_path: Path) -> None:
+    folder = tmp_path / "no-template"
+    folder.mkdir()
+    for file in DEMO_MODEL.iterdir():
+        if file.name != "chat_template.jinja":
+            (folder / file.name).symlink_to(file)
+    assert "chat template" in complaint(midstream(tmp_path, "serve", "--model", str(folder)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_service_well(number: signal.Signals, own_server: ServerProcess) -> None:
+    assert own_server.end(number) == 0
+    assert "Traceback" not in own_server.log.read_text()
+    assert "Midstream is ready: http://127.0.0.1:" in own_server.log.read_text()

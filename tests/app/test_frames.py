@@ -1,0 +1,272 @@
+"""What each client frame is answered by, over a real socket and a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+
+from connections.handler import FrameHandler
+from tests.app.in_process import Frame, Running, Socket
+
+LONG = "word " * 20_000
+
+
+async def say(socket: Socket, content: str = "Hello.", **fields: Any) -> list[Frame]:
+    """Sends a message; gives all frames up to its end."""
+    await socket.send(
+        type="send", client_msg_id=fields.pop("client_msg_id", content), content=content, **fields
+    )
+    return await socket.until("done")
+
+
+async def begin(running: Running, socket: Socket, **fields: Any) -> Frame:
+    """Sends a message whose reply is long; gives `accepted` once text comes."""
+    running.engine._pace_s = 0.002
+    running.engine.script(LONG)
+    await socket.send(**{"type": "send", "client_msg_id": "long", "content": "Go on."} | fields)
+    accepted = await socket.next("accepted")
+    await socket.next("delta")
+    return accepted
+
+
+async def test_a_send_is_answered_by_its_turn(running: Running) -> None:
+    running.engine.script(["Good ", "day", "."])
+    async with running.socket() as socket:
+        accepted, *deltas, done = await say(socket, ref="r1", client_msg_id="m1")
+    assert (accepted["ref"], accepted["client_msg_id"], accepted["seq"]) == ("r1", "m1", 1)
+    assert (accepted["conversation_id"], accepted["parent_id"]) == ("default", None)
+    assert "".join(delta["text"] for delta in deltas) == "Good day."
+    assert [delta["first_seq"] for delta in deltas] == [2, *(delta["seq"] + 1 for delta in deltas[:-1])]
+    assert (done["reason"], done["chars"], done["saved"]) == ("stop", 9, True)
+    assert done["text_sha256"] == hashlib.sha256(b"Good day.").hexdigest()
+    assert set(done["usage"]) >= {"prompt_tokens", "cached_tokens", "generated_tokens", "sent_tokens"}
+
+
+async def test_parameters_reach_the_engine(running: Running) -> None:
+    async with running.socket() as socket:
+        await say(
+            socket, params={"max_new_tokens": 3, "temperature": 0, "stop": ["x"], "system": "Be brief."}
+        )
+    (request,) = running.engine.requests
+    assert (request.params.max_new_tokens, request.params.do_sample) == (3, False)
+    assert request.params.stop == ("x",)
+    assert request.messages[0].content == "Be brief."
+
+
+async def test_a_cancel_ends_the_turn_and_the_next_message_is_answered(running: Running) -> None:
+    async with running.socket() as socket:
+        accepted = await begin(running, socket)
+        await socket.send(type="cancel", ref="c1", seen_off=3)
+        cancelled = await socket.next("cancelled")
+        assert cancelled == {
+            "type": "cancelled",
+            "ref": "c1",
+            "turn_id": accepted["turn_id"],
+            "already": False,
+        }
+        after = await socket.until("done")
+        assert [frame["type"] for frame in after] == ["done"]
+        assert (after[0]["reason"], after[0]["chars"]) == ("cancelled", 3)
+        assert after[0]["cancel"]["cause"] == "client"
+        assert after[0]["cancel"]["steps_after"] <= 1
+        again = await socket.ask(type="cancel", turn_id=accepted["turn_id"])
+        assert (again["type"], again["already"]) == ("cancelled", True)
+        assert (await say(socket, "And now?"))[-1]["reason"] == "stop"
+
+
+async def test_a_cancel_where_nothing_runs_is_no_error(running: Running) -> None:
+    async with running.socket() as socket:
+        assert await socket.ask(type="cancel") == {"type": "cancelled", "turn_id": None, "already": True}
+
+
+async def test_a_send_behind_a_cancel_is_never_busy(running: Running) -> None:
+    async with running.socket() as socket:
+        await begin(running, socket)
+        await socket.send(type="send", client_msg_id="m2", content="Too early.")
+        assert (await socket.next("error"))["code"] == "busy"
+        await socket.send(type="cancel")
+        await socket.send(type="send", client_msg_id="m3", content="In time.")
+        kinds = [frame["type"] for frame in await socket.until("accepted") if frame["type"] != "delta"]
+    assert kinds == ["cancelled", "done", "accepted"]
+
+
+async def test_a_rollback_takes_the_exchange_back_while_it_runs_and_after(running: Running) -> None:
+    async with running.socket() as socket:
+        await begin(running, socket)
+        await socket.send(type="cancel", mode="rollback")
+        assert (await socket.next("done"))["removed"] is True
+        accepted, *_ = await say(socket)
+        await socket.send(type="cancel", mode="rollback", turn_id=accepted["turn_id"])
+        assert (await socket.next("cancelled"))["already"] is True
+        assert (await socket.next("removed"))["turn_id"] == accepted["turn_id"]
+        assert (await socket.ask(type="history"))["messages"] == []
+
+
+async def test_an_interrupt_ends_the_running_turn_first(running: Running) -> None:
+    async with running.socket() as socket:
+        await begin(running, socket)
+        await socket.send(type="send", client_msg_id="m2", content="Wait!", on_busy="interrupt")
+        done = await socket.next("done")
+        assert (done["reason"], done["cancel"]["cause"]) == ("cancelled", "interrupt")
+        assert (await socket.next("accepted"))["client_msg_id"] == "m2"
+
+
+async def test_a_disconnect_cancels_the_turn(running: Running) -> None:
+    """A client that leaves stops costing time."""
+    async with running.socket({"client_id": "ann"}) as socket:
+        accepted = await begin(running, socket)
+    async with running.socket({"client_id": "ann"}) as socket:
+        while (page := await socket.ask(type="history"))["messages"][-1]["status"] == "running":
+            pass
+        assert page["messages"][-1]["turn_id"] == accepted["turn_id"]
+        assert page["messages"][-1]["status"] == "cancelled"
+
+
+async def test_history_pages_go_back_to_the_beginning(running: Running) -> None:
+    async with running.socket() as socket:
+        for number in range(3):
+            await say(socket, f"Message {number}.")
+        newest = await socket.ask(type="history", limit=2, ref="h1")
+        assert (newest["ref"], newest["has_more"], newest["conversation_id"]) == ("h1", True, "default")
+        assert [message["role"] for message in newest["messages"]] == ["user", "assistant"]
+        assert newest["messages"][0]["content"] == "Message 2."
+        assert newest["messages"][0]["siblings"] == [newest["messages"][0]["message_id"]]
+        older = await socket.ask(type="history", before=newest["messages"][0]["message_id"])
+        assert [message["content"] for message in older["messages"]][::2] == ["Message 0.", "Message 1."]
+        assert older["has_more"] is False
+
+
+async def test_conversations_are_listed_and_deleted(running: Running) -> None:
+    async with running.socket() as socket, running.socket({"client_id": "other"}) as other:
+        await say(socket, "About trees.", conversation_id="trees")
+        await say(socket, "About birds.", conversation_id="birds")
+        page = await socket.ask(type="conversations", limit=1, ref="l1")
+        assert (page["ref"], page["has_more"]) == ("l1", True)
+        assert [row["title"] for row in page["conversations"]] == ["About birds."]
+        rest = await socket.ask(type="conversations", before="birds")
+        assert [row["conversation_id"] for row in rest["conversations"]] == ["trees"]
+        assert (await other.ask(type="conversations"))["conversations"] == []
+        assert (await other.ask(type="delete", conversation_id="trees"))["code"] == "not_found"
+        deleted = await socket.ask(type="delete", conversation_id="trees", ref="d1")
+        assert deleted == {"type": "deleted", "conversation_id": "trees", "ref": "d1"}
+        assert (await socket.ask(type="history", conversation_id="trees"))["code"] == "not_found"
+
+
+async def test_a_ping_comes_back(running: Running) -> None:
+    async with running.socket() as socket:
+        for t in (1763640000123, 2**53 + 1, "t", 0.5):
+            assert await socket.ask(type="ping", t=t, ref="r") == {"type": "pong", "t": t, "ref": "r"}
+        assert await socket.ask(type="ping") == {"type": "pong"}
+
+
+SEND = {"type": "send", "client_msg_id": "m", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "named"),
+    [
+        ({"type": "hello"}, "bad_frame", "type"),
+        ({"type": "sing"}, "bad_frame", "type"),
+        ({"type": "resume", "conversation_id": "c", "epoch": "e", "after_seq": 1}, "bad_frame", "resume"),
+        ({**SEND, "content": ""}, "bad_frame", "content"),
+        ({**SEND, "content": 7}, "bad_frame", "content"),
+        ({**SEND, "content": "a\0"}, "bad_frame", "content"),
+        ({**SEND, "content": "\ud800"}, "bad_frame", "content"),
+        ({**SEND, "content": "x" * 32_001}, "content_too_long", "content"),
+        ({**SEND, "content": "word " * 5_000}, "context_overflow", "tokens"),
+        ({**SEND, "params": {"temperature": -1}}, "bad_params", "params.temperature"),
+        ({**SEND, "params": {"max_new_tokens": 0}}, "bad_params", "params.max_new_tokens"),
+        ({**SEND, "params": {"max_new_tokens": 10**9}}, "bad_params", "params.max_new_tokens"),
+        ({**SEND, "on_busy": "enqueue"}, "bad_params", "on_busy"),
+        ({**SEND, "grace_s": 5}, "bad_params", "grace_s"),
+        ({**SEND, "on_disconnect": "continue"}, "bad_params", "on_disconnect"),
+        ({**SEND, "parent_id": "msg_unknown"}, "not_found", "parent_id"),
+        ({"type": "history", "leaf": "msg_1"}, "bad_params", "leaf"),
+        ({"type": "history", "conversation_id": "nobodys"}, "not_found", "nobodys"),
+        ({"type": "conversations", "before": "nobodys"}, "not_found", "before"),
+    ],
+)
+async def test_bad_input_is_told_to_its_sender_alone(
+    frame: Frame, code: str, named: str, running: Running
+) -> None:
+    async with running.socket() as reader, running.socket() as sender:
+        await begin(running, reader)
+        refused = await sender.ask(**frame, ref="r1")
+        assert (refused["type"], refused["code"], refused["ref"]) == ("error", code, "r1")
+        assert named in refused["message"]
+        assert (await sender.ask(type="ping"))["type"] == "pong"
+        assert (await reader.next())["type"] == "delta"
+
+
+@pytest.mark.parametrize("message", [b"\x00\x01", "no json", "[" * 5_000 + "]" * 5_000])
+async def test_what_is_no_frame_is_answered_and_the_connection_stays(
+    message: str | bytes, running: Running
+) -> None:
+    async with running.socket() as socket:
+        await socket.opened.send(message)
+        assert (await socket.next())["code"] == "bad_frame"
+        assert (await socket.ask(type="ping"))["type"] == "pong"
+
+
+async def test_twenty_bad_frames_close(running: Running) -> None:
+    async with running.socket() as socket:
+        for _ in range(20):
+            await socket.opened.send("no json")
+        assert await socket.closed() == (1008, "20 bad frames in a minute.")
+
+
+async def test_a_frame_too_large_closes_with_a_reason(running: Running) -> None:
+    async with running.socket() as socket, running.socket() as other:
+        await socket.opened.send("x" * 65_537)
+        code, reason = await socket.closed()
+        assert (code, "65536" in reason) == (1009, True)
+        assert (await other.ask(type="ping"))["type"] == "pong"
+
+
+async def test_a_frame_of_the_largest_size_is_read(running: Running) -> None:
+    async with running.socket() as socket:
+        frame = json.dumps({"type": "ping", "t": ""})
+        await socket.opened.send(frame.replace('""', f'"{"x" * (65_536 - len(frame))}"'))
+        assert (await socket.next())["type"] == "pong"
+
+
+async def test_a_reader_that_stops_reading_is_let_go_and_nobody_else_notices(running: Running) -> None:
+    """Its memory is bounded, and its socket is not kept until it reads again."""
+    running.engine.script(["x" * 50_000] * 400)
+    sockets = running.service._server.server_state.connections
+    async with running.socket() as other, running.socket(max_queue=1) as stalled:
+        await stalled.send(type="send", client_msg_id="m", content="Much, please.")
+        while len(sockets) == 2:
+            assert (await other.ask(type="ping"))["type"] == "pong"
+        assert (await stalled.closed())[0] == 1006  # there was no room to say 1013
+
+
+async def test_a_defect_of_a_connection_closes_it_alone(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise LookupError("a secret of the service")
+
+    async with running.socket() as other:
+        with monkeypatch.context() as patched:
+            patched.setattr(FrameHandler, "__init__", broken)
+            async with connect(running.ws_url) as opened:
+                await opened.send('{"type":"hello"}')
+                assert await Socket(opened).closed() == (1011, "An internal error; reconnect.")
+        assert (await other.ask(type="ping"))["type"] == "pong"
+
+
+async def test_connections_of_a_client_see_the_same_events(running: Running) -> None:
+    async with running.socket({"client_id": "ann"}) as one, running.socket({"client_id": "ann"}) as two:
+        await say(one)
+        await two.ask(type="history")
+        mine, theirs = await asyncio.gather(say(one, "For both."), two.until("done"))
+    assert theirs[0]["content"] == "For both."
+    assert "ref" not in theirs[0]
+    assert "content" not in mine[0]
+    assert mine[-1] == theirs[-1]

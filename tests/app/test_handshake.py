@@ -1,0 +1,156 @@
+"""How a connection begins, and how it never does."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
+
+from connections import endpoint
+from tests.app.in_process import Running, Socket, serving
+
+
+async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
+    async with running.socket({"client_id": "ann", "ref": "r1"}) as socket:
+        ready = socket.ready
+    connection_id = ready.pop("connection_id")
+    assert connection_id.startswith("conn_")
+    assert ready == {
+        "type": "ready",
+        "ref": "r1",
+        "client_id": "ann",
+        "model": "midstream-demo",
+        "heartbeat_ms": 20_000,
+        "resume_ttl_s": 30 * 24 * 3600,
+        "limits": {
+            "max_frame_bytes": 65_536,
+            "max_content_chars": 32_000,
+            "max_new_tokens": 4096,
+            "context_tokens": 4096,
+            "max_active_turns": 1024,
+            "max_queued_turns": 0,
+            "messages_per_minute": None,
+        },
+        "server": {"name": "midstream", "version": version("midstream")},
+    }
+
+
+async def test_a_client_without_an_id_is_given_one_that_nobody_guesses(running: Running) -> None:
+    async with running.socket() as one, running.socket() as other:
+        assert len(bytes.fromhex(one.ready["client_id"])) == 16
+        assert one.ready["client_id"] != other.ready["client_id"]
+        assert one.ready["connection_id"] != other.ready["connection_id"]
+
+
+async def test_no_hello_in_time_closes(tmp_path: Path) -> None:
+    async with serving(tmp_path, hello_s=0.05) as running, connect(running.ws_url) as opened:
+        assert await Socket(opened).closed() == (4408, "No hello within 0.05 s.")
+
+
+@pytest.mark.parametrize(
+    ("first", "named"),
+    [
+        ('{"type":"ping","ref":"r1"}', "must be a hello"),
+        ('{"type":"hello","client_id":"a b","ref":"r1"}', "client_id"),
+        ('{"type":"sing","ref":"r1"}', "type"),
+    ],
+)
+async def test_any_other_first_frame_is_refused(first: str, named: str, running: Running) -> None:
+    async with connect(running.ws_url) as opened:
+        await opened.send(first)
+        refused = json.loads(await opened.recv())
+        assert (refused["type"], refused["code"], refused["ref"]) == ("error", "unauthenticated", "r1")
+        assert named in refused["message"]
+        assert await Socket(opened).closed() == (4401, "The first frame must be a hello.")
+
+
+@pytest.mark.parametrize("first", ["no json", b"binary", "[]"])
+async def test_a_first_frame_that_is_none_is_refused(first: str | bytes, running: Running) -> None:
+    async with connect(running.ws_url) as opened:
+        await opened.send(first)
+        assert json.loads(await opened.recv())["code"] == "unauthenticated"
+        assert (await Socket(opened).closed())[0] == 4401
+
+
+async def test_a_client_that_leaves_before_its_hello_is_no_trouble(running: Running) -> None:
+    async with connect(running.ws_url):
+        pass
+    async with running.socket() as socket:
+        assert (await socket.ask(type="ping"))["type"] == "pong"
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://["])
+async def test_a_page_of_another_origin_is_refused_before_the_handshake(
+    origin: str, running: Running
+) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(running.ws_url, additional_headers={"Origin": origin}):
+            pass
+    assert refused.value.response.status_code == 403
+
+
+async def test_pages_of_this_origin_and_of_listed_ones_may_connect(tmp_path: Path) -> None:
+    async with serving(tmp_path, allowed_origins=("https://intranet.example.org",)) as running:
+        for origin in (running.url, "https://intranet.example.org"):
+            async with running.socket(additional_headers={"Origin": origin}) as socket:
+                assert socket.ready
+
+
+@pytest.mark.parametrize(
+    ("offered", "selected"),
+    [
+        (["midstream.v1"], "midstream.v1"),
+        (["other", "midstream.v1"], "midstream.v1"),
+        (["other"], None),
+        ([], None),
+    ],
+)
+async def test_the_subprotocol_is_selected_where_it_is_offered(
+    offered: list[str], selected: str | None, running: Running
+) -> None:
+    options: dict[str, Any] = {"subprotocols": [Subprotocol(name) for name in offered]} if offered else {}
+    async with running.socket(**options) as socket:
+        assert socket.opened.subprotocol == selected
+
+
+async def test_a_client_has_so_many_connections_and_no_more(tmp_path: Path) -> None:
+    async with serving(tmp_path, max_client_connections=1) as running:
+        async with running.socket({"client_id": "ann"}), connect(running.ws_url) as second:
+            await second.send('{"type":"hello","client_id":"ann"}')
+            assert (await Socket(second).closed())[0] == 4429
+        async with running.socket({"client_id": "bob"}):
+            pass
+
+
+async def test_the_server_has_so_many_connections_and_no_more(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, max_connections=1) as running,
+        running.socket(),
+        connect(running.ws_url) as second,
+    ):
+        await second.send('{"type":"hello"}')
+        assert (await Socket(second).closed())[0] == 1013
+
+
+async def test_a_client_is_told_to_come_back_when_the_model_takes_too_long(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "LOADING_S", 0.05)
+    running.engine.die(revive=False)
+    running.engine._facts = None  # as before the first load
+    async with connect(running.ws_url) as opened:
+        await opened.send('{"type":"hello"}')
+        assert await Socket(opened).closed() == (1013, "The model is not loaded yet; reconnect.")
+
+
+async def test_a_socket_elsewhere_is_refused(running: Running) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(running.ws_url.replace("/v1/ws", "/v1/other")):
+            pass
+    assert refused.value.response.status_code == 403

@@ -1,0 +1,134 @@
+"""The HTTP routes: the page, health, readiness, metrics, and the headers on all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.readiness import Readiness
+from engine.client import EngineClient
+from engine.options import EngineOptions
+from engine.scripted import ScriptedEngine
+from sessions.store import connect
+from tests.app.in_process import Running, serving
+
+
+@pytest.mark.parametrize("path", ["/", "/static/main.js", "/healthz", "/readyz", "/metrics", "/nowhere"])
+async def test_every_answer_carries_the_security_headers(path: str, running: Running) -> None:
+    _, headers, _ = await running.get(path)
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "deny"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "server" not in headers
+
+
+async def test_the_page_is_served_and_asked_about_at_each_load(running: Running) -> None:
+    status, headers, body = await running.get("/")
+    assert (status, headers["cache-control"]) == (200, "no-cache")
+    assert "<title>" in body
+    for file in ("main.js", "client/chat-client.js", "vendor/markdown.js", "css/theme.css", "icon.svg"):
+        status, headers, _ = await running.get(f"/static/{file}")
+        assert (file, status, headers["cache-control"]) == (file, 200, "no-cache")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../cli.py",
+        "/static/..%2fcli.py",
+        "/static/%2e%2e/%2e%2e/pyproject.toml",
+        "/static//etc/passwd",
+        "/static/client/../../settings.py",
+    ],
+)
+async def test_nothing_outside_the_page_is_served(path: str, running: Running) -> None:
+    assert (await running.get(path))[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/metrics"])
+async def test_nothing_is_posted(path: str, running: Running) -> None:
+    assert (await running.get(path, method="POST"))[0] == 405
+
+
+async def test_a_living_process_says_so(running: Running) -> None:
+    status, headers, body = await running.get("/healthz")
+    assert (status, headers["cache-control"], json.loads(body)) == (200, "no-store", {"status": "ok"})
+
+
+async def test_a_service_that_can_take_turns_is_ready(running: Running) -> None:
+    status, _, body = await running.get("/readyz")
+    report = json.loads(body)
+    assert (status, report["ready"], report["store"], report["draining"]) == (200, True, "ok", False)
+    assert report["engine"] == {
+        "state": "ready",
+        "stage": "ready",
+        "progress": 1.0,
+        "message": None,
+        "restarts": 0,
+    }
+
+
+async def test_a_service_whose_engine_loads_tells_how_far_it_is(running: Running) -> None:
+    running.engine.die("It fell over.", revive=False)
+    running.engine._life.loading("reading weights", 0.41666)
+    status, _, body = await running.get("/readyz")
+    report = json.loads(body)
+    assert (status, report["ready"]) == (503, False)
+    assert report["engine"] == {
+        "state": "restarting",
+        "stage": "reading weights",
+        "progress": 0.417,
+        "message": "It fell over.",
+        "restarts": 1,
+    }
+
+
+async def test_a_service_without_its_store_is_not_ready(tmp_path: Path) -> None:
+    """The process is alive all the same: nobody should restart it for that."""
+    engine = EngineClient(EngineOptions(model="none"))
+    async with connect(f"unix://{tmp_path}/nothing") as store:
+        report = await Readiness(engine=engine, store=store).report()
+    assert (report["ready"], report["store"], report["engine"]["state"]) == (False, "unavailable", "loading")
+
+
+def value(metrics: str, name: str) -> float:
+    return next(float(line.split()[-1]) for line in metrics.splitlines() if line.startswith(f"{name} "))
+
+
+async def test_metrics_count_what_clients_go_through(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedEngine(pace_s=0.005)) as running:
+        running.engine.script([f"{number} " for number in range(5)])
+        async with running.socket() as socket:
+            await socket.send(type="send", client_msg_id="m1", content="hello there")
+            await socket.until("done")
+            running.engine.script("x " * 2_000)
+            await socket.send(type="send", client_msg_id="m2", content="again")
+            await socket.next("delta")
+            await socket.send(type="cancel")
+            done = (await socket.until("done"))[-1]
+            _, headers, text = await running.get("/metrics")
+        running.engine.die()
+        after = (await running.get("/metrics"))[2]
+
+    assert headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert value(text, "midstream_connections") == value(text, "midstream_clients") == 1
+    assert value(text, "midstream_connections_opened_total") == 1
+    assert value(text, 'midstream_turns_total{reason="stop"}') == 1
+    assert value(text, 'midstream_turns_total{reason="cancelled"}') == 1
+    assert value(text, 'midstream_cancels_total{cause="client"}') == 1
+    assert value(text, "midstream_steps_after_cancel_total") == done["cancel"]["steps_after"] == 0
+    assert value(text, "midstream_first_token_seconds_count") == 2
+    assert value(text, "midstream_delta_gap_seconds_count") >= 1
+    assert value(text, 'midstream_tokens_total{kind="generated"}') >= 6 + done["usage"]["generated_tokens"]
+    assert value(text, 'midstream_tokens_total{kind="wasted"}') == done["usage"]["wasted_tokens"]
+    assert value(text, "midstream_turns_live") == value(text, "midstream_engine_batch") == 0
+    assert value(text, "midstream_engine_queue") == 0
+    assert value(text, "midstream_engine_up") == value(text, "midstream_conversations") == 1
+    assert value(text, "midstream_engine_restarts_total") == 0
+    assert value(after, "midstream_engine_restarts_total") == 1
+    assert value(after, "midstream_connections") == 0

@@ -1,0 +1,171 @@
+"""From the first signal to the last goodbye, and what the logs keep of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import structlog
+
+from app import logs
+from app.server import address, listen
+from app.settings import SettingsError
+from engine.errors import EngineUnavailable
+from engine.scripted import ScriptedEngine
+from tests.app.in_process import Running, Socket, serving
+
+LONG = "word " * 20_000
+
+
+async def begin(running: Running, socket: Socket) -> str:
+    """Starts a long reply; gives its turn's id once text comes."""
+    running.engine.script(LONG)
+    await socket.send(type="send", client_msg_id="long", content="Go on.")
+    turn_id: str = (await socket.next("accepted"))["turn_id"]
+    await socket.next("delta")
+    return turn_id
+
+
+async def test_a_stop_says_goodbye_to_every_connection(tmp_path: Path) -> None:
+    async with serving(tmp_path) as running, running.socket() as socket:
+        running.service.stop()
+        goaway = await socket.next()
+        assert goaway == {"type": "goaway", "drain_ms": 0, "reason": "The server is about to stop."}
+        assert await socket.closed() == (1012, "The server stops; reconnect.")
+        await running.serving
+
+
+async def test_running_replies_have_their_time_to_end(tmp_path: Path) -> None:
+    engine = ScriptedEngine(pace_s=0.005)
+    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
+        engine.script("word " * 30)
+        await socket.send(type="send", client_msg_id="m1", content="Go on.")
+        await socket.next("delta")
+        running.service.stop()
+        await socket.next("goaway")
+        await socket.send(type="send", client_msg_id="m2", content="One more?")
+        refused = await socket.next("error")
+        assert (refused["code"], refused["retryable"]) == ("draining", True)
+        status, _, body = await running.get("/readyz")
+        assert (status, json.loads(body)["draining"]) == (503, True)
+        assert (await socket.next("done"))["reason"] == "stop"
+        assert (await socket.closed())[0] == 1012
+
+
+async def test_replies_that_outlast_the_drain_are_ended_as_interrupted(tmp_path: Path) -> None:
+    engine = ScriptedEngine(pace_s=0.005)
+    async with serving(tmp_path, engine, drain_s=0.05) as running, running.socket() as socket:
+        await begin(running, socket)
+        running.service.stop()
+        done = await socket.next("done")
+        assert (done["reason"], done["cancel"]["cause"]) == ("interrupted", "drain")
+        assert (await socket.closed())[0] == 1012
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_hurries(number: signal.Signals, tmp_path: Path) -> None:
+    engine = ScriptedEngine(pace_s=0.005)
+    async with serving(tmp_path, engine, drain_s=600.0) as running, running.socket() as socket:
+        await begin(running, socket)
+        os.kill(os.getpid(), number)
+        assert (await socket.next("goaway"))["drain_ms"] == 600_000
+        await socket.next("delta")  # the reply goes on
+        os.kill(os.getpid(), number)
+        assert (await socket.next("done"))["reason"] == "interrupted"
+        await running.serving
+
+
+async def test_what_was_seen_is_there_after_a_restart(tmp_path: Path) -> None:
+    ann = {"client_id": "ann"}
+    async with serving(tmp_path, ScriptedEngine(pace_s=0.005)) as running, running.socket(ann) as socket:
+        turn_id = await begin(running, socket)
+        running.service.stop()
+        done = await socket.next("done")
+        await running.serving
+    async with serving(tmp_path) as running, running.socket(ann) as socket:
+        user, reply = (await socket.ask(type="history"))["messages"]
+    assert (user["content"], reply["turn_id"]) == ("Go on.", turn_id)
+    assert (reply["content"], reply["status"]) == (LONG[: done["chars"]], "interrupted")
+
+
+async def test_an_engine_that_never_comes_up_stops_the_service_with_its_reason(tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+    engine.fail("The engine crashed too often.")
+    with pytest.raises(ExceptionGroup) as failed:
+        async with serving(tmp_path, engine) as running:
+            await running.serving
+    assert failed.group_contains(EngineUnavailable, match="crashed too often")
+
+
+async def test_a_stop_while_the_model_loads_is_quick(tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+    engine.die(revive=False)
+    async with serving(tmp_path, engine) as running:
+        running.service.stop()
+        async with asyncio.timeout(10):
+            await running.serving
+
+
+def test_an_address_in_use_is_told_with_what_to_do() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=rf"127.0.0.1:{port}: .*in use.* --port"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("::1", "[::1]"),
+        ("::", "[::1]"),
+        ("localhost", "127.0.0.1"),
+    ],
+)
+def test_the_address_shown_can_be_opened_here(host: str, shown: str) -> None:
+    with listen(host, 0) as listener:
+        assert address(listener) == f"http://{shown}:{listener.getsockname()[1]}"
+
+
+@contextmanager
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[StringIO]:
+    """What the service logs at its most talkative."""
+    root = logging.getLogger()
+    handlers, level, stream = list(root.handlers), root.level, StringIO()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", stream)
+        logs.set_up(style="json", level="debug")
+    yield stream
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+async def test_the_logs_hold_one_line_a_turn_and_nothing_of_what_people_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with logged(monkeypatch) as stream:
+        async with serving(tmp_path, ScriptedEngine(reply="a private answer")) as running:
+            running.ws_url += "?token=query-secret"
+            hello = {"client_id": "ann", "token": "hello-secret"}
+            async with running.socket(hello) as socket:
+                await socket.send(type="send", client_msg_id="m1", content="a private question")
+                await socket.until("done")
+                await socket.opened.send('{"type":"a private mistake"}')
+                await socket.next("error")
+            await running.get("/nowhere?token=path-secret")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    (ended,) = [line for line in lines if line["event"] == "turn ended"]
+    assert (ended["reason"], ended["conversation_id"], ended["generated_tokens"]) == ("stop", "default", 4)
+    for kept_out in ("private", "secret", "Traceback"):
+        assert kept_out not in stream.getvalue()
