@@ -189,7 +189,8 @@ class Runner:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._save(run, ending)
-        except (StoreDown, TimeoutError):
+        except (StoreDown, TimeoutError) as trouble:
+            _log.warning("end not saved so far", turn_id=run.turn_id, reason=repr(trouble.__cause__))
             return False
         return True
 

@@ -23,19 +23,22 @@ class TurnJournal:
         self._unwritten: list[Entry] = []
         self._writing: asyncio.Future[None] | None = None
         self._sent = 0
+        self._late = False
 
     async def write(self, entry: Entry) -> bool:
-        """Takes an entry; True once all is in the store. Waits `PATIENCE_S` at most, and not at all while it is behind.
+        """Takes an entry; True once all is in the store. Waits for a store that answers, `PATIENCE_S` at most.
 
         Raises OwnershipLost.
         """
-        self._collect()
-        behind = bool(self._unwritten)
         self._unwritten.append(entry)
-        self._begin()
-        if not behind:
-            await self._settled(PATIENCE_S)
         self._collect()
+        while self._unwritten and not self._late:
+            self._begin()
+            await self._settled(PATIENCE_S)
+            self._collect()
+            self._late = self._late or self._writing is not None
+        if self._unwritten:
+            self._begin()
         return not self._unwritten
 
     async def write_rest(self) -> None:
@@ -50,6 +53,7 @@ class TurnJournal:
         """Nothing more is to be written."""
         if self._writing is not None:
             self._writing.cancel()
+            self._writing = None
         self._unwritten.clear()
 
     def _begin(self) -> None:
@@ -69,6 +73,8 @@ class TurnJournal:
         try:
             writing.result()
         except StoreDown as trouble:
+            self._late = True
             return trouble
+        self._late = False
         del self._unwritten[: self._sent]
         return None

@@ -1,0 +1,124 @@
+"""What the model is shown fits its window, begins where it began before, and leaves out what nobody said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.messages import Message
+from engine.scripted import count_words
+from sessions.context import Prompt, Room, exchanges, fit, prompt_messages
+from sessions.errors import ContextOverflow
+from sessions.records import MessageRecord
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LENGTHS = st.tuples(st.integers(1, 30), st.integers(0, 30))
+
+
+def record(name: str, role: str, words: int) -> MessageRecord:
+    return MessageRecord(
+        message_id=name,
+        parent_id=None,
+        turn_id=name,
+        role="user" if role == "user" else "assistant",
+        content=" ".join([name] * words),
+        status="complete",
+        created_at=0,
+    )
+
+
+def branch(lengths: Sequence[tuple[int, int]], newest: int) -> list[MessageRecord]:
+    """Exchanges of so many words in question and answer, and a new question."""
+    records = []
+    for number, (question, answer) in enumerate(lengths):
+        records += [record(f"u{number}", "user", question), record(f"a{number}", "assistant", answer)]
+    return [*records, record(f"u{len(lengths)}", "user", newest)]
+
+
+async def counted(messages: Sequence[Message]) -> int:
+    return count_words(messages)
+
+
+async def fitted(records: list[MessageRecord], *, window: int, reply: int, system: str = "") -> Prompt:
+    return await fit(system, records, room=Room.of(window, reply), count=counted)
+
+
+@patient
+@given(
+    st.lists(LENGTHS, max_size=12),
+    st.integers(1, 30),
+    st.integers(60, 300),
+    st.sampled_from(["", "Be kind."]),
+)
+async def test_a_prompt_fits_and_drops_only_the_oldest_exchanges_whole(
+    lengths: list[tuple[int, int]], newest: int, window: int, system: str
+) -> None:
+    records = branch(lengths, newest)
+    room = Room.of(window, 512)
+    prompt = await fit(system, records, room=room, count=counted)
+    tokens = count_words(prompt.messages)
+    kept = next(place for place, one in enumerate(records) if one.message_id == prompt.context_from)
+    assert prompt.messages == prompt_messages(system, records[kept:])
+    assert records[kept].role == "user"
+    assert tokens <= room.window - room.reply or (kept == len(records) - 1 and tokens < window)
+    assert bool(system) == (prompt.messages[0].role == "system")
+    if count_words(prompt_messages(system, records)) <= room.window - room.reply:
+        assert kept == 0
+
+
+@patient
+@given(st.lists(LENGTHS, min_size=20, max_size=30), st.integers(160, 300))
+async def test_the_beginning_stays_put_for_many_turns(lengths: list[tuple[int, int]], window: int) -> None:
+    """Each move frees a quarter of the room, so that the engine's kept prefix is not lost at every turn."""
+    first, moves = 0, []
+    for turn, (newest, _) in enumerate(lengths):
+        records = branch(lengths[:turn], newest)[2 * first :]
+        prompt = await fitted(records, window=window, reply=window)
+        assert prompt.messages[-1].content.endswith(records[-1].content)
+        if prompt.context_from != records[0].message_id:
+            first = int(prompt.context_from[1:])
+            moves.append((turn, count_words(prompt.messages)))
+    limit = window - window // 4
+    for (turn, tokens), (later, _) in pairwise(moves):
+        grown = sum(question + answer + 8 for question, answer in lengths[turn:later]) + lengths[later][0] + 4
+        assert tokens + grown > limit
+        assert tokens <= limit * 3 // 4 or tokens == lengths[turn][0] + 4
+
+
+async def test_a_message_that_alone_does_not_fit_is_refused() -> None:
+    with pytest.raises(ContextOverflow) as refusal:
+        await fitted(branch([(3, 3)], 96), window=100, reply=512)
+    assert (refusal.value.tokens, refusal.value.limit) == (100, 99)
+    assert "100" in str(refusal.value)
+
+
+async def test_the_system_prompt_counts_too() -> None:
+    with pytest.raises(ContextOverflow):
+        await fitted(branch([], 90), window=100, reply=1, system="Be kind.")
+
+
+async def test_a_long_message_may_use_the_replys_room() -> None:
+    """The reply may then end with `length`; the window keeps at least one token for it."""
+    prompt = await fitted(branch([], 95), window=100, reply=512)
+    assert count_words(prompt.messages) == 99
+
+
+def test_a_short_reply_leaves_more_room_to_the_prompt() -> None:
+    assert Room.of(100, 10) == Room(100, 10)
+    assert Room.of(100, 512) == Room(100, 25)
+
+
+def test_users_messages_around_an_empty_reply_are_joined() -> None:
+    records = branch([(1, 0), (1, 0), (1, 2)], 1)
+    said = [(message.role, message.content) for message in prompt_messages("Be kind.", records)]
+    assert said == [("system", "Be kind."), ("user", "u0\nu1\nu2"), ("assistant", "a2 a2"), ("user", "u3")]
+
+
+def test_a_branch_is_grouped_into_exchanges() -> None:
+    records = branch([(1, 1)], 1)
+    assert exchanges(records) == [records[:2], records[2:]]
+    assert exchanges(records[1:]) == [records[1:2], records[2:]]

@@ -1,0 +1,82 @@
+"""A server that stops lets replies end, for a while, and leaves none without an end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions.events import Accepted, Cause, Done, Reason
+from sessions.history import History, Keys
+from sessions.records import Owner
+from sessions.service import Sessions
+from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.recorder import Recorder
+
+
+async def test_a_drain_waits_for_running_replies(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    await chat.running("Hello?", "This")
+    draining = asyncio.ensure_future(chat.sessions.drain(60))
+    await eventually(lambda: chat.sessions._draining)
+    engine.step(20)
+    await draining
+    assert [done.reason for done in reader.of(Done)] == [Reason.STOP]
+
+
+async def test_when_the_time_is_up_replies_end_as_interrupted(chat: Chat, reader: Recorder) -> None:
+    await chat.running("Hello?", "This")
+    await chat.sessions.drain(0.01)
+    done = reader.of(Done)[0]
+    assert (done.reason, done.chars, done.error) == (Reason.INTERRUPTED, 4, None)
+    assert done.cancel is not None
+    assert done.cancel.cause is Cause.DRAIN
+    page = await chat.history()
+    assert page.messages[-1].status == "interrupted"
+
+
+async def test_a_message_that_is_just_coming_in_is_ended_too(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    sending = chat.begin_send("Hello?")
+    await chat.sessions.drain(0)
+    assert await sending is None
+    assert len(reader.of(Accepted)) == len(reader.of(Done)) == 1
+    assert engine.requests == []
+
+
+async def test_a_second_drain_may_hurry_the_first(chat: Chat, reader: Recorder) -> None:
+    await chat.running("Hello?", "This")
+    draining = asyncio.create_task(chat.sessions.drain(60))
+    await eventually(lambda: chat.sessions._draining)
+    draining.cancel()
+    await chat.sessions.drain(0)
+    assert reader.of(Done)[0].reason is Reason.INTERRUPTED
+
+
+async def test_leaving_ends_what_runs(store: Redis, engine: ScriptedEngine, owner: Owner) -> None:
+    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=10)
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        await chat.running("Hello?", "This")
+    assert chat.reader.of(Done)[0].saved
+    meta = await History(store, ttl_s=60).load(Keys.of(owner, ROOM))
+    assert meta is not None
+    assert meta.running is None
+    assert await store.keys("ms:replica:*") == []
+    assert await store.hlen("ms:running") == 0
+
+
+async def test_leaving_by_an_error_leaves_no_task(store: Redis, engine: ScriptedEngine, owner: Owner) -> None:
+    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=10)
+    failure: BaseException | None = None
+    try:
+        async with sessions.running(alone=True):
+            await Chat(sessions, engine, owner, Recorder()).running("Hello?", "This")
+            raise ZeroDivisionError  # noqa: TRY301 - what a floor above might raise
+    except* ZeroDivisionError as group:
+        failure = group
+    assert failure is not None
+    assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -1,0 +1,110 @@
+"""An engine that dies costs a turn its end at most, and no turn its silence."""
+
+from __future__ import annotations
+
+from engine.messages import Request
+from engine.scripted import ScriptedEngine
+from engine.stream import ReplyStream
+from sessions.events import Done, Reason, Status
+from tests.sessions.chat import Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+async def test_a_death_before_the_first_word_is_retried(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    await chat.running("Hello?")
+    engine.die()
+    await reader.next(Status)
+    engine.step(20)
+    done = await reader.next(Done)
+    assert [status.state for status in reader.of(Status)] == ["retrying"]
+    assert (done.reason, reader.text(done.turn_id)) == (Reason.STOP, engine._reply)
+    assert continuous(reader.events)
+    assert [request.messages[-1].content for request in engine.requests] == ["Hello?", "Hello?"]
+
+
+async def test_a_death_after_the_first_word_interrupts(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    await chat.running("Hello?", "This")
+    engine.die()
+    done = await reader.next(Done)
+    assert (done.reason, done.chars, done.cancel) == (Reason.INTERRUPTED, 4, None)
+    assert done.error is not None
+    assert done.error.code == "engine_unavailable"
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
+    await chat.exchange("Still there?")
+
+
+async def test_a_second_death_is_not_retried(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
+    await chat.running("Hello?")
+    engine.die()
+    await reader.next(Status)
+    engine.die()
+    assert (await reader.next(Done)).reason is Reason.INTERRUPTED
+    assert len(engine.requests) == 2
+
+
+async def test_an_engine_that_gives_up_is_not_retried(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    await chat.running("Hello?")
+    engine.fail("It crashed too often.")
+    done = await reader.next(Done)
+    assert done.reason is Reason.INTERRUPTED
+    assert done.error is not None
+    assert "too often" in done.error.message
+
+
+async def test_a_cancelled_turn_stays_cancelled_when_the_engine_dies(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.hold_cancels = True
+    await chat.running("Hello?")
+    chat.cancel()
+    engine.die()
+    done = await reader.next(Done)
+    assert (done.reason, done.error) == (Reason.CANCELLED, None)
+    assert len(engine.requests) == 1
+
+
+async def test_a_cancel_reaches_the_second_attempt(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    accepted = await chat.running("Hello?")
+    engine.die()
+    await reader.next(Status)
+    assert not chat.cancel(accepted.turn_id).already
+    done = await reader.next(Done)
+    assert done.cancel is not None
+    assert done.cancel.steps_after == 0
+
+
+async def test_a_message_waits_for_an_engine_that_comes_back(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.die(revive=False)
+    sending = chat.begin_send("Hello?")
+    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].waiting is not None)
+    engine.revive()
+    assert await sending is None
+    await eventually(lambda: len(engine.requests) == 1)
+    engine.step(20)
+    assert (await reader.next(Done)).reason is Reason.STOP
+
+
+class Broken(ScriptedEngine):
+    """An engine with a defect where nobody expects one."""
+
+    def generate(self, request: Request) -> ReplyStream:
+        raise ZeroDivisionError
+
+
+async def test_a_defect_ends_its_turn_with_a_number(chat: Chat, reader: Recorder) -> None:
+    chat.sessions._runner._engine = Broken()
+    await chat.send("Hello?")
+    done = await reader.next(Done)
+    assert done.reason is Reason.ERROR
+    assert done.error is not None
+    assert done.error.code == "internal"

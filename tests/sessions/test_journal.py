@@ -1,0 +1,134 @@
+"""All turns write through one pipeline at a time; a turn whose store lags catches up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+from redis.asyncio import Redis
+
+from sessions.errors import OwnershipLost, StoreDown
+from sessions.journal import Entry, Journal
+from sessions.store import load_scripts
+from sessions.turn_journal import TurnJournal
+from tests.sessions.chat import eventually
+
+
+def keys(name: str) -> tuple[str, str]:
+    return f"{{{name}}}", f"{{{name}}}:journal"
+
+
+async def begun(store: Redis, *names: str) -> None:
+    """As if each of these had a turn of its own name under way, its `accepted` as event 1."""
+    await load_scripts(store)
+    for name in names:
+        await store.hset(keys(name)[0], mapping={"running": name, "seq": 1})
+
+
+async def seqs(store: Redis, name: str) -> list[bytes]:
+    rows = cast("list[tuple[bytes, object]]", await store.xrange(keys(name)[1]))
+    return [seq for seq, _ in rows]
+
+
+@pytest.fixture
+async def journal(store: Redis) -> AsyncIterator[Journal]:
+    journal = Journal(store)
+    running = asyncio.create_task(journal.run())
+    yield journal
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_many_turns_share_a_pipeline(store: Redis, journal: Journal) -> None:
+    names = [f"turn-{number}" for number in range(50)]
+    await begun(store, *names)
+    writes = [journal.put_nowait(keys(name), name, [Entry(2, b"event")]) for name in names]
+    await asyncio.gather(*writes)
+    assert journal.pipelines == 1
+    assert [await seqs(store, name) for name in names] == [[b"2-0"]] * 50
+
+
+async def test_what_comes_during_a_pipeline_makes_the_next(store: Redis, journal: Journal) -> None:
+    await begun(store, "a")
+    first = journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
+    await eventually(lambda: journal.pipelines == 1)
+    rest = [journal.put_nowait(keys("a"), "a", [Entry(seq, b"event")]) for seq in (3, 4)]
+    await asyncio.gather(first, *rest)
+    assert journal.pipelines == 2
+    assert await seqs(store, "a") == [b"2-0", b"3-0", b"4-0"]
+
+
+async def test_a_server_that_forgot_its_scripts_gets_them_again(store: Redis, journal: Journal) -> None:
+    await begun(store, "a")
+    await store.script_flush()
+    await journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
+    assert await seqs(store, "a") == [b"2-0"]
+
+
+async def test_one_lost_turn_is_no_trouble_for_the_others(store: Redis, journal: Journal) -> None:
+    await begun(store, "a")
+    lost = journal.put_nowait(keys("b"), "b", [Entry(2, b"event")])
+    kept = journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
+    await kept
+    with pytest.raises(OwnershipLost):
+        await lost
+
+
+async def test_one_refused_write_is_no_trouble_for_the_others(store: Redis, journal: Journal) -> None:
+    await begun(store, "a")
+    await store.set(keys("b")[0], "no hash")
+    refused = journal.put_nowait(keys("b"), "b", [Entry(2, b"event")])
+    await journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
+    with pytest.raises(StoreDown, match="WRONGTYPE"):
+        await refused
+
+
+async def test_a_writer_that_no_longer_waits_is_left_alone(store: Redis, journal: Journal) -> None:
+    await begun(store, "a")
+    journal.put_nowait(keys("a"), "a", [Entry(2, b"event")]).cancel()
+    await journal.put_nowait(keys("a"), "a", [Entry(3, b"event")])
+    assert await seqs(store, "a") == [b"2-0", b"3-0"]
+
+
+async def test_a_turn_whose_store_is_away_goes_on_and_catches_up(store: Redis, journal: Journal) -> None:
+    await begun(store, "a")
+    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    await store.config_set("min-replicas-to-write", 1)
+    assert not await turn.write(Entry(2, b"two"))
+    assert not await turn.write(Entry(3, b"three"))
+    await store.config_set("min-replicas-to-write", 0)
+    seq = 3
+    while not await turn.write(Entry(seq := seq + 1, b"more")):
+        await store.ping()
+    assert await seqs(store, "a") == [f"{number}-0".encode() for number in range(2, seq + 1)]
+
+
+async def test_the_rest_is_written_at_the_end_or_its_trouble_told(store: Redis, journal: Journal) -> None:
+    await begun(store, "a")
+    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    await store.config_set("min-replicas-to-write", 1)
+    assert not await turn.write(Entry(2, b"two"))
+    with pytest.raises(StoreDown):
+        await turn.write_rest()
+    await store.config_set("min-replicas-to-write", 0)
+    await turn.write_rest()
+    assert await seqs(store, "a") == [b"2-0"]
+
+
+async def test_a_lost_turn_learns_it_at_its_next_write(store: Redis, journal: Journal) -> None:
+    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    await load_scripts(store)
+    with pytest.raises(OwnershipLost):
+        await turn.write(Entry(2, b"two"))
+
+
+async def test_what_is_dropped_is_never_waited_for(store: Redis, journal: Journal) -> None:
+    await begun(store, "a")
+    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    writing = asyncio.ensure_future(turn.write(Entry(2, b"two")))
+    await eventually(lambda: turn._writing is not None)
+    turn.drop()
+    assert await writing
+    await turn.write_rest()

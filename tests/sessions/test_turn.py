@@ -1,0 +1,158 @@
+"""The turn as a state machine: whatever is asked of it in whatever order, it ends once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.characters import floor_boundary
+from sessions.events import Cause, Failure, Reason
+from sessions.records import digest
+from sessions.turn import EngineCount, IllegalTransition, Turn, TurnIds, TurnState
+
+IDS = TurnIds(conversation_id="room", turn_id="turn", message_id="user", reply_id="reply")
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TEXTS = st.lists(st.sampled_from(["a", " word", "é", "e\u0301", "你好", "🇫🇷", "👩‍👧", "\r\n"]), min_size=1)
+
+
+def running(*texts: str, tokens: int = 1) -> Turn:
+    turn = Turn(IDS)
+    turn.accept(now=10.0)
+    turn.start(prompt_tokens=5, cached_tokens=2, now=10.1)
+    for seq, text in enumerate(texts, start=2):
+        turn.extend(text, tokens=tokens, seq=seq, now=10.0 + seq / 10)
+    return turn
+
+
+def ask(turn: Turn, step: str) -> str:
+    """One thing that can happen to a turn; says how it went."""
+    try:
+        match step:
+            case "accept":
+                turn.accept(now=1.0)
+            case "start":
+                turn.start(prompt_tokens=1, cached_tokens=0, now=1.0)
+            case "extend":
+                turn.extend("text", tokens=1, seq=1, now=1.0)
+            case "cancel":
+                return str(turn.cancel(Cause.CLIENT, handed=2, seen_off=None, rollback=False, now=1.0))
+            case _:
+                turn.end(Reason.STOP, seq=1, now=1.0)
+    except IllegalTransition:
+        return "refused"
+    return "done"
+
+
+@patient
+@given(st.lists(st.sampled_from(["accept", "start", "extend", "cancel", "end"])))
+def test_any_sequence_has_at_most_one_end_and_nothing_behind_it(steps: list[str]) -> None:
+    turn = Turn(IDS)
+    went = [(step, ask(turn, step)) for step in steps]
+    assert went.count(("accept", "done")) == min(1, steps.count("accept"))
+    assert went.count(("end", "done")) <= 1
+    assert went.count(("cancel", "True")) <= 1
+    if ("end", "done") in went:
+        behind = went[went.index(("end", "done")) + 1 :]
+        assert turn.state is TurnState.ENDED
+        assert all(outcome in ("refused", "False") for step, outcome in behind if step != "start")
+    if ("cancel", "True") in went:
+        assert ("extend", "done") not in went[went.index(("cancel", "True")) :]
+
+
+@patient
+@given(st.lists(st.sampled_from(["accept", "start", "extend", "cancel", "end"])))
+def test_any_sequence_can_still_be_brought_to_its_end(steps: list[str]) -> None:
+    turn = Turn(IDS)
+    ended = ("end", "done") in [(step, ask(turn, step)) for step in [*steps, "accept"]]
+    assert ask(turn, "end") == ("refused" if ended else "done")
+
+
+@patient
+@given(TEXTS, st.integers(0, 60), st.none() | st.integers(0, 60))
+def test_the_cut_is_what_was_handed_or_seen_down_to_a_character(
+    texts: list[str], handed: int, seen: int | None
+) -> None:
+    turn, whole = running(*texts), "".join(texts)
+    assert turn.cancel(Cause.CLIENT, handed=handed, seen_off=seen, rollback=False, now=20.0)
+    furthest = min(handed, len(whole), len(whole) if seen is None else seen)
+    done = turn.end(Reason.STOP, seq=99, now=20.5)
+    assert turn.text == whole[: done.chars] == whole[: floor_boundary(whole, furthest)]
+    assert done.text_sha256 == digest(turn.text)
+    assert done.reason is Reason.CANCELLED
+
+
+@patient
+@given(TEXTS, st.integers(0, 60), st.none() | st.integers(0, 60), st.integers(0, 5))
+def test_every_generated_token_is_kept_or_wasted(
+    texts: list[str], handed: int, seen: int | None, more: int
+) -> None:
+    turn = running(*texts, tokens=2)
+    turn.cancel(Cause.CLIENT, handed=handed, seen_off=seen, rollback=False, now=20.0)
+    generated = 2 * len(texts) + more
+    turn.count = EngineCount(prompt_tokens=5, generated_tokens=generated)
+    usage = turn.end(Reason.CANCELLED, seq=99, now=20.5).usage
+    kept = turn.tokens_at(len(turn.text))
+    assert usage.wasted_tokens == generated - kept
+    assert kept <= usage.sent_tokens <= 2 * len(texts)
+
+
+@patient
+@given(TEXTS)
+def test_offsets_follow_each_other(texts: list[str]) -> None:
+    turn = Turn(IDS)
+    turn.accept(now=0.0)
+    deltas = [turn.extend(text, tokens=1, seq=seq, now=1.0) for seq, text in enumerate(texts)]
+    assert [delta.off for delta in deltas] == [len("".join(texts[:place])) for place in range(len(texts))]
+    assert turn.text == "".join(delta.text for delta in deltas)
+
+
+def test_a_rollback_keeps_nothing() -> None:
+    turn = running("This", " reply")
+    turn.cancel(Cause.ROLLBACK, handed=10, seen_off=None, rollback=True, now=20.0)
+    done = turn.end(Reason.STOP, seq=9, now=20.0)
+    assert (done.chars, done.removed, done.usage.sent_tokens, done.usage.wasted_tokens) == (0, True, 2, 2)
+
+
+def test_a_drain_is_a_failure_of_ours() -> None:
+    turn = running("This")
+    turn.cancel(Cause.DRAIN, handed=4, seen_off=None, rollback=False, now=20.0)
+    error = Failure(code="engine_unavailable", message="gone")
+    done = turn.end(Reason.ERROR, seq=9, now=20.0, error=error)
+    assert (done.reason, done.error) == (Reason.INTERRUPTED, None)
+
+
+def test_a_turn_that_ended_well_wasted_nothing() -> None:
+    turn = running("This")
+    turn.count = EngineCount(prompt_tokens=5, generated_tokens=2)
+    usage = turn.end(Reason.STOP, seq=9, now=20.0).usage
+    assert (usage.generated_tokens, usage.sent_tokens, usage.wasted_tokens) == (2, 1, 0)
+
+
+def test_a_failed_turn_wasted_what_never_became_text() -> None:
+    turn = running("This")
+    turn.count = EngineCount(prompt_tokens=5, generated_tokens=4)
+    usage = turn.end(Reason.ERROR, seq=9, now=20.0).usage
+    assert (usage.sent_tokens, usage.wasted_tokens) == (1, 3)
+
+
+def test_an_engine_that_died_left_its_prompts_count() -> None:
+    usage = running("This").end(Reason.INTERRUPTED, seq=9, now=20.0).usage
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens) == (5, 2, 1)
+
+
+def test_times_count_from_the_acceptance() -> None:
+    timing = running("This").end(Reason.STOP, seq=9, now=12.0).timing
+    assert timing.queued_ms == pytest.approx(100)
+    assert timing.first_token_ms == pytest.approx(200)
+    assert timing.total_ms == pytest.approx(2000)
+
+
+def test_a_turn_cancelled_before_it_was_accepted_never_started() -> None:
+    turn = Turn(IDS)
+    assert turn.cancel(Cause.CLIENT, handed=0, seen_off=None, rollback=False, now=0.5)
+    with pytest.raises(IllegalTransition):
+        turn.end(Reason.STOP, seq=1, now=1.0)
+    turn.accept(now=1.0)
+    done = turn.end(Reason.STOP, seq=2, now=1.0)
+    assert (done.timing.queued_ms, done.timing.first_token_ms) == (None, None)
