@@ -1,0 +1,140 @@
+"""The house keeps to its plan: imports point down, torch stays in the engine's process, each library has its one place."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FLOORS = ("engine", "sessions", "connections", "app")  # from the ground up
+BESIDE = ("midstream", "demo_model")  # import no floor, and no floor imports them
+DOORS = {("app.cli", "midstream")}  # the command has the terminal client in it
+GATEWAY = ("app.cli", "app.composition")
+TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
+MAX_LINES = 400
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the product by its dotted name."""
+    files = [file for package in FLOORS + BESIDE for file in (ROOT / package).rglob("*.py")]
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in sorted(files)}
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(modules()[module].read_text())
+
+
+def named(module: str) -> Iterator[str]:
+    """Whatever a module imports, at its head or later, as dotted names."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: a relative import hides where it points"
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """The modules of the product that a module imports."""
+    return frozenset(name for name in named(module) if name in modules())
+
+
+def libraries(module: str) -> set[str]:
+    return {name.partition(".")[0] for name in named(module)}
+
+
+def reached(*starts: str) -> set[str]:
+    found: set[str] = set()
+    waiting = list(starts)
+    while waiting:
+        if (module := waiting.pop()) not in found:
+            found.add(module)
+            waiting.extend(imports(module))
+    return found
+
+
+def package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_point_down(module: str) -> None:
+    home = package(module)
+    allowed = {home} if home in BESIDE else set(FLOORS[: FLOORS.index(home) + 1])
+    allowed |= {door for opener, door in DOORS if opener == module}
+    assert libraries(module) & set(FLOORS + BESIDE) <= allowed
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    try:
+        TopologicalSorter({module: imports(module) for module in modules()}).prepare()
+    except CycleError as cycle:
+        pytest.fail(" imports ".join(reversed(cycle.args[1])))
+
+
+def test_torch_is_out_of_the_gateways_reach() -> None:
+    """Whatever the gateway imports, now or when it runs, names neither torch nor transformers."""
+    assert [module for module in sorted(reached(*GATEWAY)) if libraries(module) & TORCH] == []
+
+
+def test_torch_is_imported_by_the_engines_process_alone() -> None:
+    process = reached("engine.process")
+    assert [
+        module
+        for module in modules()
+        if libraries(module) & TORCH and package(module) != "demo_model" and module not in process
+    ] == []
+
+
+def test_the_gateway_runs_without_torch() -> None:
+    look = "import sys, app.cli, app.composition; print({'torch', 'transformers'} & set(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("library", "home"),
+    [
+        ("prometheus_client", {"app.metrics"}),
+        ("uvicorn", {"app.server", "app.websocket"}),
+        ("uvloop", {"app.cli"}),
+        ("click", {"app.cli"}),
+    ],
+)
+def test_a_library_has_its_place(library: str, home: set[str]) -> None:
+    assert {module for module in modules() if library in libraries(module)} == home
+
+
+def test_only_the_sessions_floor_and_its_composition_know_redis() -> None:
+    users = {module for module in modules() if "redis" in libraries(module)}
+    assert {module for module in users if package(module) != "sessions"} <= {
+        "app.composition",
+        "app.readiness",
+    }
+
+
+def test_the_environment_is_read_in_few_places() -> None:
+    """Settings come from one object. The engine's process inherits an environment; the terminal client is not served."""
+    readers = {
+        module
+        for module in modules()
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"}
+    }
+    assert readers <= {"app.settings", "app.cli", "engine.process", "engine.child", "midstream.chat"}
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_module_can_be_read_in_one_sitting(module: str) -> None:
+    assert len(modules()[module].read_text().splitlines()) <= MAX_LINES
