@@ -99,8 +99,8 @@ def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
         return lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages)
     long_count = writer.longest_count > _SHORT_COUNTS
     shares: list[tuple[Writer, float]] = [
-        (facts.tell, 14), (_ask_any, 22 if writer.known != Facts() else 3), (numbers.add_or_subtract, 28), (refusals.refuse, 22),
-        (_counting(writer.longest_count), 14 if long_count else 5), (_counting(12), 4), (echo.repeat, 11), (stories.story, 2.5 if long_count else 1.5),
+        (facts.tell, 14), (_ask_any, 28 if writer.known != Facts() else 3), (numbers.add_or_subtract, 26), (refusals.refuse, 20),
+        (_counting(writer.longest_count), 14 if long_count else 8), (_counting(12), 4), (echo.repeat, 18), (stories.story, 2.5 if long_count else 1.5),
         (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12),
         (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 0.5),
     ]  # fmt: skip

@@ -23,8 +23,7 @@ CHAT_TEMPLATE = (
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"
 )
-# A comma and space before a digit is one token, so that a count costs two tokens a number.
-_PIECES = r", (?=\d)|\d{1,3}| ?\p{L}+(?:['\x{2019}]\p{L}+)?| ?[^\s\p{L}\d]+|\s+"
+_PIECES = r"\d{1,3}| ?\p{L}+(?:['\x{2019}]\p{L}+)?| ?[^\s\p{L}\d]+|\s+"
 
 
 def train_tokenizer(texts: Iterable[str], *, words: int) -> PreTrainedTokenizerFast:

@@ -81,7 +81,7 @@ def word(rng: random.Random, split: Split) -> str:
     """A word to repeat or to ask about; half of them are no word of any language."""
     if chance(rng, 0.5):
         return pick(rng, split, "word", WORDS)
-    return draw(split, "word", lambda: invented(rng, 1, 4))
+    return draw(split, "word", lambda: invented(rng, 1, 3))
 
 
 def invented(rng: random.Random, fewest: int, most: int) -> str:
