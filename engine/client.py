@@ -190,7 +190,7 @@ class EngineClient:
         if self._life.facts is None:
             self._life.not_usable(why)
         else:
-            self._life.loading(why, 0.0)
+            log.error("the model could not be loaded again: %s", why)
 
     def _refuse_when_over(self) -> None:
         try:

@@ -51,12 +51,14 @@ def main(arguments: list[str]) -> int:
     try:
         loop = _load(options, channel, lanes, intake)
     except ModelNotUsable as error:
+        _finish_undisturbed()
         channel.send(LoadFailed(str(error)))
         return NOT_USABLE
     try:
         while True:
             loop.turn()
     except (BrokenPipeError, ConnectionResetError):
+        _finish_undisturbed()
         log.info("the gateway is gone")
         return 0
 
@@ -91,7 +93,13 @@ def _live_and_die_with_the_gateway() -> None:
 
 
 def _leave(_signal: int, _frame: object) -> NoReturn:
+    _finish_undisturbed()
     raise SystemExit(0)
+
+
+def _finish_undisturbed() -> None:
+    """Ignore further wishes to end: raised into the interpreter's own end they would print a traceback."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _ender() -> Callable[[], None]:

@@ -172,3 +172,9 @@ def test_ids_beyond_the_vocabulary_are_left_out() -> None:
 def test_a_tokenizer_without_a_fast_backend_is_read_too() -> None:
     tokenizer = ByT5Tokenizer()
     assert "".join(one_by_one(tokenizer, tokenizer.encode("plain text"))) == "plain text"
+
+
+def test_an_added_token_outside_the_byte_alphabet_reads_as_it_is_written() -> None:
+    tokenizer = byte_level()
+    wide = tokenizer.convert_tokens_to_ids(" wide é")
+    assert one_by_one(tokenizer, [wide]) == [at_once(tokenizer, [wide]), ""] == [" wide é", ""]

@@ -14,7 +14,7 @@ from engine.channel import BlockingChannel, Unpacker, pack
 from engine.errors import PromptRejected
 from engine.intake import Intake, Preparer
 from engine.lanes import Lanes
-from engine.messages import Count, Counted, FromEngine, Message, Params, Ping, Pong, Request
+from engine.messages import Cancel, Count, Counted, FromEngine, Message, Params, Ping, Pong, Request
 from engine.prompt import PromptBuilder
 
 
@@ -100,6 +100,11 @@ def test_requests_are_prepared_or_ended(gateway: Gateway, caplog: pytest.LogCapt
     assert prepared == [3]
     assert errors == ["no", "The prompt could not be prepared."]
     assert "a defect" in caplog.text
+
+
+def test_a_cancel_is_passed_on(gateway: Gateway) -> None:
+    gateway.end.sendall(pack(Cancel("r")))
+    assert gateway.lanes.take(10).cancels == ["r"]
 
 
 def test_bytes_that_are_no_message_end_the_process(
