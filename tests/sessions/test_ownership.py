@@ -1,0 +1,178 @@
+"""Two replicas on one store: a dead one's turns are closed once, and what it writes afterwards is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions.events import Accepted, Done, Reason
+from sessions.records import Owner, digest
+from sessions.service import Sessions
+from tests.sessions.chat import Chat
+from tests.sessions.recorder import Recorder, continuous
+
+
+@pytest.fixture
+async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
+    """The same owner on a second replica."""
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=10)
+    async with sessions.running(alone=False):
+        yield Chat(sessions, engine, owner, Recorder())
+
+
+async def lose_lease(chat: Chat, store: Redis) -> None:
+    """As after nine seconds in which this replica could not renew it."""
+    await store.delete(f"ms:replica:{chat.sessions._ownership.replica}")
+
+
+async def test_a_living_replicas_turns_are_left_alone(chat: Chat, other: Chat) -> None:
+    await chat.running("Hello?", "This")
+    assert await other.sessions._reaper.reap() == 0
+    assert await chat.sessions._reaper.reap() == 0
+    chat.cancel()
+
+
+async def test_a_dead_replicas_turn_is_closed_with_what_was_journalled(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await other.history()
+    accepted = await chat.running("And now?", "This reply")
+    await lose_lease(chat, store)
+    assert await other.sessions._reaper.reap() == 1
+    done = await other.reader.next(Done)
+    assert (done.turn_id, done.reason, done.chars) == (accepted.turn_id, Reason.INTERRUPTED, 10)
+    assert (done.text_sha256, done.usage.generated_tokens) == (digest("This reply"), 2)
+    assert done.error is not None
+    page = await other.history()
+    assert (page.messages[-1].content, page.messages[-1].status) == ("This reply", "interrupted")
+    assert await other.sessions._reaper.reap() == 0
+    chat.cancel()
+
+
+async def test_whoever_lost_a_turn_writes_no_more_and_tells_the_end_once(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    await chat.running("Hello?", "This")
+    await lose_lease(chat, store)
+    await other.sessions._reaper.reap()
+    chat.engine.step()
+    done = await reader.next(Done)
+    await chat.quiet()
+    assert (done.reason, done.chars) == (Reason.INTERRUPTED, 4)
+    assert continuous(reader.events)
+    journal = await chat.sessions._history.journal(chat.keys, after_seq=0)
+    assert [event.seq for event in journal] == [1, 2, 3]
+    assert chat.engine.statistics().cancels == 1
+    await other.exchange("And now?", "Now.", client_msg_id="two")
+
+
+async def test_a_turn_lost_at_its_very_end_has_one_end(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    await chat.running("Hello?", "This")
+    await lose_lease(chat, store)
+    await other.sessions._reaper.reap()
+    chat.cancel()
+    await chat.quiet()
+    assert [done.reason for done in reader.of(Done)] == [Reason.INTERRUPTED]
+
+
+async def test_an_end_that_was_told_unsaved_is_not_told_again(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    await chat.running("Hello?", "This")
+    await store.config_set("min-replicas-to-write", 1)
+    chat.engine.step(20)
+    assert not (await reader.next(Done)).saved
+    await store.config_set("min-replicas-to-write", 0)
+    await lose_lease(chat, store)
+    await other.sessions._reaper.reap()
+    await chat.quiet()
+    assert len(reader.of(Done)) == 1
+
+
+async def test_a_turn_whose_conversation_was_deleted_elsewhere_just_stops(
+    chat: Chat, other: Chat, reader: Recorder, store: Redis
+) -> None:
+    await chat.running("Hello?", "This")
+    await other.sessions.delete(chat.owner, "room", ref=None, subscriber=other.reader)
+    chat.engine.step()
+    await chat.quiet()
+    assert reader.of(Done) == []
+    assert await store.hlen("ms:running") == 0
+    await chat.exchange("Hello?", "Hello again.")
+
+
+async def test_a_duplicate_of_a_turn_on_another_replica_waits_for_its_end(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    accepted = await chat.running("Hello?", "This", client_msg_id="one")
+    again = await other.send("Hello?", client_msg_id="one")
+    assert (again.duplicate, again.turn_id) == (True, accepted.turn_id)
+    assert len(other.reader.events) == 1
+    await lose_lease(chat, store)
+    await other.sessions._reaper.reap()
+    assert (await other.reader.next(Done)).turn_id == accepted.turn_id
+    chat.cancel()
+
+
+async def test_a_rollback_of_a_turn_on_another_replica_does_nothing(chat: Chat, other: Chat) -> None:
+    accepted = await chat.running("Hello?", "This")
+    await other.sessions.take_back(chat.owner, "room", accepted.turn_id)
+    assert (await chat.told())[0] == ("user", "Hello?")
+    chat.cancel()
+
+
+async def abandoned(chat: Chat) -> None:
+    """A service that goes down in the middle of a reply."""
+    async with chat.sessions.running(alone=True):
+        await chat.running("Hello?", "This")
+        raise ZeroDivisionError
+
+
+async def test_a_start_alone_closes_what_the_last_service_left(
+    store: Redis, owner: Owner, engine: ScriptedEngine
+) -> None:
+    """Its lease may still be there: with an embedded store nobody else can be alive."""
+    killed, successor = (
+        Sessions(client=store, engine=engine, ttl_s=60, max_turns=10, replica=name) for name in ("old", "new")
+    )
+    with pytest.raises(ExceptionGroup):
+        await abandoned(Chat(killed, engine, owner, Recorder()))
+    assert await store.exists("ms:replica:old")
+    async with successor.running(alone=True):
+        assert not await store.exists("ms:replica:old")
+        assert await store.hlen("ms:running") == 0
+        page = await Chat(successor, engine, owner, Recorder()).history()
+    assert (page.messages[-1].content, page.messages[-1].status) == ("This", "interrupted")
+
+
+async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    accepted = await chat.running("Hello?", "This")
+    row = await store.hget("ms:running", accepted.turn_id)
+    assert isinstance(row, bytes)
+    await store.hset("ms:running", "never", row.replace(accepted.turn_id.encode(), b"never"))
+    assert await chat.sessions._reaper.reap() == 1
+    assert await store.hkeys("ms:running") == [accepted.turn_id.encode()]
+    chat.cancel()
+
+
+async def test_two_reapers_close_a_turn_once(chat: Chat, other: Chat, store: Redis) -> None:
+    accepted = await chat.running("Hello?", "This")
+    await lose_lease(chat, store)
+    orphan = (await other.sessions._ownership.orphans(lambda _: True))[0]
+    record = await other.sessions._history.turn(chat.keys, accepted.turn_id)
+    assert record is not None
+    for _ in range(2):
+        await other.sessions._reaper._end(orphan, chat.keys, record, seq=3)
+    journal = await other.sessions._history.journal(chat.keys, after_seq=0)
+    assert [type(event) for event in journal].count(Done) == 1
+    assert isinstance(journal[0], Accepted)
+    chat.cancel()

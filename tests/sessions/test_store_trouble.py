@@ -1,0 +1,232 @@
+"""A store that is slow, refuses or is gone: replies go on, nothing is told as saved that is not, nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from engine.scripted import ScriptedEngine
+from sessions import reaping, service
+from sessions.errors import Busy, StoreDown
+from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
+from sessions.observer import Silent
+from sessions.records import Owner
+from sessions.service import Sessions
+from tests.sessions.chat import Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+@pytest.fixture
+async def pid(store: Redis) -> int:
+    """The store's process."""
+    return int((await store.info("server"))["process_id"])
+
+
+@contextmanager
+def stalled(pid: int) -> Iterator[None]:
+    """The store neither reads nor answers."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def refusing(store: Redis) -> AsyncIterator[None]:
+    """The store answers reads and refuses writes, as with a full disk."""
+    await store.config_set("min-replicas-to-write", 1)
+    try:
+        yield
+    finally:
+        await store.config_set("min-replicas-to-write", 0)
+
+
+async def journal_is_whole(chat: Chat) -> bool:
+    events = await chat.sessions._history.journal(chat.keys, after_seq=0)
+    return [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_a_reply_goes_on_while_the_store_stalls(chat: Chat, reader: Recorder, pid: int) -> None:
+    accepted = await chat.running("Hello?", "This")
+    with stalled(pid):
+        while reader.text(accepted.turn_id) != "This reply was written":
+            await chat.step()
+        assert [status.state for status in reader.of(Status)] == ["unsaved"]
+    chat.engine.step(20)
+    await reader.next(Done)
+    await chat.quiet()
+    assert continuous([event for event in reader.events if not isinstance(event, Status)])
+    assert await journal_is_whole(chat)
+    assert await chat.told() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
+
+
+async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(
+    chat: Chat, reader: Recorder, store: Redis, pid: int
+) -> None:
+    accepted = await chat.running("Hello?", "This")
+    with stalled(pid):
+        chat.engine.step(20)
+        done = await reader.next(Done)
+        assert (done.saved, done.reason) == (False, Reason.STOP)
+    await chat.quiet()
+    record = await chat.sessions._history.turn(chat.keys, accepted.turn_id)
+    assert record is not None
+    assert record.done is not None
+    assert (record.done.saved, record.done.text_sha256) == (True, done.text_sha256)
+    assert await journal_is_whole(chat)
+    assert len(reader.of(Done)) == 1
+    assert await store.hlen("ms:running") == 0
+
+
+async def test_each_trouble_of_a_reply_is_told(chat: Chat, reader: Recorder, store: Redis) -> None:
+    chat.engine.script("word " * 150)
+    await chat.running("Hello?", "word")
+    for trouble in (1, 2):
+        async with refusing(store):
+            while len(reader.of(Status)) < trouble:
+                await chat.step()
+        while chat.room.turns[0].unsaved:
+            await chat.step()
+    chat.cancel()
+
+
+async def test_a_message_behind_an_unsaved_end_is_refused(chat: Chat, reader: Recorder, store: Redis) -> None:
+    await chat.running("Hello?", "This")
+    async with refusing(store):
+        chat.engine.step(20)
+        await reader.next(Done)
+        with pytest.raises(StoreDown, match="not saved"):
+            await chat.send("And now?")
+    await chat.quiet()
+    await chat.exchange("And now?")
+
+
+async def test_an_unsaved_reply_is_shown_to_those_who_ask(chat: Chat, reader: Recorder, store: Redis) -> None:
+    """By its history, and again to a duplicate."""
+    await chat.running("Hello?", "This", client_msg_id="one")
+    async with refusing(store):
+        chat.engine.step(20)
+        await reader.next(Done)
+        page = await chat.history()
+        second = Recorder()
+        await chat.send("Hello?", client_msg_id="one", reader=second)
+    assert (page.messages[-1].content, page.messages[-1].status) == (chat.engine._reply, "complete")
+    assert [type(event) for event in second.events] == [Accepted, Delta, Done]
+    assert (second.of(Delta)[0].text, second.of(Done)[0].saved) == (chat.engine._reply, False)
+    chat.sessions.disconnect(second)
+    await chat.quiet()
+
+
+async def test_an_unsaved_rollback_is_not_shown(chat: Chat, reader: Recorder, store: Redis) -> None:
+    await chat.running("Hello?", "This")
+    async with refusing(store):
+        chat.cancel(rollback=True)
+        await reader.next(Done)
+        assert (await chat.history()).messages == []
+    await chat.quiet()
+    assert await chat.told() == []
+
+
+async def test_a_store_that_is_gone_refuses_new_turns_and_running_ones_finish(
+    chat: Chat, reader: Recorder, pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the server can be stopped without it."""
+    monkeypatch.setattr(service, "SAVE_S", 0.1)
+    await chat.running("Hello?", "This")
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(StoreDown):
+        await chat.send("And now?", conversation_id="other")
+    chat.engine.step(20)
+    done = await reader.next(Done)
+    assert (done.saved, reader.text(done.turn_id)) == (False, chat.engine._reply)
+    await chat.sessions.drain(0)
+
+
+async def test_a_refusal_by_the_store_leaves_no_trace(chat: Chat, store: Redis) -> None:
+    async with refusing(store):
+        with pytest.raises(StoreDown):
+            await chat.send("Hello?")
+    assert await store.keys("ms:{*") == []
+    await chat.exchange("Hello?", "Hello.")
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello.")]
+
+
+async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(
+    store_url: str, store: Redis, pid: int, owner: Owner, engine: ScriptedEngine
+) -> None:
+    """The store carried out what its client had given up on. The conversation must not stay busy for ever."""
+    impatient = Redis.from_url(store_url, socket_timeout=0.3, retry=Retry(NoBackoff(), 0))
+    sessions = Sessions(client=impatient, engine=engine, ttl_s=60, max_turns=10)
+    async with impatient, sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        await chat.exchange("Hello?", "Hello.")
+        async with chat.room.writing:
+            sending = chat.begin_send("And now?", client_msg_id="lost")
+            await eventually(lambda: bool(chat.room.writing._waiters))
+            os.kill(pid, signal.SIGSTOP)
+        assert isinstance(await sending, StoreDown)
+        os.kill(pid, signal.SIGCONT)
+        while not await store.hget(chat.keys.conversation, "running"):
+            await store.ping()
+        with pytest.raises(StoreDown, match="again in a moment"):
+            await chat.send("And now?", client_msg_id="lost")
+        with pytest.raises(Busy):
+            await chat.send("Something else.")
+        assert await sessions._reaper.reap() == 1
+        assert [type(event) for event in chat.reader.events[-2:]] == [Accepted, Removed]
+        await chat.exchange("And now?", "Now.", client_msg_id="lost")
+        assert continuous(chat.reader.events)
+        assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "And now?", "Now."]
+        assert await sessions._reaper.reap() == 0
+
+
+async def test_a_stalled_store_does_not_say_who_is_dead(chat: Chat, pid: int) -> None:
+    with stalled(pid), pytest.raises(StoreDown):
+        await chat.sessions._reaper.reap(within_s=0.05)
+
+
+async def test_the_reaper_outlives_all_trouble(
+    chat: Chat, store: Redis, pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that it can't read, a store that stalls: it looks again."""
+    monkeypatch.setattr(reaping, "REAP_S", 0.01)
+    monkeypatch.setattr(reaping, "LEASE_S", 0.01)
+    monkeypatch.setattr(reaping, "SLOW_S", 0.05)
+    watching = asyncio.create_task(chat.sessions._reaper.watch())
+    await store.hset("ms:running", "odd", "{}")
+    await asyncio.wait([watching], timeout=0.2)
+    with stalled(pid):
+        await asyncio.wait([watching], timeout=0.2)
+    await store.delete("ms:running")
+    assert not watching.done()
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+class Rude(Silent):
+    """An observer that breaks its promise."""
+
+    def ended(self, done: Done) -> None:
+        raise ZeroDivisionError
+
+
+async def test_a_defect_at_an_end_costs_nobody_else_anything(
+    store: Redis, engine: ScriptedEngine, owner: Owner
+) -> None:
+    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=10, observer=Rude())
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        await chat.exchange("Hello?", "Hello.")
+        await chat.exchange("And now?", "Now.")
+        await chat.quiet()
+        assert await sessions._reaper.reap() == 0
+        assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "And now?", "Now."]
