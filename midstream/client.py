@@ -4,7 +4,7 @@ async with midstream.connect("ws://127.0.0.1:8000/v1/ws") as client:
 reply = await client.send("Count from 1 to 300.")
 async for text in reply:
 print(text, end="")
-if "100" in text:
+if "100" in reply.text:
 await reply.cancel()
 print(reply.done["reason"])
 """
@@ -20,7 +20,7 @@ from typing import Any, cast
 import orjson
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 Frame = dict[str, Any]
 SUBPROTOCOL = "midstream.v1"
@@ -28,6 +28,10 @@ SUBPROTOCOL = "midstream.v1"
 
 class ClientError(Exception):
     """The root of what the client raises."""
+
+
+class NotConnected(ClientError):
+    """There is no such server at this URL, or it does not let this client in."""
 
 
 class Refused(ClientError):
@@ -88,8 +92,9 @@ class Reply:
             if frame["type"] == "done":
                 self.done = frame
                 self.text = self.text[: frame["chars"]]
-            elif frame["type"] == "delta" and frame["off"] + len(frame["text"]) > len(self.text):
-                new = frame["text"][len(self.text) - frame["off"] :]
+            elif frame["off"] > len(self.text):
+                raise ClientError("a part of the reply is missing")
+            elif new := frame["text"][len(self.text) - frame["off"] :]:
                 self.text += new
                 yield new
 
@@ -101,6 +106,7 @@ class Client:
         self._socket = socket
         self._answers: dict[str, asyncio.Future[Frame]] = {}
         self._replies: dict[str, Reply] = {}
+        self._begun: dict[str, Reply] = {}  # by ref: whole replies may come before their sender looks
         self._lost: Disconnected | None = None
         self.ready: Frame = {}
 
@@ -109,17 +115,13 @@ class Client:
 
         Raises Refused, Disconnected.
         """
-        client_msg_id = fields.pop("client_msg_id", None) or uuid.uuid4().hex
-        accepted = await self.request(
-            {
-                "type": "send",
-                "client_msg_id": client_msg_id,
-                "conversation_id": conversation_id,
-                "content": content,
-            }
-            | fields
-        )
-        return self._replies[accepted["turn_id"]]
+        ref = uuid.uuid4().hex
+        frame = {"type": "send", "client_msg_id": ref, "conversation_id": conversation_id, "content": content}
+        try:
+            await self.request(frame | fields, ref=ref)
+            return self._begun[ref]
+        finally:
+            self._begun.pop(ref, None)
 
     async def history(self, conversation_id: str = "default", *, limit: int = 50) -> list[Frame]:
         """The newest messages of a conversation, oldest first. Raises Refused (`not_found`), Disconnected."""
@@ -136,11 +138,11 @@ class Client:
         """Removes a conversation. Raises Refused (`not_found`), Disconnected."""
         await self.request({"type": "delete", "conversation_id": conversation_id})
 
-    async def request(self, frame: Frame) -> Frame:
+    async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
         """Sends a frame and gives its answer. Raises Refused, Disconnected."""
         if self._lost is not None:
             raise self._lost
-        ref = uuid.uuid4().hex
+        ref = ref or uuid.uuid4().hex
         answer = self._answers[ref] = asyncio.get_running_loop().create_future()
         try:
             await self._socket.send(orjson.dumps(frame | {"ref": ref}).decode())
@@ -151,17 +153,22 @@ class Client:
             del self._answers[ref]
 
     async def read(self) -> None:
-        """Reads frames until the connection ends."""
+        """Reads frames until the connection ends; whoever waits is told."""
+        lost = Disconnected(None, "the client is closed")
         try:
             while True:
                 self._take(orjson.loads(await self._socket.recv()))
         except ConnectionClosed as closed:
-            self._lose(_disconnected(closed))
+            lost = _disconnected(closed)
+        except (ValueError, LookupError, TypeError) as error:
+            lost = Disconnected(None, f"the server does not speak the protocol: {error!r}")
+        finally:
+            self._lose(lost)
 
     def _take(self, frame: Frame) -> None:
         kind = frame["type"]
-        if kind == "accepted" and "ref" in frame:
-            self._replies.setdefault(frame["turn_id"], Reply(self, frame))
+        if kind == "accepted" and frame.get("ref") in self._answers:
+            self._begun[frame["ref"]] = self._replies.setdefault(frame["turn_id"], Reply(self, frame))
         if (answer := self._answers.get(frame.get("ref", ""))) and not answer.done():
             if kind == "error":
                 answer.set_exception(Refused(frame))
@@ -183,17 +190,27 @@ class Client:
 
 @asynccontextmanager
 async def connect(url: str, *, client_id: str | None = None, **options: Any) -> AsyncIterator[Client]:
-    """A connection that said hello. `options` are those of `websockets`. Raises Disconnected, OSError."""
-    async with open_socket(url, subprotocols=[SUBPROTOCOL], **options) as socket:  # type: ignore[list-item]
+    """A connection that said hello. `options` are those of `websockets`.
+
+    Raises NotConnected, Refused, Disconnected, OSError.
+    """
+    async with await _opened(url, **options) as socket:
         client = Client(socket)
         reading = asyncio.create_task(client.read())
         try:
-            client.ready = await client.request(
-                {"type": "hello"} | ({"client_id": client_id} if client_id else {})
-            )
+            hello = {"type": "hello"} | ({"client_id": client_id} if client_id else {})
+            client.ready = await client.request(hello)
             yield client
         finally:
             reading.cancel()
+            await asyncio.wait((reading,))
+
+
+async def _opened(url: str, **options: Any) -> ClientConnection:
+    try:
+        return await open_socket(url, subprotocols=[SUBPROTOCOL], **options)  # type: ignore[list-item]
+    except (InvalidHandshake, InvalidURI) as error:
+        raise NotConnected(str(error)) from error
 
 
 def _disconnected(closed: ConnectionClosed) -> Disconnected:

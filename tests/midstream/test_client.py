@@ -1,0 +1,163 @@
+"""The Python client: text as it comes, cancels that keep what was seen, and errors that say what happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+
+import midstream
+from connections.errors import Close, CloseCode
+from tests.app.in_process import Running
+
+LONG = "word " * 20_000
+
+
+async def test_a_reply_is_read_as_it_is_written(running: Running) -> None:
+    running.engine.script(["Good ", "day", "."])
+    async with midstream.connect(running.ws_url, client_id="ann") as client:
+        assert client.ready["client_id"] == "ann"
+        reply = await client.send("Hello.")
+        assert "".join([text async for text in reply]) == reply.text == "Good day."
+        assert reply.done is not None
+        assert reply.done["reason"] == "stop"
+        assert (await reply.wait()) is reply.done
+
+
+async def test_a_reply_may_be_whole_before_its_sender_looks(running: Running) -> None:
+    """Many replies at once, each of them faster than the task that asked for it."""
+    async with midstream.connect(running.ws_url) as client:
+        replies = await asyncio.gather(
+            *(client.send(f"Message {n}.", conversation_id=f"c{n}") for n in range(20))
+        )
+        ends = await asyncio.gather(*(reply.wait() for reply in replies))
+    assert {end["turn_id"] for end in ends} == {reply.turn_id for reply in replies}
+
+
+async def test_a_cancel_keeps_what_was_seen(running: Running) -> None:
+    running.engine._pace_s = 0.002
+    running.engine.script(LONG)
+    async with midstream.connect(running.ws_url) as client:
+        reply = await client.send("Go on.")
+        seen = await anext(aiter(reply))
+        assert (await reply.cancel())["already"] is False
+        done = await reply.wait()
+        assert (done["reason"], done["chars"], reply.text) == ("cancelled", len(seen), seen)
+        _, kept = await client.history()
+    assert (kept["content"], kept["status"]) == (seen, "cancelled")
+
+
+async def test_a_rollback_takes_the_exchange_back(running: Running) -> None:
+    running.engine._pace_s = 0.002
+    running.engine.script(LONG)
+    async with midstream.connect(running.ws_url) as client:
+        reply = await client.send("Go on.")
+        await reply.cancel(rollback=True)
+        assert (await reply.wait())["removed"] is True
+        assert await client.history() == []
+
+
+async def test_a_message_sent_twice_is_answered_once(running: Running) -> None:
+    async with midstream.connect(running.ws_url, client_id="ann") as client:
+        first = await client.send("Hello.", client_msg_id="m1")
+        await first.wait()
+    async with midstream.connect(running.ws_url, client_id="ann") as client:
+        again = await client.send("Hello.", client_msg_id="m1")
+        assert again.accepted["duplicate"] is True
+        await again.wait()
+    assert (again.turn_id, again.text) == (first.turn_id, first.text)
+    assert len(running.engine.requests) == 1
+
+
+async def test_conversations_are_listed_and_deleted(running: Running) -> None:
+    async with midstream.connect(running.ws_url) as client:
+        await (await client.send("About trees.", conversation_id="trees")).wait()
+        assert [row["title"] for row in await client.conversations()] == ["About trees."]
+        await client.delete("trees")
+        assert await client.conversations() == []
+
+
+async def test_a_refusal_says_why(running: Running) -> None:
+    async with midstream.connect(running.ws_url) as client:
+        with pytest.raises(midstream.Refused, match=r"bad_params: params.temperature") as refused:
+            await client.send("Hello.", params={"temperature": -1})
+        assert (refused.value.code, refused.value.retryable) == ("bad_params", False)
+        with pytest.raises(midstream.Refused, match="not_found"):
+            await client.history("nobodys")
+
+
+async def test_a_client_id_that_is_none_is_refused_by_name(running: Running) -> None:
+    with pytest.raises(midstream.Refused, match=r"unauthenticated.*client_id"):
+        async with midstream.connect(running.ws_url, client_id="a b"):
+            pass
+
+
+async def test_a_lost_connection_is_told_to_whoever_waits(running: Running) -> None:
+    running.engine._pace_s = 0.002
+    running.engine.script(LONG)
+    async with midstream.connect(running.ws_url) as client:
+        reply = await client.send("Go on.")
+        (connection,) = running.service._endpoint._registry.connections()
+        connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        with pytest.raises(midstream.Disconnected, match=r"1012.*reconnect") as lost:
+            await reply.wait()
+        assert lost.value.code == 1012
+        with pytest.raises(midstream.Disconnected, match="1012"):
+            await client.send("Anybody there?")
+
+
+async def test_there_is_no_such_server(running: Running) -> None:
+    with pytest.raises(midstream.NotConnected, match="403"):
+        async with midstream.connect(f"{running.ws_url}/nowhere"):
+            pass
+    with pytest.raises(midstream.NotConnected, match="not-a-url"):
+        async with midstream.connect("not-a-url"):
+            pass
+    with pytest.raises(OSError, match=r"127\.0\.0\.1"):
+        async with midstream.connect("ws://127.0.0.1:1/v1/ws"):
+            pass
+
+
+@asynccontextmanager
+async def saying(*frames: str) -> AsyncIterator[str]:
+    """A server that answers `hello` by `ready`, and the next frame by these; gives its URL."""
+
+    async def answer(socket: ServerConnection) -> None:
+        for answers in (['{"type":"ready","ref":"REF"}'], frames):
+            ref = str(await socket.recv()).rpartition('"ref":"')[2][:32]
+            for frame in answers:
+                await socket.send(frame.replace("REF", ref))
+        await socket.wait_closed()
+
+    async with serve(answer, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("frame", ["no json", "[]", '{"type":"delta"}', '{"kind":"ready"}'])
+async def test_a_server_that_speaks_something_else_leaves_nobody_waiting(frame: str) -> None:
+    async with saying(frame) as url, midstream.connect(url) as client:
+        with pytest.raises(midstream.Disconnected, match="does not speak the protocol"):
+            await client.history()
+
+
+async def test_text_that_came_before_is_skipped_and_a_hole_is_an_error() -> None:
+    accepted = '{"type":"accepted","ref":"REF","turn_id":"t"}'
+    deltas = [
+        f'{{"type":"delta","turn_id":"t","off":{off},"text":"{text}"}}'
+        for off, text in ((0, "ab"), (1, "bc"), (0, "abc"), (9, "x"))
+    ]
+    async with saying(accepted, *deltas) as url, midstream.connect(url) as client:
+        reply = await client.send("Hello.")
+        with pytest.raises(midstream.ClientError, match="missing"):
+            await reply.wait()
+        assert reply.text == "abc"
+
+
+async def test_waiting_for_an_answer_may_be_given_up() -> None:
+    async with saying('{"type":"conversations","ref":"other"}') as url, midstream.connect(url) as client:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.conversations()
