@@ -1,0 +1,207 @@
+"""The terminal client in a real terminal: Ctrl-C is the interrupt."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import sys
+import termios
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from connections.errors import Close, CloseCode
+from engine.scripted import ScriptedEngine
+from midstream.chat import kept_client_id
+from tests.app.in_process import Running, serving
+
+LONG = "word " * 20_000
+CTRL_C, CTRL_D = "\x03", "\x04"
+PROMPT = "\033[1m>\033[0m "
+
+
+class Deaf(ScriptedEngine):
+    """An engine that does not confirm cancels."""
+
+    def __init__(self) -> None:
+        super().__init__(pace_s=0.005)
+        self.asked = asyncio.Event()
+
+    def _cancel(self, request_id: str) -> None:
+        self.asked.set()
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {**os.environ, "XDG_CONFIG_HOME": str(home)}
+
+
+class Terminal:
+    """Somebody at a terminal in which `midstream chat` runs."""
+
+    def __init__(self, keyboard: int, process: asyncio.subprocess.Process) -> None:
+        self._keyboard = keyboard
+        self._process = process
+        self._shown = ""
+
+    def types(self, keys: str) -> None:
+        os.write(self._keyboard, keys.encode())
+
+    async def shows(self, text: str) -> str:
+        """Waits until a text is shown; gives what came before it."""
+        loop = asyncio.get_running_loop()
+        while text not in self._shown:
+            piece = await loop.run_in_executor(None, os.read, self._keyboard, 65_536)
+            self._shown += piece.decode(errors="replace")
+        before, _, self._shown = self._shown.partition(text)
+        return before
+
+    async def exit_code(self) -> int:
+        return await self._process.wait()
+
+
+@asynccontextmanager
+async def chatting(url: str, home: Path) -> AsyncIterator[Terminal]:
+    keyboard, screen = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app", "chat", url),
+        stdin=screen,
+        stdout=screen,
+        stderr=screen,
+        env=environment(home),
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # or Ctrl-C would be no signal
+    )
+    os.close(screen)
+    try:
+        yield Terminal(keyboard, process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(keyboard)
+
+
+async def piped(url: str, home: Path, lines: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a chat whose lines come from a file."""
+    file = home / "lines"
+    file.write_text(lines)
+    with file.open() as source:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "app", "chat", url),
+            stdin=source,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(home),
+        )
+        out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_a_reply_is_stopped_in_its_middle_and_the_next_line_is_answered(
+    running: Running, tmp_path: Path
+) -> None:
+    running.engine._pace_s = 0.005
+    running.engine.script(LONG)
+    async with chatting(running.ws_url, tmp_path) as terminal:
+        await terminal.shows("midstream-demo")
+        terminal.types("Go on.\n")
+        await terminal.shows("word word")
+        terminal.types(CTRL_C)
+        await terminal.shows("[cancelled]")
+        running.engine.script("Here I am.")
+        terminal.types("Still there?\n")
+        await terminal.shows("Here I am.")
+        terminal.types(CTRL_D)
+        assert await terminal.exit_code() == 0
+
+
+async def test_ctrl_c_at_the_prompt_leaves(running: Running, tmp_path: Path) -> None:
+    async with chatting(running.ws_url, tmp_path) as terminal:
+        await terminal.shows(PROMPT)
+        terminal.types(CTRL_C)
+        assert await terminal.exit_code() == 0
+
+
+async def test_a_second_ctrl_c_leaves_where_the_first_is_not_confirmed(tmp_path: Path) -> None:
+    engine = Deaf()
+    engine.script(LONG)
+    async with serving(tmp_path, engine) as running, chatting(running.ws_url, tmp_path) as terminal:
+        await terminal.shows(PROMPT)
+        terminal.types("Go on.\n")
+        await terminal.shows("word")
+        terminal.types(CTRL_C)
+        await engine.asked.wait()
+        terminal.types(CTRL_C)
+        assert await terminal.exit_code() == 0
+
+
+async def test_a_conversation_is_shown_again_and_goes_on(running: Running, tmp_path: Path) -> None:
+    running.engine.script("It is noted.")
+    assert (await piped(running.ws_url, tmp_path, "My name is Ann.\n"))[0] == 0
+    async with chatting(running.ws_url, tmp_path) as terminal:
+        await terminal.shows("My name is Ann.")
+        await terminal.shows("It is noted.")
+        await terminal.shows(PROMPT)
+
+
+async def test_lines_may_come_from_a_file(running: Running, tmp_path: Path) -> None:
+    running.engine.script("First answer.")
+    running.engine.script("Zweite Antwört.")
+    code, out, err = await piped(running.ws_url, tmp_path, "First?\n\n  \nZweite? ü")
+    assert (code, err) == (0, "")
+    assert "> First answer.\n" in out
+    assert "Zweite Antwört.\n" in out
+    assert running.engine.requests[1].messages[-1].content == "Zweite? ü"
+
+
+async def test_a_refused_line_is_told_and_the_chat_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path, max_content_chars=10) as running:
+        running.engine.script("Short and good.")
+        code, out, _ = await piped(running.ws_url, tmp_path, "This is too long.\nShort.\n")
+    assert code == 0
+    assert "[content_too_long: content: 17 characters are more than 10.]" in out
+    assert "Short and good." in out
+
+
+async def test_a_service_that_stops_is_told(running: Running, tmp_path: Path) -> None:
+    running.engine._pace_s = 0.005
+    running.engine.script(LONG)
+    async with chatting(running.ws_url, tmp_path) as terminal:
+        await terminal.shows(PROMPT)
+        terminal.types("Go on.\n")
+        await terminal.shows("word")
+        (connection,) = running.service._endpoint._registry.connections()
+        connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        await terminal.shows("[disconnected]")
+        await terminal.shows("disconnected (1012): The server stops; reconnect.")
+        assert await terminal.exit_code() == 1
+
+
+@pytest.mark.parametrize("url", ["ws://127.0.0.1:1/v1/ws", "nonsense"])
+async def test_a_server_that_is_not_there_is_told_in_a_line(url: str, tmp_path: Path) -> None:
+    code, _, err = await piped(url, tmp_path, "")
+    assert code == 1
+    assert err.startswith(f"midstream: {url}: ")
+    assert "Traceback" not in err
+
+
+async def test_a_history_that_can_not_be_read_is_told(tmp_path: Path) -> None:
+    """It is not taken for a conversation that has not begun."""
+    async with serving(tmp_path) as running:
+        await running.service._readiness._store.shutdown(nosave=True)
+        code, _, err = await piped(running.ws_url, tmp_path, "")
+        assert code == 1
+        assert "store_unavailable" in err
+
+
+def test_the_client_id_is_kept_for_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without authentication it is what opens one's conversations."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    first = kept_client_id()
+    assert len(first) == 32
+    assert kept_client_id() == first
+    assert (tmp_path / "midstream" / "client-id").stat().st_mode & 0o077 == 0
