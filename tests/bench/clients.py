@@ -18,7 +18,7 @@ from tests.bench.records import Door, Job, Measure, Observed, Reply, Stop
 from tests.bench.silence import ProcessTree, can_watch, watch
 from tests.bench.sse_peer import SsePeer
 from tests.bench.websocket_peer import WebSocketPeer
-from tests.bench.workload import prompt
+from tests.bench.workload import PROMPT
 
 
 def main() -> None:
@@ -58,24 +58,23 @@ async def _open(job: Job) -> Peer:
 
 
 async def _load(peers: list[Peer], job: Job) -> Observed:
-    replies = await asyncio.gather(*(_read(peer, number, job) for number, peer in enumerate(peers)))
+    replies = await asyncio.gather(*(_read(peer, job) for peer in peers))
     return Observed(replies=tuple(reply for some in replies for reply in some))
 
 
-async def _read(peer: Peer, number: int, job: Job) -> list[Reply]:
+async def _read(peer: Peer, job: Job) -> list[Reply]:
     """Ask for one client's replies, one after the other."""
-    return [
-        await _reply(peer, prompt(number + round_ * job.clients), job.max_new_tokens)
-        for round_ in range(job.replies)
-    ]
+    return [await _reply(peer, job.max_new_tokens) for _ in range(job.replies)]
 
 
-async def _reply(peer: Peer, content: str, max_new_tokens: int) -> Reply:
+async def _reply(peer: Peer, max_new_tokens: int) -> Reply:
     sent = time.perf_counter()
-    await peer.ask(content, max_new_tokens)
+    await peer.ask(PROMPT, max_new_tokens)
     arrivals = []
     while (heard := await peer.hear()).kind is not Kind.END:
         arrivals.append(time.perf_counter())
+    if not arrivals:
+        raise ServerMisbehaved("a reply had no text")
     return Reply(sent, tuple(arrivals), time.perf_counter(), heard.tokens)
 
 
@@ -86,7 +85,7 @@ async def _stop_each(peers: list[Peer], job: Job) -> Observed:
 
 
 async def _stop_one(peer: Peer, number: int, job: Job) -> Stop:
-    await peer.ask(prompt(number), job.max_new_tokens)
+    await peer.ask(PROMPT, job.max_new_tokens)
     for _ in range(job.cancel_after_texts + number // 2):
         await _expect_text(peer)
     return await _cancel(peer)
@@ -105,7 +104,7 @@ async def _cancel(peer: Peer) -> Stop:
 async def _stop_all(peers: list[Peer], job: Job) -> Observed:
     """Cancel all replies as soon as one reader has seen enough, and watch the server's CPU time."""
     enough = asyncio.Event()
-    readers = [asyncio.create_task(_read_on(peer, number, enough, job)) for number, peer in enumerate(peers)]
+    readers = [asyncio.create_task(_read_on(peer, enough, job)) for peer in peers]
     await _first(enough, readers)
     tree = ProcessTree(job.pid) if can_watch() else None
     begun = tree.sample() if tree else None
@@ -136,8 +135,8 @@ async def _ended(readers: list[asyncio.Task[None]]) -> None:
             reader.result()
 
 
-async def _read_on(peer: Peer, number: int, enough: asyncio.Event, job: Job) -> None:
-    await peer.ask(prompt(number), job.max_new_tokens)
+async def _read_on(peer: Peer, enough: asyncio.Event, job: Job) -> None:
+    await peer.ask(PROMPT, job.max_new_tokens)
     texts = 0
     while (await peer.hear()).kind is not Kind.END:
         texts += 1

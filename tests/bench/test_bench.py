@@ -16,7 +16,6 @@ from tests.bench.report import Report, decode, encode
 from tests.bench.silence import IDLE_S, WINDOW_S, Sample, silent_from
 from tests.bench.sse_peer import greedy_config
 from tests.bench.table import TIMES, cell, number, table
-from tests.bench.workload import FULL, PROMPTS, prompt
 
 DEMO = Path(__file__).parents[2] / "demo_model" / "checkpoint"
 STREAM = (
@@ -86,10 +85,6 @@ def test_every_server_gets_the_same_model_device_and_dtype(contender: Contender)
     place = Place(port=1234, folder="/none", model="/the/model", device="cpu", dtype="float32")
     told = " ".join([*contender.command(place), *contender.environment(place).values()])
     assert all(word in told for word in ("1234", "/the/model", "cpu", "float32"))
-
-
-def test_clients_that_ask_at_once_ask_different_things() -> None:
-    assert len({prompt(number) for number in range(PROMPTS)}) == PROMPTS >= FULL.most_clients
 
 
 def test_greedy_replies_keep_the_models_own_end_tokens() -> None:

@@ -61,8 +61,7 @@ def _turn(contender: Contender, workload: Workload, setup: Setup, number: int, s
                 asked = _Asked(contender, workload, place, pid)
                 asked.warm_up()
                 for level in workload.levels:
-                    levels[level.clients] = asked.figures(level)
-                    say(f"  {_summary(level, levels[level.clients])}")
+                    say(f"  {asked.measure(level, levels)}")
         except MeasurementFailed as failure:
             failures.append(str(failure))
             say(f"  failed: {failure}")
@@ -72,7 +71,7 @@ def _turn(contender: Contender, workload: Workload, setup: Setup, number: int, s
 
 
 class _Asked:
-    """A running server and what is asked of it."""
+    """A running server and what is asked of it. All of it raises MeasurementFailed."""
 
     def __init__(self, contender: Contender, workload: Workload, place: Place, pid: int) -> None:
         self._contender = contender
@@ -85,13 +84,17 @@ class _Asked:
         self._do(Measure.LOAD, Level(1, 1), self._workload.warm_up_tokens)
         self._do(Measure.LOAD, Level(self._workload.most_clients, 1), self._workload.warm_up_tokens)
 
-    def figures(self, level: Level) -> Figures:
-        """Measure a level. Raises MeasurementFailed."""
+    def measure(self, level: Level, levels: dict[int, Figures]) -> str:
+        """Measure a level into `levels`, so that what was measured before a failure is kept; say how it went."""
+        silenced = stopped = Observed()
         load = self._do(Measure.LOAD, level, self._workload.max_new_tokens)
+        levels[level.clients] = figures(load, stopped, silenced)
         silenced = self._do(Measure.STOP_ALL, level, STOPPED_TOKENS)
-        if self._contender.door is Door.SSE:  # nothing answers a closed connection
-            return figures(load, Observed(), silenced)
-        return figures(load, self._do(Measure.STOP_ONE, level, STOPPED_TOKENS), silenced)
+        levels[level.clients] = figures(load, stopped, silenced)
+        if self._contender.door is Door.WEBSOCKET:  # nothing answers a closed HTTP connection
+            stopped = self._do(Measure.STOP_ONE, level, STOPPED_TOKENS)
+            levels[level.clients] = figures(load, stopped, silenced)
+        return _summary(level, levels[level.clients])
 
     def _do(self, measure: Measure, level: Level, tokens: int) -> Observed:
         return observe(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-PROMPTS = 32
-"""Different prompts: so many that no two clients of a full level ask the same at the same time."""
+PROMPT = "Count from 1 to 500."
+"""Its reply is longer than any that is measured. All clients ask the same, in conversations of their own: no server
+shares the work of equal prompts that are this short."""
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -38,8 +39,3 @@ FULL = Workload(
 QUICK = Workload(
     levels=(Level(1, 1), Level(4, 1)), max_new_tokens=32, rounds=1, budget_s=60, cancel_after_texts=4
 )
-
-
-def prompt(number: int) -> str:
-    """Return a prompt whose reply is longer than any that is measured; the same number gives the same prompt."""
-    return f"Count from {1 + number % PROMPTS} to 500."
