@@ -7,6 +7,8 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from socket import SO_RCVBUF, SOL_SOCKET
+from socket import socket as TcpSocket  # noqa: N812 - beside WebSockets, which are called sockets here
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection
@@ -45,6 +47,15 @@ class Running:
         status, *lines = head.split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in lines)
         return int(status.split()[1]), headers, body
+
+    async def tight_socket(self) -> TcpSocket:
+        """A TCP connection for whose reader the kernel keeps little."""
+        opened = TcpSocket()
+        opened.setsockopt(SOL_SOCKET, SO_RCVBUF, 4096)
+        opened.setblocking(False)
+        host, port = self.url.removeprefix("http://").split(":")
+        await asyncio.get_running_loop().sock_connect(opened, (host, int(port)))
+        return opened
 
     @asynccontextmanager
     async def socket(self, hello: Frame | None = None, **options: Any) -> AsyncIterator[Socket]:

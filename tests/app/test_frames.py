@@ -246,6 +246,20 @@ async def test_a_reader_that_stops_reading_is_let_go_and_nobody_else_notices(run
         assert (await stalled.closed())[0] == 1006  # there was no room to say 1013
 
 
+@pytest.mark.parametrize("unread", [0, 600])
+async def test_a_peer_that_answers_no_ping_is_let_go(unread: int, running: Running) -> None:
+    """Also where what it did not read is still in the way of the close. `unread`: that, in KiB."""
+    config = running.service._server.config
+    config.ws_ping_interval, config.ws_ping_timeout = 0.1, 0.3
+    running.engine.script(["x" * 1024] * unread)
+    async with running.socket(sock=await running.tight_socket(), max_queue=1, ping_interval=None) as silent:
+        await silent.send(type="send", client_msg_id="m", content="Much, please.")
+        for _ in range(20):
+            await silent.send(type="ping")  # their answers fill what the client takes without being read
+        await running.service._endpoint._registry.emptied()
+        assert (await silent.closed())[0] == (1006 if unread else 1011)
+
+
 async def test_a_defect_of_a_connection_closes_it_alone(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
