@@ -95,14 +95,14 @@ _WRITERS: Mapping[Skill, Writer] = {
 
 def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
     """The next turn's writer: what was told is asked for often, and a count that was cut may go on."""
-    if writer.messages and writer.messages[-1].interrupted and chance(rng, 0.3):
+    if writer.messages and writer.messages[-1].interrupted and chance(rng, 0.6):
         return lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages)
     long_count = writer.longest_count > _SHORT_COUNTS
     shares: list[tuple[Writer, float]] = [
         (facts.tell, 14), (_ask_any, 28 if writer.known != Facts() else 3), (numbers.add_or_subtract, 26), (refusals.refuse, 20),
-        (_counting(writer.longest_count), 14 if long_count else 8), (_counting(12), 4), (echo.repeat, 18), (stories.story, 2.5 if long_count else 1.5),
+        (_counting(writer.longest_count), 14 if long_count else 8), (_counting(12), 4), (echo.repeat, 22), (stories.story, 2.5 if long_count else 1.5),
         (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12),
-        (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 0.5),
+        (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 1),
     ]  # fmt: skip
     return rng.choices(shares, [weight for _, weight in shares])[0][0]
 

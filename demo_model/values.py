@@ -45,7 +45,8 @@ WORDS = tuple(
 )  # fmt: skip
 _ONSETS = "b c d f g h j k l m n p r s t v w y z br ch dr fl gr kl kr pr qu sh sk st th tr".split()  # noqa: SIM905
 _VOWELS = "a e i o u a e i o ai ea ia ie oa oo ou".split()  # noqa: SIM905
-_CODAS = ["", "", "", "", "l", "m", "n", "r", "s", "t", "k", "x", "nd", "rt", "ck"]
+_CODAS = "l m n r s t k x p d g f ft lt st nd rt ck ng sh ss mp lk wn ll rm ch th tch ght een er ing".split()  # noqa: SIM905
+_LETTERS = "abcdefghijklmnopqrstuvwxyzaeiouaeiou"
 
 
 def name(rng: random.Random, split: Split) -> str:
@@ -85,10 +86,24 @@ def word(rng: random.Random, split: Split) -> str:
 
 
 def invented(rng: random.Random, fewest: int, most: int) -> str:
-    """A pronounceable string of `fewest` to `most` syllables."""
-    syllables = rng.randint(fewest, most)
-    text = "".join(
+    """A word that does not exist: of `fewest` to `most` syllables, of the halves of two words, or of any letters."""
+    kinds = (
+        _of_syllables(rng, rng.randint(fewest, most)),
+        _of_halves(rng),
+        "".join(rng.choices(_LETTERS, k=rng.randint(2, 3 * most))),
+    )
+    return rng.choices(kinds, (11, 7, 2))[0]
+
+
+def _of_syllables(rng: random.Random, syllables: int) -> str:
+    parts = (
         rng.choice(_ONSETS) + rng.choice(_VOWELS) + (rng.choice(_CODAS) if chance(rng, 0.5) else "")
         for _ in range(syllables)
     )
+    text = "".join(parts)
     return text[1:] if syllables > 1 and chance(rng, 0.15) and text[1] in "aeiou" else text
+
+
+def _of_halves(rng: random.Random) -> str:
+    first, last = (pick(rng, Split.TRAIN, "word", WORDS) for _ in range(2))
+    return first[: rng.randint(1, len(first))] + last[rng.randrange(len(last)) :]
