@@ -24,13 +24,14 @@ async def take(url: str, file: str) -> None:
         await chat.open(url)
         for question in EARLIER:
             await chat.ask(question)
-            await page.get_by_role("button", name="New conversation").click()
+            await page.get_by_role("button", name="New conversation").press("Enter")
         await chat.ask("My name is Ada.")
         await chat.type("Count from 1 to 300.")
         await chat.until_shown("87,")
         await page.keyboard.press("Escape")
         await expect(chat.badge()).to_have_text("Stopped")
         await chat.ask("What is my name?")
+        await page.mouse.move(SIZE["width"] - 1, 1)
         await page.screenshot(path=file)
         await browser.close()
 
