@@ -59,7 +59,7 @@ Attached = dict[Subscriber, set["Conversation"]]
 
 
 class LiveTurn:
-    """A turn with what runs it here. `record.done`: its end, once that was told; `ended`: told, or never accepted."""
+    """A turn with what runs it here. `record.done`: its end, once that was told; `ended`: told, or never accepted; `released`: saved too."""
 
     __slots__ = (
         "accepted",
@@ -69,6 +69,7 @@ class LiveTurn:
         "handed",
         "published_off",
         "record",
+        "released",
         "revoked",
         "send",
         "sender",
@@ -93,6 +94,7 @@ class LiveTurn:
         self.revoked = False
         self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.Event()
+        self.released = asyncio.Event()
 
     @property
     def published_text(self) -> str:
@@ -190,6 +192,7 @@ class Conversation:
             if live in place:
                 place.remove(live)
         live.ended.set()
+        live.released.set()
 
     def before(self, live: LiveTurn) -> LiveTurn | None:
         """The turn that must end before this one begins."""
@@ -201,11 +204,11 @@ class Conversation:
     ) -> bool:
         """Fixes the cut and withdraws what waits beyond it; False where the end had been decided before."""
         handed = max([live.handed, *(one.handed(live.turn.ids.turn_id) for one in self.subscribers)])
-        if not live.turn.cancel(cause, handed=handed, seen_off=seen_off, rollback=rollback, now=now):
+        cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, rollback=rollback, now=now)
+        if cut is None:
             return False
-        if live.turn.cut is not None:
-            for subscriber in self.subscribers:
-                subscriber.withdraw(live.turn.ids.turn_id, live.turn.cut.chars)
+        for subscriber in self.subscribers:
+            subscriber.withdraw(live.turn.ids.turn_id, cut.chars)
         return True
 
     def attach(self, subscriber: Subscriber) -> None:
@@ -216,11 +219,10 @@ class Conversation:
 
     def leave(self, subscriber: Subscriber) -> None:
         """Detaches a connection; what it was handed counts on."""
-        if subscriber in self.subscribers:
-            for live in self.turns:
-                live.handed = max(live.handed, subscriber.handed(live.turn.ids.turn_id))
-                live.followers.discard(subscriber)
-            self.subscribers.discard(subscriber)
+        for live in self.turns:
+            live.handed = max(live.handed, subscriber.handed(live.turn.ids.turn_id))
+            live.followers.discard(subscriber)
+        self.subscribers.discard(subscriber)
 
     def publish(self, event: Event) -> None:
         """Gives an event to every attached connection."""

@@ -31,7 +31,7 @@ class Remover:
     async def take_back(self, conversation: Conversation, turn_id: str) -> None:
         """Removes an exchange, once its turn is over; nothing where there is no such."""
         if (live := conversation.turn(turn_id)) is not None:
-            await running.ended(conversation, live)
+            await running.ended(live)
         async with conversation.writing:
             meta = await self._history.load(conversation.keys)
             record = await self._history.turn(conversation.keys, turn_id)
@@ -51,7 +51,7 @@ class Remover:
     ) -> None:
         """Removes a conversation when the turns that it had are over; `by` asked for it, under `ref`."""
         for live in doomed:
-            await running.ended(conversation, live)
+            await running.ended(live)
         async with conversation.writing:
             if not await self._history.delete(conversation.keys):
                 raise NotFound(f"No conversation {conversation.conversation_id!r}.")

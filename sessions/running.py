@@ -30,6 +30,7 @@ from sessions.turn_journal import PATIENCE_S, TurnJournal
 
 CONFIRM_S = 2.0
 SAVE_AGAIN_S = 1.0
+SAVED_WITHIN_S = 3.0
 
 _log = structlog.get_logger("midstream.turn")
 
@@ -223,11 +224,14 @@ class Runner:
             self._tell_end(run, record.done)
 
 
-async def ended(conversation: Conversation, live: LiveTurn) -> None:
-    """Returns once the turn is over and in the store. Raises StoreDown where its end could not be saved so far."""
+async def ended(live: LiveTurn) -> None:
+    """Returns once the turn is over and in the store. Raises StoreDown where its end can't be saved for some time."""
     await live.ended.wait()
-    if live in conversation.turns:
-        raise StoreDown("The end of the reply before is not saved yet: the store does not answer.")
+    try:
+        async with asyncio.timeout(SAVED_WITHIN_S):
+            await live.released.wait()
+    except TimeoutError:
+        raise StoreDown("The end of the reply before is not saved: the store does not answer.") from None
 
 
 def cancel(

@@ -78,7 +78,7 @@ class Sender:
             running.cancel(conversation, interrupted, Cause.INTERRUPT)
         conversation.attach(live.sender)
         while (before := conversation.before(live)) is not None:
-            await running.ended(conversation, before)
+            await running.ended(before)
         request = await self._accept(conversation, live, generation)
         live.accepted.set_result(True)
         return request
@@ -98,11 +98,8 @@ class Sender:
         return True
 
     async def _repeat(self, conversation: Conversation, arrival: LiveTurn, record: TurnRecord) -> None:
-        """Answers a duplicate of a turn that the store knows: `accepted`, and where it has ended its text and `done`."""
+        """Answers a duplicate of a turn that does not run here: `accepted`, and where it has ended its text and `done`."""
         refuse_other_content(record, arrival.send)
-        if (live := conversation.turn(record.turn_id)) is not None:
-            repeat_live(conversation, live, arrival)
-            return
         if record.turn_id in self._unsettled:
             raise StoreDown(
                 "This message was refused when the store did not answer; send it again in a moment."

@@ -137,15 +137,17 @@ class Turn:
         self._marks.append((self.off, self.tokens))
         return delta
 
-    def cancel(self, cause: Cause, *, handed: int, seen_off: int | None, rollback: bool, now: float) -> bool:
-        """Decides the cut, once: at what was handed to a transport, or seen where that is less. False: too late."""
+    def cancel(
+        self, cause: Cause, *, handed: int, seen_off: int | None, rollback: bool, now: float
+    ) -> Cut | None:
+        """Decides the cut, once: at what was handed to a transport, or seen where that is less. None: too late."""
         if self.is_over:
-            return False
+            return None
         seen = handed if seen_off is None else min(handed, seen_off)
         chars = 0 if rollback else floor_boundary(self.text, min(seen, self.off))
         self.cut = Cut(cause, now, chars, min(handed, self.off), rollback)
         self.state = TurnState.ENDING
-        return True
+        return self.cut
 
     def end(self, reason: Reason, *, seq: int, now: float, error: Failure | None = None) -> Done:
         """The one end. A decided cut outranks the engine's reason. Raises IllegalTransition at a second end."""

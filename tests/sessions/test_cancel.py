@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, CancelFacts, Cause, Delta, Done, Reason
 from sessions.records import Owner, digest
@@ -185,3 +187,13 @@ async def test_what_came_too_late_to_be_shown_is_covered_by_the_end(
     assert [event.seq for event in journal] == [1, 2, 3, 4]
     assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
     assert accepted.conversation_id == ROOM
+
+
+async def test_a_timeout_of_something_else_is_not_taken_for_an_unconfirmed_cancel(chat: Chat) -> None:
+    async def late() -> None:
+        raise TimeoutError
+
+    await chat.running("Hello?", "This")
+    with pytest.raises(TimeoutError):
+        await chat.room.turns[0].in_time(late())
+    chat.cancel()

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
-from sessions.events import Accepted, Done, Reason
+from sessions.events import Done, Reason
 from sessions.records import Owner, digest
 from sessions.service import Sessions
 from tests.sessions.chat import Chat
@@ -170,9 +170,9 @@ async def test_two_reapers_close_a_turn_once(chat: Chat, other: Chat, store: Red
     orphan = (await other.sessions._ownership.orphans(lambda _: True))[0]
     record = await other.sessions._history.turn(chat.keys, accepted.turn_id)
     assert record is not None
-    for _ in range(2):
-        await other.sessions._reaper._end(orphan, chat.keys, record, seq=3)
+    for seq in (3, 4):
+        await other.sessions._reaper._end(orphan, chat.keys, record, seq=seq)
     journal = await other.sessions._history.journal(chat.keys, after_seq=0)
     assert [type(event) for event in journal].count(Done) == 1
-    assert isinstance(journal[0], Accepted)
+    assert [event.seq for event in journal] == [1, 2, 3]
     chat.cancel()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
-from sessions.errors import Conflict
+from sessions.errors import Busy, Conflict
 from sessions.events import Cause, Done, Reason, Removed
+from sessions.history import Keys
+from sessions.records import Meta
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -122,3 +125,21 @@ async def test_the_sibling_before_becomes_active(chat: Chat) -> None:
     chat.cancel(rollback=True)
     await chat.reader.next(Done, count=4)
     assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "Two?", "Two."]
+
+
+async def test_a_conversation_that_changes_elsewhere_meanwhile_is_busy(
+    chat: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the write another replica was faster."""
+    done = await chat.exchange("Hello?")
+    await chat.quiet()
+    looked = chat.sessions._history.load
+
+    async def changed_behind(keys: Keys) -> Meta | None:
+        meta = await looked(keys)
+        await store.hincrby(keys.conversation, "seq", 1)
+        return meta
+
+    monkeypatch.setattr(chat.sessions._history, "load", changed_behind)
+    with pytest.raises(Busy):
+        await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)

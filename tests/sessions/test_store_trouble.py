@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from engine.scripted import ScriptedEngine
-from sessions import reaping, service
+from sessions import reaping, running, service, turn_journal
 from sessions.errors import Busy, StoreDown
 from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
 from sessions.observer import Silent
@@ -22,6 +22,14 @@ from sessions.records import Owner
 from sessions.service import Sessions
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is in service; and a message waits less long for an end to be saved."""
+    for module in (running, turn_journal):
+        monkeypatch.setattr(module, "PATIENCE_S", 0.25)
+    monkeypatch.setattr(running, "SAVED_WITHIN_S", 0.1)
 
 
 @pytest.fixture
@@ -217,6 +225,25 @@ class Rude(Silent):
 
     def ended(self, done: Done) -> None:
         raise ZeroDivisionError
+
+
+class Hasty(Silent):
+    """Another one, earlier."""
+
+    def first_token(self, seconds: float) -> None:
+        raise ZeroDivisionError
+
+
+async def test_a_defect_within_a_reply_ends_it_and_stops_the_engine(
+    store: Redis, engine: ScriptedEngine, owner: Owner
+) -> None:
+    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=10, observer=Hasty())
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        await chat.running("Hello?", "This")
+        done = await chat.reader.next(Done)
+        assert (done.reason, done.chars) == (Reason.ERROR, 4)
+        await eventually(lambda: engine.statistics().cancels == 1)
 
 
 async def test_a_defect_at_an_end_costs_nobody_else_anything(
