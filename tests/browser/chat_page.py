@@ -28,8 +28,8 @@ class ChatPage:
         await self.connected()
 
     async def connected(self) -> None:
-        """Waits for the connection."""
-        await expect(self.page.locator(CONNECTED)).to_be_attached()
+        """Waits for the connection; the page itself waits up to 20 s between its attempts."""
+        await expect(self.page.locator(CONNECTED)).to_be_attached(timeout=45_000)
 
     async def type(self, text: str) -> None:
         """Writes a message and presses Enter."""

@@ -194,7 +194,6 @@ async def test_a_restart_of_the_server_keeps_the_conversation(
     own_server.stop()
     await expect(chat.connection).not_to_have_attribute("data-state", "connected")
     own_server.start()
-    await chat.page.get_by_role("button", name="Try now").click()
     await chat.connected()
     assert await chat.seen() == seen
     assert "Ada" in await chat.ask("What is my name?")
