@@ -25,10 +25,8 @@ def main() -> int:
     options = _options()
     contenders = [one for one in CONTENDERS if one.name in options.only]
     if missing := sorted({name for one in contenders for name in one.missing()}):
-        print(
-            f"Not installed: {', '.join(missing)}. Run: pip install -c constraints.txt '.[bench]'",
-            file=sys.stderr,
-        )
+        install = f"{sys.executable} -m pip install --constraint constraints.txt --editable '.[bench]'"
+        print(f"Not installed: {', '.join(missing)}. Run: {install}", file=sys.stderr)
         return 2
     report = _measure(contenders, options)
     print(f"\n{table(report)}")

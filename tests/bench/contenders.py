@@ -12,6 +12,13 @@ import msgspec
 
 from tests.bench.records import Door
 
+CB_BLOCKS = 192
+"""Pages of 256 tokens: room for the fullest level twice over. Unless told, continuous batching takes most of the free
+memory, fills it at its start, and leaves none to the other processes of the machine."""
+
+CB_BATCH_TOKENS = 2048
+"""Of one step: all prompts of the fullest level at once. Its attention mask grows with this and the pages."""
+
 NEEDED_BY_SERVE = ("accelerate", "fastapi", "openai")
 
 
@@ -73,6 +80,11 @@ def _serve(place: Place) -> list[str]:
     return arguments + [part for name, value in options.items() for part in (f"--{name}", str(value))]
 
 
+def _serve_batched(place: Place) -> list[str]:
+    limits = ["--cb-num-blocks", str(CB_BLOCKS), "--cb-max-batch-tokens", str(CB_BATCH_TOKENS)]
+    return [*_serve(place), "--continuous-batching", *limits]
+
+
 def _threads(place: Place) -> list[str]:
     return ["tests.bench.thread_server", str(place.port), place.model, place.device, place.dtype]
 
@@ -99,7 +111,7 @@ CONTENDERS = (
         title="serve, continuous batching",
         door=Door.SSE,
         ready="/health",
-        arguments=lambda place: [*_serve(place), "--continuous-batching"],
+        arguments=_serve_batched,
         needs=NEEDED_BY_SERVE,
     ),
     Contender(

@@ -1,0 +1,69 @@
+"""The client over HTTP, against a socket that answers as `transformers serve` does: byte for byte, in odd pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.settings import DEMO_MODEL
+from tests.bench.peer import Heard, Kind, ServerMisbehaved
+from tests.bench.sse_peer import SsePeer
+
+EVENTS = (
+    b'data: {"choices":[{"delta":{"role":"assistant"},"index":0}]}\n\n',
+    b'data: {"choices":[{"delta":{"content":"1"},"index":0}]}\n\ndata: {"choices":[{"delta":',
+    b'{"content":", "},"index":0}]}\n\n',
+    b'data: {"choices":[{"delta":{},"finish_reason":"length"}],"usage":{"completion_tokens":2}}\n\n',
+)
+STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(
+    b"%x\r\n%s\r\n" % (len(event), event) for event in (*EVENTS, b"")
+)
+REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\ndead"
+
+
+@asynccontextmanager
+async def answering(*answers: bytes) -> AsyncIterator[SsePeer]:
+    """A peer whose prompts get these answers."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in answers:
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0]))
+            writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        peer = await SsePeer.open(f"http://{host}:{port}", model=str(DEMO_MODEL))
+        yield peer
+        await peer.close()
+
+
+async def end(peer: SsePeer) -> None:
+    while (await peer.hear()).kind is not Kind.END:
+        pass
+
+
+async def test_a_connection_takes_one_prompt_after_the_other() -> None:
+    async with answering(STREAM, STREAM) as peer:
+        for _ in range(2):
+            await peer.ask("Count from 1 to 500.", 2)
+            heard = [await peer.hear() for _ in range(3)]
+            assert heard == [Heard(Kind.TEXT), Heard(Kind.TEXT), Heard(Kind.END, 2)]
+
+
+async def test_a_refusal_is_raised_with_its_status() -> None:
+    async with answering(REFUSAL) as peer:
+        await peer.ask("Count from 1 to 500.", 2)
+        with pytest.raises(ServerMisbehaved, match="503: dead"):
+            await peer.hear()
+
+
+async def test_a_stream_that_breaks_off_is_no_reply() -> None:
+    async with answering(STREAM[:200]) as peer:
+        await peer.ask("Count from 1 to 500.", 2)
+        with pytest.raises(ServerMisbehaved, match="without an end"):
+            await end(peer)

@@ -1,0 +1,28 @@
+"""A server that can't be measured is told of, and keeps no other from its turn."""
+
+from __future__ import annotations
+
+from app.settings import DEMO_MODEL
+from tests.bench.contenders import Contender
+from tests.bench.records import Door
+from tests.bench.report import medians_of
+from tests.bench.turns import Setup, rounds
+from tests.bench.workload import QUICK
+
+BROKEN = Contender(
+    name="broken",
+    title="a server that ends at once",
+    door=Door.SSE,
+    ready="/health",
+    arguments=lambda _place: ["no_module_of_this_name"],
+)
+
+
+def test_a_server_that_does_not_start_is_a_failure_of_its_own_turn() -> None:
+    said: list[str] = []
+    setup = Setup(model=str(DEMO_MODEL), device="cpu", dtype="float32")
+    turns = rounds([BROKEN, BROKEN], QUICK, setup, say=said.append)
+    assert [turn.levels for turn in turns] == [{}, {}]
+    assert all("no_module_of_this_name" in turn.failures[0] for turn in turns)
+    assert sum("failed" in line for line in said) == 2
+    assert medians_of(turns) == {"broken": {}}
