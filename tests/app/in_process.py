@@ -109,7 +109,8 @@ async def serving(
     folder: Path, engine: ScriptedEngine | None = None, *, hello_s: float = HELLO_S, **settings: Any
 ) -> AsyncIterator[Running]:
     """A service on a free port. Nothing is left of it behind the block."""
-    chosen = Settings(**{"data_dir": str(folder), "drain_s": 0.0} | settings)
+    defaults: dict[str, Any] = {"data_dir": str(folder), "drain_s": 0.0}
+    chosen = Settings(**defaults | settings)
     engine = engine or ScriptedEngine()
     with listen("127.0.0.1", 0) as listener:
         async with composed(chosen, engine, hello_s=hello_s) as service:

@@ -143,7 +143,7 @@ async def test_a_client_is_told_to_come_back_when_the_model_takes_too_long(
 ) -> None:
     monkeypatch.setattr(endpoint, "LOADING_S", 0.05)
     running.engine.die(revive=False)
-    running.engine._facts = None  # as before the first load
+    monkeypatch.setattr(running.engine, "_facts", None)  # as before the first load
     async with connect(running.ws_url) as opened:
         await opened.send('{"type":"hello"}')
         assert await Socket(opened).closed() == (1013, "The model is not loaded yet; reconnect.")

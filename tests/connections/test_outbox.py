@@ -168,14 +168,13 @@ def test_every_conversation_arrives_in_order_and_whole(steps: list[tuple[Any, ..
 def test_cancelled_overtakes_deltas_and_nothing_else(kinds: list[str]) -> None:
     outbox = Outbox(max_bytes=1024)
     for number, kind in enumerate(kinds):
-        outbox.put_nowait(
-            {
-                "delta": delta("x", seq=number, off=0, turn=f"t{number}", place=f"c{number}"),
-                "pong": Pong(t=number),
-                "cancelled": Cancelled(ref=str(number), turn_id=None, already=True),
-                "deleted": Deleted(conversation_id=str(number)),
-            }[kind]
-        )
+        frames: dict[str, Frame] = {
+            "delta": delta("x", seq=number, off=0, turn=f"t{number}", place=f"c{number}"),
+            "pong": Pong(t=number),
+            "cancelled": Cancelled(ref=str(number), turn_id=None, already=True),
+            "deleted": Deleted(conversation_id=str(number)),
+        }
+        outbox.put_nowait(frames[kind])
     got = drained(outbox)
     assert [frame for frame in got if isinstance(frame, Delta)] == [
         delta("x", seq=number, off=0, turn=f"t{number}", place=f"c{number}")

@@ -146,6 +146,8 @@ async def test_a_conversation_is_shown_again_and_goes_on(running: Running, tmp_p
         await terminal.shows("My name is Ann.")
         await terminal.shows("It is noted.")
         await terminal.shows(PROMPT)
+        terminal.types(CTRL_D)
+        assert await terminal.exit_code() == 0
 
 
 async def test_lines_may_come_from_a_file(running: Running, tmp_path: Path) -> None:
