@@ -61,7 +61,8 @@ class Trainer:
     def train(self, batches: Iterator[Batch]) -> Iterator[float]:
         """Step through `batches` until the time is up; yields the mean loss after every few steps."""
         since, losses = time.monotonic(), []
-        while self.progress.done < 1:
+        # Peers may only part where they agree on the clock: just after they have averaged.
+        while self.progress.done < 1 or self.progress.steps % _AVERAGE_EVERY:
             batch = next(batches)
             losses.append(self._step(batch))
             now = time.monotonic()

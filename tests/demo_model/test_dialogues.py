@@ -1,0 +1,62 @@
+import random
+from itertools import combinations, pairwise
+
+import pytest
+
+from demo_model import dialogues
+from demo_model.holdout import Split, held_out
+from demo_model.numbers import counted
+from demo_model.turns import Dialogue, Skill
+
+
+def written(seed: int, amount: int = 200) -> list[Dialogue]:
+    rng = random.Random(seed)
+    return [dialogues.write(rng, most_characters=900, longest_count=40) for _ in range(amount)]
+
+
+def test_the_same_seed_writes_the_same_dialogues() -> None:
+    assert written(3) == written(3)
+    assert written(3) != written(4)
+
+
+def test_a_dialogue_alternates_and_ends_in_any_role() -> None:
+    for dialogue in written(1):
+        roles = [message.role for message in dialogue.messages if message.role != "system"]
+        assert roles[0] == "user"
+        assert all(first != second for first, second in pairwise(roles))
+
+
+def test_no_empty_message_is_written() -> None:
+    assert all(message.content for dialogue in written(1) for message in dialogue.messages)
+
+
+def test_held_out_names_and_sums_are_never_in_training() -> None:
+    text = "\n".join(message.content for dialogue in written(1, 400) for message in dialogue.messages)
+    for low, high in combinations(range(101), 2):
+        if not held_out(f"sum:{low}:{high}"):
+            continue
+        assert f"{low} + {high} = {low + high}." not in text
+        assert f"{high} - {low} = {high - low}." not in text
+    for name in ("Sven", "Sara", "Andrea"):
+        assert held_out(f"name:{name}")
+        assert f"meet you, {name}" not in text
+
+
+def test_some_replies_are_interrupted_and_some_vanish() -> None:
+    messages = [message for dialogue in written(1) for message in dialogue.messages]
+    assert any(message.interrupted for message in messages)
+    assert any("\n" in message.content for message in messages if message.role == "user")
+
+
+@pytest.mark.parametrize("skill", Skill)
+def test_every_skill_can_be_probed_on_both_sides_of_the_holdout(skill: Skill) -> None:
+    rng = random.Random(skill)
+    for split in Split:
+        probe = dialogues.probe(rng, skill, split=split)
+        assert probe.skill is skill
+        assert probe.messages[-1].role == "user"
+        assert all(probe.replies)
+
+
+def test_a_count_names_every_number() -> None:
+    assert counted(1, 5) == "1, 2, 3, 4, 5."

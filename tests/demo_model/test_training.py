@@ -1,0 +1,68 @@
+import random
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from demo_model import dialogues
+from demo_model.batches import batches, tokenise
+from demo_model.model import new_model, save
+from demo_model.tokenizer import train_tokenizer
+from demo_model.trainer import Progress, Trainer
+from demo_model.turns import Dialogue, Message
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    rng = random.Random(1)
+    written = [dialogues.write(rng, most_characters=400, longest_count=10) for _ in range(200)]
+    return train_tokenizer((message.content for each in written for message in each.messages), words=200)
+
+
+def test_every_number_below_a_thousand_is_one_token(tokenizer: PreTrainedTokenizerBase) -> None:
+    assert all(len(tokenizer.encode(str(number), add_special_tokens=False)) == 1 for number in range(1000))
+
+
+def test_a_count_costs_three_tokens_a_number(tokenizer: PreTrainedTokenizerBase) -> None:
+    assert len(tokenizer.encode("1, 22, 333", add_special_tokens=False)) == 7
+
+
+def test_only_replies_are_learned_and_no_cut(tokenizer: PreTrainedTokenizerBase) -> None:
+    told = Message("user", "Count to 9.")
+    whole = Dialogue((told, Message("assistant", "1, 2, 3, 4, 5.")))
+    cut = Dialogue((told, Message("assistant", "1, 2, 3, 4, 5.", interrupted=True)))
+    ids, weights = tokenise(tokenizer, whole)
+    assert weights[-1] > 0
+    assert sum(weight > 0 for weight in weights) == 15
+    cut_ids, cut_weights = tokenise(tokenizer, cut)
+    assert cut_ids == ids
+    assert sum(weight > 0 for weight in cut_weights) == 11
+    assert cut_weights[-4:] == [0.0] * 4
+
+
+def test_batches_keep_to_their_size(tokenizer: PreTrainedTokenizerBase) -> None:
+    for batch in islice(batches(tokenizer, random.Random(2), tokens=1024, done=lambda: 0.0), 5):
+        assert batch.ids.shape == batch.weights.shape
+        assert batch.ids.numel() <= 1024 + len(batch.ids)
+
+
+def test_a_training_can_be_taken_up_again(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    ready = batches(tokenizer, random.Random(3), tokens=256, done=lambda: 0.0)
+    trainer = Trainer(new_model(tokenizer), Progress(limit=1e-9))
+    list(trainer.train(ready))
+    trainer.keep(tmp_path / "state")
+    other = Trainer(new_model(tokenizer), Progress(limit=1e-9))
+    other.take_up(tmp_path / "state")
+    assert other.progress == trainer.progress
+    assert other.progress.steps == 4
+    for mine, its in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(mine, its)
+
+
+def test_a_saved_tokenizer_is_the_same(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    save(new_model(tokenizer), tokenizer, tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert again.encode("Hi 12, 谢谢 👋") == tokenizer.encode("Hi 12, 谢谢 👋")
+    assert again.chat_template == tokenizer.chat_template
