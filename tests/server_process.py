@@ -106,8 +106,8 @@ def _children(pid: int) -> list[int]:
 def serving(folder: Path, environ: Mapping[str, str] | None = None) -> Iterator[ServerProcess]:
     """A server that runs inside the block."""
     server = ServerProcess(folder, environ)
-    server.start()
     try:
+        server.start()
         yield server
     finally:
         if server.process is not None and server.process.poll() is None:
