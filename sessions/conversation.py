@@ -59,7 +59,11 @@ Attached = dict[Subscriber, set["Conversation"]]
 
 
 class LiveTurn:
-    """A turn with what runs it here. `record.done`: its end, once that was told; `ended`: told, or never accepted; `released`: saved too."""
+    """A turn with what runs it here.
+
+    `record.done`: its end, once that was told; `ended`: it was told, or the turn was never accepted; `released`: it is
+    saved too; `revoked`: its conversation was deleted before it was accepted.
+    """
 
     __slots__ = (
         "accepted",
