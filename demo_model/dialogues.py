@@ -19,6 +19,7 @@ SYSTEM_PROMPTS = (
     "Keep your answers short.", "You chat with visitors of a web page.", "You are a helpful, honest assistant. Today is a good day.",
 )  # fmt: skip
 _SHORT_COUNTS = 100
+_NEAR_THE_END = 24
 _RECALLED = (Skill.NAME, Skill.CITY, Skill.COLOUR)
 
 
@@ -100,7 +101,7 @@ def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
     long_count = writer.longest_count > _SHORT_COUNTS
     shares: list[tuple[Writer, float]] = [
         (facts.tell, 14), (_ask_any, 28 if writer.known != Facts() else 3), (numbers.add_or_subtract, 26), (refusals.refuse, 20),
-        (_counting(writer.longest_count), 14 if long_count else 8), (_counting(12), 4), (echo.repeat, 22), (stories.story, 2.5 if long_count else 1.5),
+        (_counting(writer.longest_count), 14 if long_count else 12), (_counting(12), 6), (echo.repeat, 34), (stories.story, 5 if writer.longest_count >= _SHORT_COUNTS else 1),
         (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12),
         (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 1),
     ]  # fmt: skip
@@ -134,7 +135,8 @@ class _Dialogue:
         if cut_chance is None:
             cut_chance = 0.35 if turn.skill in {Skill.COUNT, Skill.STORY, Skill.GO_ON} else 0.06
         cut = chance(self.rng, cut_chance)
-        seen = reply[: self.rng.randrange(len(reply))] if cut else reply
+        earliest = max(0, len(reply) - _NEAR_THE_END) if chance(self.rng, 0.25) else 0
+        seen = reply[: self.rng.randrange(earliest, len(reply))] if cut else reply
         if seen:
             self.messages.append(Message("assistant", seen, interrupted=cut))
         return True

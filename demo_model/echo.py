@@ -3,7 +3,8 @@
 import random
 
 from demo_model import values
-from demo_model.holdout import Split, chance
+from demo_model.holdout import Split, chance, pick
+from demo_model.stories import HEROES
 from demo_model.turns import Facts, Skill, Turn
 
 _REPEAT = (
@@ -16,10 +17,20 @@ _REPEAT = (
 
 def repeat(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user asks for words to be said again; the reply is those words alone."""
-    words = [values.word(rng, split) for _ in range(rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6, 8)))]
-    if chance(rng, 0.15):
-        words.insert(rng.randrange(len(words) + 1), str(rng.randint(0, 999)))
+    words = [_word(rng, split) for _ in range(rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6, 8)))]
     text = " ".join(words)
     shapes = (text, text.capitalize() + rng.choice(".!?"), ", ".join(words), text.upper())
     text = rng.choices(shapes, (14, 3, 2, 1))[0]
     return Turn(Skill.REPEAT, rng.choice(_REPEAT).format(words=text), (text,), known)
+
+
+def _word(rng: random.Random, split: Split) -> str:
+    """A word, a name, a city, a colour, a hero or a number; each is met here often enough to be copied whole."""
+    if chance(rng, 0.12):
+        return str(rng.randint(0, 999))
+    if chance(rng, 0.25):
+        proper = rng.choice((values.name, values.city, values.colour))(rng, split)
+        return proper if chance(rng, 0.4) else proper.lower()
+    if chance(rng, 0.08):
+        return pick(rng, split, "hero", HEROES)
+    return values.word(rng, split)

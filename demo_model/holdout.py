@@ -16,9 +16,15 @@ class Split(enum.Enum):
     HELD_OUT = "held-out"
 
 
+# Too common for a model that people try out to stumble over.
+_ALWAYS_TRAINED = frozenset({"colour:green"})
+
+
 def held_out(key: str) -> bool:
     """Whether `key` (any case) is among the tenth that only the evaluation may use."""
-    return zlib.crc32(f"held out? {key.casefold()}".encode()) % 10 == 0
+    return (
+        key.casefold() not in _ALWAYS_TRAINED and zlib.crc32(f"held out? {key.casefold()}".encode()) % 10 == 0
+    )
 
 
 def chance(rng: random.Random, share: float) -> bool:

@@ -75,9 +75,7 @@ def story(rng: random.Random, split: Split, known: Facts) -> Turn:
         user, hero = say(rng, split, rng.choice(_ASK_ANY)), pick(rng, Split.TRAIN, "hero", HEROES[:12])
         return Turn(Skill.STORY, user, (told(rng, hero),), known)
     hero = pick(rng, split, "hero", HEROES) if chance(rng, 0.75) else values.word(rng, split)
-    template = rng.choice(_ASK_ABOUT)
-    if hero[0] in "aeiou":
-        template = template.replace(" a {hero}", " an {hero}")
+    template = _with_article(rng.choice(_ASK_ABOUT), hero)
     return Turn(Skill.STORY, say(rng, split, template).format(hero=hero), (told(rng, hero),), known)
 
 
@@ -96,9 +94,12 @@ def told(rng: random.Random, hero: str) -> str:
         if chance(rng, 0.5)
         else " ".join(parts)
     )
-    if hero[0] in "aeiou":
-        text = text.replace(" a {hero}", " an {hero}")
-    return text.format(hero=hero, **chosen)
+    return _with_article(text, hero).format(hero=hero, **chosen)
+
+
+def _with_article(text: str, hero: str) -> str:
+    vowel = hero[0] in "aeiou" and not hero.startswith("uni")
+    return text.replace(" a {hero}", " an {hero}") if vowel else text
 
 
 def is_story(text: str, asked: str) -> bool:
