@@ -34,11 +34,18 @@ class Params(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """Asks for one reply. `request_id` is unique among the requests that run."""
+    """Asks for one reply. `request_id` is unique among the requests that run.
+
+    `cache_salt`: whose keys and values this prompt may begin with; those of another salt are never matched, save
+    the system prompt's. `client`: among whom the engine is fair. A higher `priority` leaves the queue first.
+    """
 
     request_id: str
     messages: tuple[Message, ...]
     params: Params = Params()
+    cache_salt: str = ""
+    client: str = ""
+    priority: int = 0
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -98,6 +105,20 @@ class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
     tokens: int
 
 
+class Queued(msgspec.Struct, frozen=True, tag="queued"):
+    """A request waits. `position` counts from 1, the next to start; told when it changes."""
+
+    request_id: str
+    position: int
+
+
+class Prefilling(msgspec.Struct, frozen=True, tag="prefilling"):
+    """A prompt that takes more than one step is being computed: `progress` is the share that is done, from 0 to 1."""
+
+    request_id: str
+    progress: float
+
+
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """A request left the queue: its prefill begins with the step that sends this."""
 
@@ -122,7 +143,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     error: str | None = None
 
 
-Output = Started | Chunk | Finished
+Output = Queued | Started | Prefilling | Chunk | Finished
 
 
 class StepOutputs(msgspec.Struct, frozen=True, tag="step"):
@@ -160,16 +181,26 @@ class LoadFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
-    """Facts for metrics. Counters only grow while the engine's process lives."""
+    """Facts for metrics. Counters only grow while the engine's process lives.
+
+    `running` and `queued` count requests, `prompt_tokens` those computed, `cached_tokens` those taken from kept keys
+    and values. `kv_used_bytes` are held by running replies, `kv_parked_bytes` kept for later turns.
+    """
 
     running: int = 0
     queued: int = 0
     steps: int = 0
+    prefill_steps: int = 0
     generated_tokens: int = 0
     prompt_tokens: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
     cancels: int = 0
     steps_after_cancel: int = 0
     step_seconds: float = 0.0
+    kv_used_bytes: int = 0
+    kv_parked_bytes: int = 0
+    kv_total_bytes: int = 0
 
 
 ToEngine = Request | Cancel | Count | Ping
