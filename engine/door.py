@@ -43,9 +43,10 @@ class EngineStatus(msgspec.Struct, frozen=True):
 
 
 class Stream(Protocol):
-    """The outputs of one request, in order: `Started`?, `Chunk`*, `Finished`; then the iteration ends.
+    """The outputs of one request, in order: `Queued`*, `Started`, `Prefilling`*, `Chunk`*, `Finished`; then the iteration ends.
 
-    Chunks merge while their reader is late. Iterating raises `EngineLost`, after what had come
+    Any but the last may be missing; a request that is preempted is queued and started again. Chunks merge while
+    their reader is late, and what waits of `Queued` and `Prefilling` is superseded by whatever follows. Iterating raises `EngineLost`, after what had come
     before it, when the engine's process died.
     """
 

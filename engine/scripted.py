@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -18,41 +19,16 @@ from engine.lifecycle import Lifecycle
 from engine.messages import (
     Chunk,
     EngineStatistics,
-    Finished,
     FinishReason,
     Message,
     ModelFacts,
     Params,
     Request,
-    Started,
 )
+from engine.scripted_reply import ScriptedReply
 from engine.stream import ReplyStream
 
 _WORDS = re.compile(r"\s*\S+|\s+")
-
-
-class _Run:
-    """One request under way."""
-
-    def __init__(
-        self, request: Request, stream: ReplyStream, prompt_tokens: int, script: Sequence[str]
-    ) -> None:
-        self.request = request
-        self.stream = stream
-        self.prompt_tokens = prompt_tokens
-        self.script = deque(script)
-        self.generated = 0
-        self.started = False
-        self.cancelled = False
-
-    def finish(
-        self, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
-    ) -> None:
-        self.stream.put_nowait(
-            Finished(
-                self.request.request_id, reason, self.prompt_tokens, 0, self.generated, steps_after, error
-            )
-        )
 
 
 class ScriptedEngine:
@@ -61,6 +37,9 @@ class ScriptedEngine:
     Without `by_hand` it steps by itself, as fast as the event loop turns or every `pace_s` seconds.
     With it nothing moves but through `step`, except that cancels are confirmed at the loop's next turn.
     With `hold_cancels` they wait for a `step`, which then counts as the one already under way.
+
+    At most `max_batch` requests play at once, the others queue. `prefill_tokens` of a prompt are computed in a step,
+    all where it is None; the first `cached_tokens` of every prompt count as kept from a turn before.
     """
 
     def __init__(
@@ -70,15 +49,18 @@ class ScriptedEngine:
         reply: str = "This reply was written before it was asked for.",
         by_hand: bool = False,
         pace_s: float = 0.0,
+        max_batch: int = 1_000_000,
     ) -> None:
         """Make a ready engine. `reply` is played where no `script` is queued."""
         self.hold_cancels = False
+        self.prefill_tokens: int | None = None
+        self.cached_tokens = 0
         self.requests: list[Request] = []
         self._reply = reply
         self._by_hand = by_hand
         self._pace_s = pace_s
         self._scripts: deque[Sequence[str]] = deque()
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, ScriptedReply] = {}
         self._tick: asyncio.Handle | None = None
         self._life = Lifecycle()
         self._facts = ModelFacts(
@@ -87,7 +69,7 @@ class ScriptedEngine:
             defaults=Params(max_new_tokens=512, do_sample=False),
             device="none",
             dtype="none",
-            max_batch=1_000_000,
+            max_batch=max_batch,
             parameters=0,
         )
         self._statistics = EngineStatistics()
@@ -122,7 +104,8 @@ class ScriptedEngine:
         self.requests.append(request)
         stream = ReplyStream(request.request_id, self._cancel)
         script = self._scripts.popleft() if self._scripts else _WORDS.findall(self._reply)
-        self._runs[request.request_id] = _Run(request, stream, count_words(request.messages), script)
+        self._runs[request.request_id] = ScriptedReply(request, stream, count_words(request.messages), script)
+        self._tell_positions()
         self._keep_ticking()
         return stream
 
@@ -136,10 +119,10 @@ class ScriptedEngine:
         self._scripts.append(_WORDS.findall(reply) if isinstance(reply, str) else tuple(reply))
 
     def step(self, steps: int = 1) -> None:
-        """Make one token for every request, `steps` times. Nothing happens while the engine is not ready."""
+        """Make one token for every request of the batch, `steps` times. Nothing happens while the engine is not ready."""
         for _ in range(steps if self._ready else 0):
             self._count(steps=1)
-            for run in list(self._runs.values()):
+            for run in list(islice(self._runs.values(), self._facts.max_batch)):
                 self._advance(run)
 
     def die(self, why: str = "The engine's process died.", *, revive: bool = True) -> None:
@@ -170,10 +153,10 @@ class ScriptedEngine:
 
     def _lose_all(self, why: str) -> None:
         for run in list(self._runs.values()):
-            self._remove(run)
+            del self._runs[run.request.request_id]
             run.stream.lose(why)
 
-    def _advance(self, run: _Run) -> None:
+    def _advance(self, run: ScriptedReply) -> None:
         if run.cancelled:
             self._confirm_cancel(run, steps_after=1)
         elif run.prompt_tokens >= self._facts.context_tokens:
@@ -181,10 +164,21 @@ class ScriptedEngine:
         else:
             self._play(run)
 
-    def _play(self, run: _Run) -> None:
+    def _play(self, run: ScriptedReply) -> None:
         if not run.started:
-            run.started = True
-            run.stream.put_nowait(Started(run.request.request_id, run.prompt_tokens))
+            run.start(self.cached_tokens)
+            self._count(cached_tokens=run.cached)
+        if not run.prefilled:
+            self._prefill(run)
+        if run.prefilled:
+            self._speak(run)
+
+    def _prefill(self, run: ScriptedReply) -> None:
+        before = run.computed
+        run.prefill(self.prefill_tokens)
+        self._count(prompt_tokens=run.computed - before)
+
+    def _speak(self, run: ScriptedReply) -> None:
         run.generated += 1
         self._count(generated_tokens=1)
         if not run.script:
@@ -194,7 +188,7 @@ class ScriptedEngine:
         if run.generated >= self._room(run):
             self._finish(run, FinishReason.LENGTH)
 
-    def _room(self, run: _Run) -> int:
+    def _room(self, run: ScriptedReply) -> int:
         asked = run.request.params.max_new_tokens or self._facts.defaults.max_new_tokens or 512
         return min(asked, self._facts.context_tokens - run.prompt_tokens)
 
@@ -204,19 +198,30 @@ class ScriptedEngine:
         if not self.hold_cancels:
             asyncio.get_running_loop().call_soon(self._confirm_cancel, run)
 
-    def _confirm_cancel(self, run: _Run, steps_after: int = 0) -> None:
+    def _confirm_cancel(self, run: ScriptedReply, steps_after: int = 0) -> None:
         if not run.stream.closed:
             self._count(cancels=1, steps_after_cancel=steps_after)
             self._finish(run, FinishReason.CANCELLED, steps_after=steps_after)
 
     def _finish(
-        self, run: _Run, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
+        self,
+        run: ScriptedReply,
+        reason: FinishReason,
+        *,
+        steps_after: int | None = None,
+        error: str | None = None,
     ) -> None:
         self._remove(run)
         run.finish(reason, steps_after=steps_after, error=error)
 
-    def _remove(self, run: _Run) -> None:
+    def _remove(self, run: ScriptedReply) -> None:
         del self._runs[run.request.request_id]
+        self._tell_positions()
+
+    def _tell_positions(self) -> None:
+        waiting = islice(self._runs.values(), self._facts.max_batch, None)
+        for position, run in enumerate(waiting, start=1):
+            run.wait_at(position)
 
     def _count(self, **more: int) -> None:
         grown = {name: getattr(self._statistics, name) + amount for name, amount in more.items()}

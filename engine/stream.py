@@ -3,38 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
+from typing import assert_never
 
 from engine.errors import EngineLost
-from engine.messages import Chunk, Finished, Output, Started
+from engine.messages import Chunk, Finished, Output, Prefilling, Queued, Started
 
 
 class MergingCollector:
-    """A queue of outputs in which neighbouring chunks become one, so that it holds three outputs at most."""
+    """What one reader is late for, three outputs at most: the start, the text as one chunk, and the end or the last report.
 
-    __slots__ = ("_others", "_request_id", "_text", "_tokens")
+    A report (`Queued`, `Prefilling`) is superseded by whatever comes after it.
+    """
+
+    __slots__ = ("_last", "_request_id", "_started", "_text", "_tokens")
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
-        self._others: deque[Started | Finished] = deque()
+        self._started: Started | None = None
         self._text: list[str] = []
         self._tokens = 0
+        self._last: Queued | Prefilling | Finished | None = None
 
     def put_nowait(self, output: Output) -> None:
-        """Add an output; a chunk joins the one that waits."""
-        if isinstance(output, Chunk):
-            self._text.append(output.text)
-            self._tokens += output.tokens
-        else:
-            self._others.append(output)
+        """Add an output; a chunk joins the one that waits. Nothing may come after `Finished`."""
+        match output:
+            case Chunk():
+                self._text.append(output.text)
+                self._tokens += output.tokens
+                self._last = None
+            case Started():
+                # Again after a preemption, perhaps: its facts may be told before the text that waits.
+                self._started = output
+                self._last = None
+            case Queued() | Prefilling() | Finished():
+                self._last = output
+            case _:
+                assert_never(output)
 
     def get_nowait(self) -> Output | None:
         """Take the oldest output, None where nothing waits."""
-        if self._others and (isinstance(self._others[0], Started) or not self._text):
-            return self._others.popleft()
-        if not self._text:
-            return None
+        if self._started is not None:
+            started, self._started = self._started, None
+            return started
+        if self._text:
+            return self._take_text()
+        last, self._last = self._last, None
+        return last
+
+    def _take_text(self) -> Chunk:
         chunk = Chunk(self._request_id, "".join(self._text), self._tokens)
         self._text.clear()
         self._tokens = 0

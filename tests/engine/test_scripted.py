@@ -8,7 +8,18 @@ import pytest
 
 from engine.door import Engine, EngineState, Stream
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
-from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request, Started
+from engine.messages import (
+    Chunk,
+    Finished,
+    FinishReason,
+    Message,
+    Output,
+    Params,
+    Prefilling,
+    Queued,
+    Request,
+    Started,
+)
 from engine.scripted import ScriptedEngine
 
 HELLO = (Message("user", "hello there"),)
@@ -56,6 +67,32 @@ async def test_by_hand_a_step_makes_one_token_for_every_request() -> None:
         Chunk("2", "c d", 2),
         Finished("2", FinishReason.STOP, 6, 0, 3),
     ]
+
+
+async def test_beyond_the_batch_requests_wait_and_are_told_their_place() -> None:
+    engine = ScriptedEngine(reply="word", by_hand=True, max_batch=1)
+    _, second, third = (engine.generate(asking(name)) for name in "123")
+    assert [second.get_nowait(), third.get_nowait()] == [Queued("2", 1), Queued("3", 2)]
+    assert (engine.statistics().running, engine.statistics().queued) == (0, 3)
+    engine.step(2)
+    assert [second.get_nowait(), third.get_nowait()] == [None, Queued("3", 1)]
+    second.cancel()
+    await end_of(second)
+    engine.step(2)
+    assert [type(output) for output in await outputs_of(third)] == [Started, Chunk, Finished]
+
+
+async def test_a_long_prompt_is_computed_over_steps_but_for_what_is_kept() -> None:
+    engine = ScriptedEngine(reply="word", by_hand=True)
+    engine.prefill_tokens, engine.cached_tokens = 2, 1
+    stream = engine.generate(asking())
+    engine.step()
+    assert [stream.get_nowait(), stream.get_nowait()] == [Started("r", 6, 1), Prefilling("r", 0.5)]
+    engine.step()
+    assert stream.get_nowait() == Prefilling("r", 5 / 6)
+    engine.step(2)
+    assert await outputs_of(stream) == [Chunk("r", "word", 1), Finished("r", FinishReason.STOP, 6, 1, 2)]
+    assert (engine.statistics().prompt_tokens, engine.statistics().cached_tokens) == (5, 1)
 
 
 async def test_a_reply_ends_at_the_tokens_it_may_have() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.errors import EngineLost
-from engine.messages import Chunk, Finished, FinishReason, Output, Started
-from engine.stream import ReplyStream
+from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
+from engine.stream import MergingCollector, ReplyStream
 
 STARTED = Started("r", 7)
 END = Finished("r", FinishReason.STOP, 7, 0, 3)
@@ -24,6 +26,73 @@ def stream_of(*outputs: Output) -> ReplyStream:
 async def test_a_late_reader_gets_neighbouring_chunks_as_one() -> None:
     stream = stream_of(STARTED, Chunk("r", "a", 1), Chunk("r", "bc", 2), END)
     assert [output async for output in stream] == [STARTED, Chunk("r", "abc", 3), END]
+
+
+def test_of_reports_that_wait_the_newest_is_told() -> None:
+    stream = stream_of(Queued("r", 3), Queued("r", 2))
+    assert (stream.get_nowait(), stream.get_nowait()) == (Queued("r", 2), None)
+    stream = stream_of(Queued("r", 1), STARTED, Prefilling("r", 0.25), Prefilling("r", 0.5))
+    assert [stream.get_nowait() for _ in range(3)] == [STARTED, Prefilling("r", 0.5), None]
+
+
+@pytest.mark.parametrize("later", [STARTED, Prefilling("r", 0.5), Chunk("r", "a", 1), END])
+def test_what_comes_after_a_report_supersedes_it(later: Output) -> None:
+    stream = stream_of(Queued("r", 1), later)
+    assert stream.get_nowait() == later
+
+
+def lives() -> st.SearchStrategy[list[Output]]:
+    """What engines tell of a request from its submission to its end, preemptions included."""
+    waits = st.lists(st.builds(Queued, st.just("r"), st.integers(1, 9)), max_size=3)
+    prefills = st.lists(st.builds(Prefilling, st.just("r"), st.floats(0, 1)), max_size=3)
+    chunks = st.lists(st.builds(Chunk, st.just("r"), st.sampled_from("abc"), st.integers(1, 3)), max_size=4)
+    runs = st.lists(st.tuples(waits, st.just([STARTED]), prefills, chunks), max_size=3)
+    return runs.map(lambda parts: [*(one for run in parts for stage in run for one in stage), END])
+
+
+def taken(collector: MergingCollector, most: int) -> list[Output]:
+    outputs = (collector.get_nowait() for _ in range(most))
+    return [output for output in outputs if output is not None]
+
+
+def spoken(outputs: list[Output]) -> tuple[str, int]:
+    chunks = [output for output in outputs if isinstance(output, Chunk)]
+    return "".join(chunk.text for chunk in chunks), sum(chunk.tokens for chunk in chunks)
+
+
+@given(lives(), st.data())
+def test_however_late_the_reader_is_text_and_end_are_whole(
+    outputs: list[Output], data: st.DataObject
+) -> None:
+    collector, got = MergingCollector("r"), list[Output]()
+    for output in outputs:
+        collector.put_nowait(output)
+        got += taken(collector, data.draw(st.integers(0, 3)))
+    rest = taken(collector, 4)
+    assert len(rest) <= 3
+    got += rest
+
+    assert spoken(got) == spoken(outputs)
+    assert [one for one in got if isinstance(one, Finished)] == [got[-1]] == [END]
+
+
+@given(lives(), st.data())
+def test_a_report_is_told_while_it_is_the_newest_thing_known(
+    outputs: list[Output], data: st.DataObject
+) -> None:
+    collector = MergingCollector("r")
+    for output in outputs:
+        collector.put_nowait(output)
+        for told in taken(collector, data.draw(st.integers(0, 3))):
+            assert told is output or not isinstance(told, Queued | Prefilling)
+
+
+@given(lives())
+def test_a_reader_that_is_never_late_gets_all_as_it_was(outputs: list[Output]) -> None:
+    collector = MergingCollector("r")
+    for output in outputs:
+        collector.put_nowait(output)
+        assert taken(collector, 2) == [output]
 
 
 async def test_a_prompt_reader_gets_each_chunk_by_itself() -> None:

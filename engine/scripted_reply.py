@@ -1,0 +1,59 @@
+"""One request that the scripted engine answers: where it waits, how far its prompt is, what is left of its script."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from engine.messages import Finished, FinishReason, Prefilling, Queued, Request, Started
+from engine.stream import ReplyStream
+
+
+class ScriptedReply:
+    """`computed` counts the prompt's tokens that are done, `position` is the place in the queue that was told last."""
+
+    def __init__(
+        self, request: Request, stream: ReplyStream, prompt_tokens: int, script: Sequence[str]
+    ) -> None:
+        self.request = request
+        self.stream = stream
+        self.prompt_tokens = prompt_tokens
+        self.script = deque(script)
+        self.cached = 0
+        self.computed = 0
+        self.generated = 0
+        self.position: int | None = None
+        self.started = False
+        self.cancelled = False
+
+    @property
+    def prefilled(self) -> bool:
+        """Whether the whole prompt is computed."""
+        return self.computed >= self.prompt_tokens
+
+    def wait_at(self, position: int) -> None:
+        """Tell the place in the queue, where it changed."""
+        if position != self.position:
+            self.position = position
+            self.stream.put_nowait(Queued(self.request.request_id, position))
+
+    def start(self, cached: int) -> None:
+        """Leave the queue, with so many tokens of the prompt known; the last one is always computed."""
+        self.started = True
+        self.cached = self.computed = max(0, min(cached, self.prompt_tokens - 1))
+        self.stream.put_nowait(Started(self.request.request_id, self.prompt_tokens, self.cached))
+
+    def prefill(self, tokens: int | None) -> None:
+        """Compute so many tokens of the prompt, the rest where it is None; short of its end, tell how far it is."""
+        left = self.prompt_tokens - self.computed
+        self.computed += left if tokens is None else min(tokens, left)
+        if not self.prefilled:
+            progress = self.computed / self.prompt_tokens
+            self.stream.put_nowait(Prefilling(self.request.request_id, progress))
+
+    def finish(
+        self, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
+    ) -> None:
+        """Tell the end."""
+        counts = (self.prompt_tokens, self.cached, self.generated)
+        self.stream.put_nowait(Finished(self.request.request_id, reason, *counts, steps_after, error))
