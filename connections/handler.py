@@ -108,6 +108,8 @@ class FrameHandler:
                 has_more=page.has_more,
             )
         )
+        if page.wait is not None:
+            connection.publish(page.wait)
 
     async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
         page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)

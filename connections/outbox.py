@@ -1,7 +1,7 @@
 """What waits to be sent to one connection: ordered, bounded, merging while the reader is late.
 
-Neighbouring deltas of one turn become one delta. `cancelled` overtakes deltas, but nothing else; the ones beyond the
-cut are withdrawn. The logic is synchronous; only `take` waits.
+Neighbouring deltas of one turn become one delta; of a turn's statuses only the newest waits. `cancelled` overtakes
+deltas, but nothing else; the ones beyond the cut are withdrawn. The logic is synchronous; only `take` waits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 import msgspec
 
 from connections.frames import Cancelled, ConversationsPage, Frame, HistoryPage
-from sessions.events import Accepted, Delta, Done
+from sessions.events import Accepted, Delta, Done, Status
 
 MERGED_CHARS = 16 * 1024
 """A merged delta is at most four times as many bytes of UTF-8: 64 KiB."""
@@ -83,6 +83,7 @@ class Outbox:
         self._max_bytes = max_bytes
         self._waiting: deque[_Text | _Whole] = deque()
         self._growing: dict[str, _Text] = {}  # by conversation: the delta that is its newest event
+        self._statuses: dict[str, _Whole] = {}  # by turn: the status that waits
         self._handed: dict[str, int] = {}
         self._withdrawn: dict[str, int] = {}
         self._bytes = 0
@@ -105,6 +106,8 @@ class Outbox:
                 self._put(_Whole(self._covering(frame)))
             case Cancelled():
                 self._put_before_deltas(_Whole(frame))
+            case Status():
+                self._put_status(frame)
             case _:
                 self._close(getattr(frame, "conversation_id", ""))
                 self._put(_Whole(frame))
@@ -118,8 +121,7 @@ class Outbox:
         slot = self._waiting.popleft()
         self._bytes -= slot.bytes
         if isinstance(slot, _Whole):
-            if isinstance(slot.frame, Done):
-                self._handed.pop(slot.frame.turn_id, None)
+            self._forget(slot.frame)
             return slot.frame
         if self._growing.get(slot.first.conversation_id) is slot:
             del self._growing[slot.first.conversation_id]
@@ -171,6 +173,22 @@ class Outbox:
         else:
             self._growing[delta.conversation_id] = text = _Text(delta)
             self._put(text)
+
+    def _put_status(self, status: Status) -> None:
+        if (older := self._statuses.pop(status.turn_id, None)) is not None:
+            self._waiting.remove(older)
+            self._bytes -= older.bytes
+            self._merged += 1
+        self._close(status.conversation_id)
+        self._statuses[status.turn_id] = newest = _Whole(status)
+        self._put(newest)
+
+    def _forget(self, taken: Frame) -> None:
+        match taken:
+            case Done():
+                self._handed.pop(taken.turn_id, None)
+            case Status():
+                del self._statuses[taken.turn_id]
 
     def _put(self, slot: _Text | _Whole) -> None:
         self._waiting.append(slot)

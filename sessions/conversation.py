@@ -14,7 +14,7 @@ import msgspec
 
 from engine.door import Stream
 from sessions.errors import Busy
-from sessions.events import Accepted, Cause, Delta, Done, Event, Journalled, Removed
+from sessions.events import Accepted, Cause, Delta, Done, Event, Journalled, Removed, Status
 from sessions.history import Keys
 from sessions.records import Meta, Owner, TurnRecord
 from sessions.turn import Turn
@@ -62,7 +62,7 @@ class LiveTurn:
     """A turn with what runs it here.
 
     `record.done`: its end, once that was told; `ended`: it was told, or the turn was never accepted; `released`: it is
-    saved too; `revoked`: its conversation was deleted before it was accepted.
+    saved too; `revoked`: its conversation was deleted before it was accepted; `status`: the last one that was told.
     """
 
     __slots__ = (
@@ -77,6 +77,7 @@ class LiveTurn:
         "revoked",
         "send",
         "sender",
+        "status",
         "stream",
         "turn",
         "unsaved",
@@ -91,6 +92,7 @@ class LiveTurn:
         self.followers: set[Subscriber] = set()
         self.handed = 0
         self.published_off = 0
+        self.status: Status | None = None
         self.stream: Stream | None = None
         self.waiting: asyncio.Timeout | None = None
         self.confirm_by: float | None = None
@@ -104,6 +106,11 @@ class LiveTurn:
     def published_text(self) -> str:
         """The part of the reply that attached connections were given."""
         return self.turn.text[: self.published_off]
+
+    @property
+    def wait(self) -> Status | None:
+        """What was told of the wait for its text, while there is none."""
+        return None if self.published_off or self.turn.is_over else self.status
 
     async def in_time(self, output: Awaitable[T]) -> T | None:
         """Waits for something; None where the turn was cancelled, and its time to be confirmed is up before."""
@@ -238,6 +245,11 @@ class Conversation:
         self.publish(delta)
         self.published_seq = delta.seq
         live.published_off = delta.off + len(delta.text)
+
+    def publish_status(self, live: LiveTurn, status: Status) -> None:
+        """Tells where a turn stands; whoever is attached later is told too, while there is no text."""
+        live.status = status
+        self.publish(status)
 
     def publish_removed(self, removed: Removed) -> None:
         """Tells that an exchange left the history."""

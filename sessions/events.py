@@ -36,6 +36,10 @@ class Cause(StrEnum):
     OPERATOR = "operator"
 
 
+StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved"]
+"""What keeps a turn from its text, or its text from the store."""
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept."""
 
@@ -127,10 +131,15 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 
 
 class Status(Event, frozen=True, kw_only=True, tag="status"):
-    """Where a turn stands, for people; not journalled."""
+    """Where a turn stands, for people; not journalled.
+
+    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1.
+    """
 
     turn_id: str
-    state: Literal["queued", "prefill", "retrying", "fallback", "unsaved"]
+    state: StatusState
+    queue_position: int | None = None
+    progress: float | None = None
 
 
 class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):

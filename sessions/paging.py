@@ -6,6 +6,7 @@ import msgspec
 
 from sessions.conversation import Conversation, LiveTurn, Subscriber
 from sessions.errors import NotFound
+from sessions.events import Status
 from sessions.history import Branch, History, now_ms
 from sessions.records import MessageRecord, status_of
 
@@ -16,13 +17,17 @@ _FIELD_BYTES = 16  # a field's name, where a tuple has none
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages oldest first along the active branch; `seq` is of the last event that they hold."""
+    """Messages oldest first along the active branch; `seq` is of the last event that they hold.
+
+    `wait`: where the reply stands that is last in them and has no text so far, if that was told.
+    """
 
     epoch: str
     seq: int
     messages: list[MessageRecord]
     siblings: list[list[str]]
     has_more: bool
+    wait: Status | None = None
 
 
 async def steady_branch(
@@ -60,11 +65,13 @@ def page_of(
     """A page; on the newest one the running reply is the last message, and the reader follows it from there."""
     messages, siblings, seq = list(branch.messages), list(branch.siblings), branch.seq
     live = next((live for live in conversation.turns if live.turn.accepted_at is not None), None)
+    wait: Status | None = None
     if live is not None:
         seq = conversation.published_seq
         if newest and _waits_for_its_reply(live, messages):
             _add_reply(live, messages, siblings)
             live.followers.add(reader)
+            wait = live.wait
     first = max(_first_that_fits(messages, siblings), len(messages) - limit)
     return HistoryPage(
         epoch=branch.epoch,
@@ -72,6 +79,7 @@ def page_of(
         messages=messages[first:],
         siblings=siblings[first:],
         has_more=branch.older is not None or first > 0,
+        wait=wait,
     )
 
 

@@ -32,7 +32,7 @@ def refuse_other_content(record: TurnRecord, send: Send) -> None:
 
 
 def repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) -> None:
-    """Answers a duplicate of a running turn; one that does not follow it yet gets the text so far as one delta."""
+    """Answers a duplicate of a running turn; one that does not follow it yet gets what was told so far: its text, as one delta."""
     refuse_other_content(live.record, arrival.send)
     epoch = conversation.meta.epoch if conversation.meta else ""
     reader = arrival.sender
@@ -44,6 +44,8 @@ def repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) -
     if reader in live.followers:
         return
     live.followers.add(reader)
+    if live.wait is not None:
+        reader.publish(live.wait)
     if text := live.published_text:
         reader.publish(
             Delta(

@@ -9,22 +9,22 @@ from __future__ import annotations
 import asyncio
 import secrets
 from time import monotonic
-from typing import Literal
 
 import msgspec
 import structlog
 
 from engine.door import Engine
 from engine.errors import EngineLost, EngineUnavailable
-from engine.messages import Chunk, Finished, FinishReason, Request, Started
+from engine.messages import Chunk, Finished, FinishReason, Prefilling, Queued, Request, Started
 from sessions.conversation import Conversation, LiveTurn
 from sessions.errors import OwnershipLost, StoreDown
-from sessions.events import Cause, Done, Failure, Reason, Status, encode
+from sessions.events import Cause, Done, Failure, Reason, encode
 from sessions.history import Ending, History, now_ms
 from sessions.journal import Entry, Journal
 from sessions.observer import Observer
 from sessions.ownership import Ownership
 from sessions.records import MessageRecord, status_of
+from sessions.run import Pace, Run
 from sessions.turn import EngineCount
 from sessions.turn_journal import PATIENCE_S, TurnJournal
 
@@ -51,40 +51,6 @@ _REASONS = {
 }
 
 
-class _Pace:
-    """Times the deltas of one turn for the observer."""
-
-    def __init__(self, observer: Observer, accepted_at: float) -> None:
-        self._accepted_at = accepted_at
-        self._last: float | None = None
-        self._observer = observer
-
-    def delta(self, now: float) -> None:
-        if self._last is None:
-            self._observer.first_token(now - self._accepted_at)
-        else:
-            self._observer.gap(now - self._last)
-        self._last = now
-
-
-class _Run(msgspec.Struct, frozen=True):
-    """A turn under way, with what it needs on its way."""
-
-    conversation: Conversation
-    live: LiveTurn
-    request: Request
-    journal: TurnJournal
-    pace: _Pace
-
-    @property
-    def turn_id(self) -> str:
-        return self.live.turn.ids.turn_id
-
-    def tell(self, state: Literal["retrying", "unsaved"]) -> None:
-        conversation_id = self.conversation.conversation_id
-        self.conversation.publish(Status(conversation_id=conversation_id, turn_id=self.turn_id, state=state))
-
-
 class Runner:
     """Runs turns. One `run` per turn; it never raises but when it is cancelled itself."""
 
@@ -100,8 +66,8 @@ class Runner:
     async def run(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
         """Runs an accepted turn until its end is published and saved."""
         journal = TurnJournal(self._journal, keys=conversation.keys.pair(), turn_id=live.turn.ids.turn_id)
-        pace = _Pace(self._observer, live.turn.accepted_at or monotonic())
-        run = _Run(conversation, live, request, journal, pace)
+        pace = Pace(self._observer, live.turn.accepted_at or monotonic())
+        run = Run(conversation, live, request, journal, pace)
         try:
             await self._end(run, await self._outcome(run))
         except OwnershipLost:
@@ -113,7 +79,7 @@ class Runner:
             conversation.forget()
             conversation.release(live)
 
-    async def _outcome(self, run: _Run) -> Outcome:
+    async def _outcome(self, run: Run) -> Outcome:
         try:
             return await self._generate(run)
         except (EngineLost, EngineUnavailable) as loss:
@@ -128,7 +94,7 @@ class Runner:
             failure = Failure(code="internal", message=f"An internal error, number {incident}.")
             return Outcome(Reason.ERROR, failure)
 
-    async def _generate(self, run: _Run) -> Outcome:
+    async def _generate(self, run: Run) -> Outcome:
         try:
             return await self._attempt(run, run.request)
         except EngineLost:
@@ -138,7 +104,7 @@ class Runner:
         again = f"{run.request.request_id}.1"
         return await self._attempt(run, msgspec.structs.replace(run.request, request_id=again))
 
-    async def _attempt(self, run: _Run, request: Request) -> Outcome:
+    async def _attempt(self, run: Run, request: Request) -> Outcome:
         live = run.live
         if live.turn.is_over:
             live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
@@ -146,7 +112,10 @@ class Runner:
         stream = live.stream = self._engine.generate(request)
         while True:
             match await live.in_time(anext(stream)):
+                case Queued() | Prefilling() as report:
+                    run.report(report)
                 case Started() as started:
+                    live.status = None
                     live.turn.start(
                         prompt_tokens=started.prompt_tokens,
                         cached_tokens=started.cached_tokens,
@@ -159,7 +128,7 @@ class Runner:
                 case None:
                     return Outcome(Reason.CANCELLED)
 
-    async def _delta(self, run: _Run, chunk: Chunk) -> None:
+    async def _delta(self, run: Run, chunk: Chunk) -> None:
         turn, conversation = run.live.turn, run.conversation
         if turn.is_over:
             return
@@ -172,7 +141,7 @@ class Runner:
             conversation.publish_delta(run.live, delta)
             run.pace.delta(monotonic())
 
-    async def _end(self, run: _Run, outcome: Outcome) -> None:
+    async def _end(self, run: Run, outcome: Outcome) -> None:
         live, seq = run.live, run.conversation.next_seq()
         done = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
         ending = _ending(live, done)
@@ -181,12 +150,12 @@ class Runner:
         if not saved:
             await self._save_late(run, ending)
 
-    def _tell_end(self, run: _Run, done: Done) -> None:
+    def _tell_end(self, run: Run, done: Done) -> None:
         run.conversation.publish_done(done)
         self._observer.ended(done)
         _log_end(done)
 
-    async def _save_in_time(self, run: _Run, ending: Ending) -> bool:
+    async def _save_in_time(self, run: Run, ending: Ending) -> bool:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._save(run, ending)
@@ -195,7 +164,7 @@ class Runner:
             return False
         return True
 
-    async def _save_late(self, run: _Run, ending: Ending) -> None:
+    async def _save_late(self, run: Run, ending: Ending) -> None:
         while True:
             await asyncio.sleep(SAVE_AGAIN_S)
             try:
@@ -204,12 +173,12 @@ class Runner:
                 continue
             return
 
-    async def _save(self, run: _Run, ending: Ending) -> None:
+    async def _save(self, run: Run, ending: Ending) -> None:
         await run.journal.write_rest()
         await self._history.finish(run.conversation.keys, ending)
         await self._ownership.discard(run.turn_id)
 
-    async def _give_up(self, run: _Run) -> None:
+    async def _give_up(self, run: Run) -> None:
         """Another replica closed the turn, or deleted its conversation: its end is told as the store has it."""
         _log.warning("turn lost to another replica", turn_id=run.turn_id)
         if run.live.stream is not None:

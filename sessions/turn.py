@@ -111,7 +111,11 @@ class Turn:
             self.state = TurnState.ACCEPTED
 
     def start(self, *, prompt_tokens: int, cached_tokens: int, now: float) -> None:
-        """The engine took the request out of its queue; a retry starts a turn again."""
+        """The engine took the request out of its queue; a retry, or a preemption, starts a turn again."""
+        if (
+            self._first_at is not None
+        ):  # preempted behind its first text: its wait and its prompt were counted
+            return
         self._started_at = now
         self.count = EngineCount(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
 

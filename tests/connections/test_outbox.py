@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from connections import codec
 from connections.frames import Cancelled, ConversationsPage, Frame, HistoryPage, Message, Pong
 from connections.outbox import MERGED_CHARS, Outbox
-from sessions.events import Accepted, CancelFacts, Cause, Deleted, Delta, Done, Reason, Timing, Usage
+from sessions.events import Accepted, CancelFacts, Cause, Deleted, Delta, Done, Reason, Status, Timing, Usage
 from sessions.index import Listed
 
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)
@@ -52,6 +52,10 @@ def done(*, seq: int, chars: int, turn: str = "t", place: str = "c", **more: Any
     )
 
 
+def status(place: int, *, turn: str = "t", conversation: str = "c") -> Status:
+    return Status(conversation_id=conversation, turn_id=turn, state="queued", queue_position=place)
+
+
 def drained(outbox: Outbox) -> list[Frame]:
     return list(iter(outbox.take_nowait, None))
 
@@ -80,6 +84,9 @@ class Sent:
         self.seq += 1
         self.put(delta(text, seq=self.seq, off=len(self.text), turn=self.turn, place=self.place))
         self.text += text
+
+    def wait(self, place: int) -> None:
+        self.put(status(place, turn=self.turn, conversation=self.place))
 
     def end(self) -> None:
         if self.text is not None:
@@ -138,6 +145,7 @@ STEPS = st.one_of(
     st.tuples(st.just("say"), PLACES, TEXTS),
     st.tuples(st.just("say"), PLACES, TEXTS),
     st.tuples(st.just("end"), PLACES),
+    st.tuples(st.just("wait"), PLACES, st.integers(1, 9)),
     st.tuples(st.just("cancel"), PLACES, st.integers(0, 20_000)),
     st.tuples(st.just("pong"), st.integers()),
     st.tuples(st.just("take"), st.integers(1, 4)),
@@ -206,6 +214,32 @@ def test_deltas_that_wait_become_one() -> None:
     assert drained(outbox) == [
         Delta(conversation_id="c", turn_id="t", seq=4, first_seq=2, off=0, text="xxx", tokens=3)
     ]
+
+
+@given(st.lists(st.one_of(st.tuples(st.sampled_from("ab"), st.integers(1, 9)), st.none()), max_size=30))
+def test_of_a_turns_statuses_the_newest_waits(steps: list[tuple[str, int] | None]) -> None:
+    """None: the reader takes a frame. It then has the newest word of that turn, and is told no older one later."""
+    outbox, newest, known = Outbox(max_bytes=1024), dict[str, Status](), dict[str, Status]()
+    for step in steps:
+        if step is not None:
+            newest[step[0]] = status(step[1], turn=step[0])
+            outbox.put_nowait(newest[step[0]])
+        elif isinstance(frame := outbox.take_nowait(), Status):
+            assert frame is newest[frame.turn_id]
+            known[frame.turn_id] = frame
+    for frame in drained(outbox):
+        assert isinstance(frame, Status)
+        known[frame.turn_id] = frame
+    assert known == newest
+    assert (outbox.statistics().frames, outbox.statistics().bytes, outbox._statuses) == (0, 0, {})
+
+
+def test_a_status_keeps_its_place_among_other_frames() -> None:
+    outbox = Outbox(max_bytes=1024)
+    frames: list[Frame] = [accepted(), status(2), Pong(t=1), status(1), delta("x", seq=2, off=0)]
+    for frame in frames:
+        outbox.put_nowait(frame)
+    assert drained(outbox) == [frame for frame in frames if frame != status(2)]
 
 
 def test_merging_stops_at_64_kib() -> None:

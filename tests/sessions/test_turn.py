@@ -157,3 +157,12 @@ def test_a_turn_cancelled_before_it_was_accepted_never_started() -> None:
     turn.accept(now=1.0)
     done = turn.end(Reason.STOP, seq=2, now=1.0)
     assert (done.timing.queued_ms, done.timing.first_token_ms) == (None, None)
+
+
+def test_a_preemption_behind_the_first_text_changes_no_count() -> None:
+    """The wait and the prompt were counted at the first start."""
+    turn = running("one")
+    turn.start(prompt_tokens=6, cached_tokens=6, now=99.0)
+    done = turn.end(Reason.STOP, seq=3, now=100.0)
+    assert (done.usage.prompt_tokens, done.usage.cached_tokens) == (5, 2)
+    assert done.timing.queued_ms == pytest.approx(100.0)

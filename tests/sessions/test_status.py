@@ -1,0 +1,121 @@
+"""While a reply has no text yet, its readers know why: its place in the queue, how far its prompt is."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.scripted import ScriptedEngine
+from sessions.events import Accepted, Delta, Done, Status
+from tests.sessions.chat import Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    """One reply at a time, and a prompt in steps of four tokens."""
+    engine = ScriptedEngine(by_hand=True, context_tokens=200, max_batch=1)
+    engine.prefill_tokens = 4
+    return engine
+
+
+def told(reader: Recorder) -> list[tuple[str, int | None, float | None]]:
+    return [(status.state, status.queue_position, status.progress) for status in reader.of(Status)]
+
+
+async def behind_others(chat: Chat, *others: str) -> Accepted:
+    """A message that waits for as many replies as others are named."""
+    for name in others:
+        await chat.running(name, conversation_id=name, reader=Recorder())
+    accepted = await chat.send("one two three four", client_msg_id="mine")
+    await chat.reader.next(Status)
+    return accepted
+
+
+async def test_the_place_in_the_queue_then_the_prefill_then_text(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    accepted = await behind_others(chat, "ann", "bob")
+    for name in ("ann", "bob"):
+        chat.sessions.cancel(chat.owner, conversation_id=name, turn_id=None)
+    await reader.until(lambda: told(reader)[-1] == ("queued", 1, None))
+    while not reader.text(accepted.turn_id):
+        await chat.step()
+    assert [told(reader)[0], told(reader)[-1]] == [("queued", 2, None), ("prefill", None, 0.5)]
+    assert {status.turn_id for status in reader.of(Status)} == {accepted.turn_id}
+    chat.cancel()
+
+
+async def test_a_status_takes_no_seq_and_is_not_kept(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("one two three four")
+    assert told(reader) == [("prefill", None, 0.5)]
+    assert continuous(reader.events)
+    journal = await chat.sessions._history.journal(chat.keys, after_seq=0)
+    assert journal == [
+        event if not isinstance(event, Accepted) else journal[0]
+        for event in reader.events
+        if not isinstance(event, Status)
+    ]
+
+
+async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
+    await behind_others(chat, "ann")
+    tablet, phone = Recorder(), Recorder()
+    page = await chat.history(tablet)
+    assert (page.wait, page.messages[-1].status) == (chat.reader.of(Status)[-1], "running")
+    await chat.send("one two three four", client_msg_id="mine", reader=phone)
+    assert [type(event) for event in phone.events] == [Accepted, Status]
+    for device in (tablet, phone):
+        chat.sessions.disconnect(device)
+    chat.cancel()
+
+
+async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    accepted = await behind_others(chat, "ann")
+    chat.sessions.cancel(chat.owner, conversation_id="ann", turn_id=None)
+    await eventually(lambda: engine.statistics().queued == 1)
+    while not reader.text(accepted.turn_id):
+        await chat.step()
+    phone = Recorder()
+    assert (await chat.history(phone)).wait is None
+    chat.sessions.disconnect(phone)
+    chat.cancel()
+
+
+async def test_nothing_is_told_of_a_wait_that_was_cancelled(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.hold_cancels = True
+    await behind_others(chat, "ann", "bob")
+    chat.cancel()
+    chat.sessions.cancel(chat.owner, conversation_id="ann", turn_id=None)
+    engine.step()
+    await eventually(lambda: chat.room.turns[0].stream is not None)
+    chat.sessions.cancel(chat.owner, conversation_id="bob", turn_id=None)
+    engine.step(3)
+    await reader.next(Done)
+    assert told(reader) == [("queued", 2, None)]
+
+
+async def test_tokens_that_were_kept_are_told_with_the_end_and_in_the_history(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.cached_tokens = 5
+    done = await chat.exchange("one two three four")
+    assert (done.usage.prompt_tokens, done.usage.cached_tokens) == (8, 5)
+    assert (await chat.history()).messages[-1].usage == done.usage
+
+
+async def test_a_cancel_that_is_not_confirmed_tells_them_too(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.cached_tokens = 5
+    engine.hold_cancels = True
+    await chat.running("one two three four", "This")
+    chat.cancel()
+    chat.room.turns[0].expect_confirmation(0.0)
+    usage = (await reader.next(Done)).usage
+    assert (usage.prompt_tokens, usage.cached_tokens) == (8, 5)
+    assert len(reader.of(Delta)) == 1
+    engine.step()
