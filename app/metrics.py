@@ -18,6 +18,29 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
+_Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
+
+# Name, text, and the field of `EngineStatistics`. What the process counts begins again with the next process.
+_ENGINE_GAUGES = (
+    ("engine_batch", "Requests in the engine's batch.", "running"),
+    ("engine_queue", "Requests that wait for a place in the batch.", "queued"),
+    ("engine_kv_used_bytes", "Keys and values of running replies.", "kv_used_bytes"),
+    ("engine_kv_parked_bytes", "Keys and values kept for later turns.", "kv_parked_bytes"),
+    ("engine_kv_total_bytes", "Keys and values that there is room for.", "kv_total_bytes"),
+)
+_ENGINE_COUNTERS = (
+    ("engine_steps", "Engine steps of the running process.", "steps"),
+    ("engine_step_seconds", "Time in engine steps of the running process.", "step_seconds"),
+    ("engine_prefill_steps", "Engine steps that computed prompt tokens.", "prefill_steps"),
+    ("engine_generated_tokens", "Tokens sampled by the running process.", "generated_tokens"),
+    ("engine_prompt_tokens", "Prompt tokens computed by the running process.", "prompt_tokens"),
+    ("engine_cached_tokens", "Prompt tokens whose keys and values were kept.", "cached_tokens"),
+    ("engine_preemptions", "Replies put back into the queue for want of room.", "preemptions"),
+    ("engine_cancels", "Requests whose cancel the running process read.", "cancels"),
+    ("engine_steps_after_cancel", "Steps started for requests after that.", "steps_after_cancel"),
+)
+
+
 class Metrics:
     """Observes turns (`sessions.observer.Observer`) and renders `/metrics`."""
 
@@ -90,27 +113,29 @@ class _Pulled(Collector):
         self._sessions = sessions
 
     def collect(self) -> Iterable[Metric]:
-        connections, sessions, engine = self._connections(), self._sessions(), self._engine.statistics()
-        status = self._engine.status
-        gauges = {
-            "connections": ("Open WebSocket connections.", connections.connections),
-            "clients": ("Client ids with an open connection.", connections.clients),
-            "conversations": ("Conversations somebody is attached to.", sessions.conversations),
-            "turns_live": ("Turns running or waiting.", sessions.turns),
-            "engine_up": ("Whether the engine serves.", status.state is EngineState.READY),
-            "engine_batch": ("Requests in the engine's batch.", engine.running),
-            "engine_queue": ("Requests that wait for a place in the batch.", engine.queued),
-        }
-        counters: dict[str, tuple[str, float]] = {
-            "connections_opened": ("WebSocket connections that said hello.", connections.opened),
-            "journal_pipelines": ("Writes of the journal.", sessions.journal_pipelines),
-            "engine_restarts": ("Engine processes started after the first.", status.restarts),
-            "engine_steps": ("Engine steps of the running process.", engine.steps),
-            "engine_step_seconds": ("Time in engine steps of the running process.", engine.step_seconds),
-            "engine_generated_tokens": ("Tokens sampled by the running process.", engine.generated_tokens),
-            "engine_prompt_tokens": ("Prompt tokens of the running process.", engine.prompt_tokens),
-        }
+        engine = self._engine.statistics()
+        gauges, counters = self._gauges(), self._counters()
+        gauges |= {name: (text, getattr(engine, field)) for name, text, field in _ENGINE_GAUGES}
+        counters |= {name: (text, getattr(engine, field)) for name, text, field in _ENGINE_COUNTERS}
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"midstream_{name}", text, value)
         for name, (text, total) in counters.items():
             yield CounterMetricFamily(f"midstream_{name}", text, total)
+
+    def _gauges(self) -> dict[str, tuple[str, float]]:
+        connections, sessions = self._connections(), self._sessions()
+        serves = self._engine.status.state is EngineState.READY
+        return {
+            "connections": ("Open WebSocket connections.", connections.connections),
+            "clients": ("Client ids with an open connection.", connections.clients),
+            "conversations": ("Conversations somebody is attached to.", sessions.conversations),
+            "turns_live": ("Turns running or waiting.", sessions.turns),
+            "engine_up": ("Whether the engine serves.", serves),
+        }
+
+    def _counters(self) -> dict[str, tuple[str, float]]:
+        return {
+            "connections_opened": ("WebSocket connections that said hello.", self._connections().opened),
+            "journal_pipelines": ("Writes of the journal.", self._sessions().journal_pipelines),
+            "engine_restarts": ("Engine processes started after the first.", self._engine.status.restarts),
+        }

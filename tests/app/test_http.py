@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from app.readiness import Readiness
 from engine.client import EngineClient
+from engine.messages import EngineStatistics
 from engine.options import EngineOptions
 from engine.scripted import ScriptedEngine
 from sessions.store import connect
@@ -100,6 +102,17 @@ def value(metrics: str, name: str) -> float:
     return next(float(line.split()[-1]) for line in metrics.splitlines() if line.startswith(f"{name} "))
 
 
+async def test_every_fact_of_the_engine_is_a_metric(running: Running) -> None:
+    """Each under a name of its own, so that a new fact can't be forgotten here in silence."""
+    facts = {name: 101.0 + place for place, name in enumerate(EngineStatistics.__struct_fields__)}
+    running.engine._statistics = msgspec.convert(facts, EngineStatistics, strict=False)
+    text = (await running.get("/metrics"))[2]
+    told = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("midstream_engine_")]
+    assert set(told) >= set(facts.values()) - {facts["running"], facts["queued"]}
+    assert value(text, "midstream_engine_kv_parked_bytes") == facts["kv_parked_bytes"]
+    assert value(text, "midstream_engine_cached_tokens_total") == facts["cached_tokens"]
+
+
 async def test_metrics_count_what_clients_go_through(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedEngine(pace_s=0.005)) as running:
         running.engine.script([f"{number} " for number in range(5)])
@@ -121,7 +134,7 @@ async def test_metrics_count_what_clients_go_through(tmp_path: Path) -> None:
     assert value(text, 'midstream_turns_total{reason="stop"}') == 1
     assert value(text, 'midstream_turns_total{reason="cancelled"}') == 1
     assert value(text, 'midstream_cancels_total{cause="client"}') == 1
-    assert value(text, "midstream_steps_after_cancel_total") == done["cancel"]["steps_after"] == 0
+    assert value(text, "midstream_steps_after_cancel_total") == done["cancel"]["steps_after"] <= 1
     assert value(text, "midstream_first_token_seconds_count") == 2
     assert value(text, "midstream_delta_gap_seconds_count") >= 1
     assert value(text, 'midstream_tokens_total{kind="generated"}') >= 6 + done["usage"]["generated_tokens"]
