@@ -66,7 +66,7 @@ class SlotBatch:
 
     def __init__(self, spans: Sequence[Span], *, tokens: int, device: torch.device) -> None:
         """Lay out spans: the ones of a single token first, by rising slot. `tokens`: positions in a slot."""
-        single = next((i for i, span in enumerate(spans) if len(span.tokens) != 1), len(spans))
+        single = _decoding(spans)
         self.decode_rows = single
         ids = [token for span in spans for token in span.tokens]
         positions = [place for span in spans for place in range(span.start, span.stop)]
@@ -81,6 +81,17 @@ class SlotBatch:
         self.extent = max([group.extent for group in self.groups] + [chunk.stop for chunk in self.chunks])
         self.sampled_rows = _sampled_rows(spans, device)
         self.masks: dict[Any, Tensor] = {}
+
+
+def _decoding(spans: Sequence[Span]) -> int:
+    """Count the spans at the front that are of one token each, by rising slot.
+
+    What is left of a prompt may be a single token too: in a lower slot it does not belong to them.
+    """
+    for place, span in enumerate(spans):
+        if len(span.tokens) != 1 or (place and span.slot < spans[place - 1].slot):
+            return place
+    return len(spans)
 
 
 def partition(slots: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int]]:
