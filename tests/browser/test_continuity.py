@@ -357,7 +357,13 @@ async def test_the_wait_is_told_in_words(chat: ChatPage, peer: Peer) -> None:
     line = await visit(chat, peer)
     send = await begin(chat, line)
     where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
-    await line.say("status", state="queued", queue_position=2, **where)
-    await expect(chat.replies.last).to_contain_text("In the queue, at place 3")
-    await line.say("status", state="retrying", **where)
-    await expect(chat.replies.last).to_contain_text("Trying again")
+    for facts, words in (
+        ({"state": "queued", "queue_position": 3}, "Waiting, 2 before you"),
+        ({"state": "queued", "queue_position": 1}, "Waiting, you are next"),
+        ({"state": "prefill", "progress": 0.667}, "Reading, 66 %"),
+        ({"state": "retrying"}, "Trying again"),
+    ):
+        await line.say("status", **facts, **where)
+        await expect(chat.replies.last.locator(".waiting")).to_have_text(words)
+    await delta(line, send, "Here.", off=0, seq=2)
+    await expect(chat.replies.last.locator(".waiting")).to_be_hidden()

@@ -91,8 +91,15 @@
  * @typedef {{type: "conversations", conversations: ConversationSummary[], has_more: boolean}} Conversations
  * @typedef {{type: "cancelled", turn_id: string | null, already: boolean}} Cancelled
  * @typedef {{type: "deleted", conversation_id: string}} Deleted
- * @typedef {{type: "status", conversation_id: string, turn_id: string, state: string,
- *            queue_position?: number, progress?: number}} Status
+ *
+ * @typedef {object} Status               where a turn without text stands; not numbered
+ * @property {"status"} type
+ * @property {string} conversation_id
+ * @property {string} turn_id
+ * @property {"queued"|"prefill"|"retrying"|"fallback"|"unsaved"} state
+ * @property {number} [queue_position]    queued: from 1, the next to start
+ * @property {number} [progress]          prefill: the share of the prompt that is done, 0 to 1
+ *
  * @typedef {{type: "goaway", drain_ms: number, reason: string}} Goaway
  * @typedef {Failure & {type: "error", ref?: string, retryable: boolean}} ErrorFrame
  */

@@ -1,7 +1,8 @@
-/** Words for how a reply ended, and how fast it came. Pure: replies and usage in, text out. */
+/** Words for what a reply waits for, how it ended, and how fast it came. Pure: replies and usage in, text out. */
 
 /** @typedef {import("../client/reply.js").Reply} Reply */
 /** @typedef {import("../client/frames.js").Usage} Usage */
+/** @typedef {import("../client/frames.js").Status} Status */
 
 /** Reasons that deserve a badge; a complete reply needs none. @type {Record<string, {label: string, kind: string}>} */
 const BADGES = {
@@ -22,6 +23,29 @@ const CAUSES = {
   drain: "The service was shut down here.",
   operator: "The operator of the service stopped this reply here.",
 };
+
+/**
+ * What an accepted reply waits for before its first text.
+ * @param {Status | null} status  the server's last word on it
+ */
+export function waitOf(status) {
+  switch (status?.state) {
+    case "queued":
+      return queuedAt(status.queue_position ?? null);
+    case "prefill":
+      return `Reading${status.progress === undefined ? "" : `, ${Math.floor(status.progress * 100)} %`}`;
+    case "retrying":
+      return "Trying again";
+    default:
+      return "Thinking";
+  }
+}
+
+/** @param {number | null} position  1 is the next to start */
+function queuedAt(position) {
+  if (position === null) return "Waiting";
+  return position > 1 ? `Waiting, ${position - 1} before you` : "Waiting, you are next";
+}
 
 /**
  * The badge for a status; null where the reply is whole, or still under way.

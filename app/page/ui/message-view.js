@@ -2,7 +2,7 @@ import { countCodePoints } from "../client/code-points.js";
 import { ReplyState } from "../client/reply.js";
 import { copyButton } from "./copy-button.js";
 import { element, icon } from "./dom.js";
-import { badgeOf, endOf, figuresOf, serverFigures } from "./figures.js";
+import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
 
 /** @typedef {import("./transcript.js").Item} Item */
@@ -124,7 +124,5 @@ function figureList(figures, more) {
 function waitingFor({ status, reply }) {
   if (reply?.stopping) return "Stopping";
   if (status === ReplyState.SENDING) return reply?.sentAt === null ? "Waiting for the connection" : "Sending";
-  const { state, queue_position: position } = reply?.status ?? {};
-  if (state === "queued") return position === undefined ? "In the queue" : `In the queue, at place ${position + 1}`;
-  return state === "retrying" ? "Trying again" : "Thinking";
+  return waitOf(reply?.status ?? null);
 }
