@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from midstream.client import Client, ClientError, Disconnected, Refused, Reply, connect
+from midstream.client import Client, ClientError, Disconnected, Refused, Reply, Status, connect
+from midstream.wait_line import WaitLine
 
 _READ_BYTES = 64 * 1024
 
@@ -125,14 +126,25 @@ class _Chat:
         except Refused as refused:
             print(f"[{refused}]")
             return
+        wait = WaitLine(sys.stdout)
         try:
-            async for text in self._reply:
-                print(text, end="", flush=True)
+            await _show(self._reply, wait)
             if self._stopping is not None:
                 await self._stopping
         finally:
+            wait.clear()
             done, self._reply, self._stopping = self._reply.done, None, None
             print(_mark(done["reason"] if done else "disconnected"))
+
+
+async def _show(reply: Reply, wait: WaitLine) -> None:
+    """Prints the text as it comes. Raises Disconnected, ClientError."""
+    async for event in reply.events():
+        if not isinstance(event, Status):
+            wait.clear()
+            print(event, end="", flush=True)
+        elif not reply.text:
+            wait.show(event)
 
 
 async def _stop(reply: Reply) -> None:

@@ -15,6 +15,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import orjson
@@ -51,13 +52,26 @@ class Disconnected(ClientError):
         self.code = code
 
 
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where a reply stands. `state`: `queued`, `prefill`, `retrying`, `unsaved`, or a word of a later server.
+
+    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1.
+    """
+
+    state: str
+    queue_position: int | None = None
+    progress: float | None = None
+
+
 class Reply:
-    """A reply that is being written. Iterating gives its text; `text` and `done` hold what came so far."""
+    """A reply that is being written. Iterating gives its text; `text`, `status` and `done` hold what came so far."""
 
     def __init__(self, client: Client, accepted: Frame) -> None:
         self.accepted = accepted
         self.turn_id: str = accepted["turn_id"]
         self.text = ""
+        self.status: Status | None = None
         self.done: Frame | None = None
         self._client = client
         self._frames: asyncio.Queue[Frame | Disconnected] = asyncio.Queue()
@@ -82,19 +96,34 @@ class Reply:
     def __aiter__(self) -> AsyncIterator[str]:
         return self._texts()
 
-    async def _texts(self) -> AsyncIterator[str]:
+    async def events(self) -> AsyncIterator[str | Status]:
+        """Reads to the end: text as it comes, and every `Status` between. Raises Disconnected, ClientError."""
         while self.done is None:
             frame = await self._frames.get()
             if isinstance(frame, Disconnected):
                 raise frame
-            if frame["type"] == "done":
-                self.done = frame
-                self.text = self.text[: frame["chars"]]
-            elif frame["off"] > len(self.text):
-                raise ClientError("a part of the reply is missing")
-            elif new := frame["text"][len(self.text) - frame["off"] :]:
-                self.text += new
-                yield new
+            match frame["type"]:
+                case "done":
+                    self.done = frame
+                    self.text = self.text[: frame["chars"]]
+                case "status":
+                    self.status = Status(frame["state"], frame.get("queue_position"), frame.get("progress"))
+                    yield self.status
+                case _:
+                    if new := self._new(frame):
+                        self.text += new
+                        yield new
+
+    async def _texts(self) -> AsyncIterator[str]:
+        async for event in self.events():
+            if isinstance(event, str):
+                yield event
+
+    def _new(self, delta: Frame) -> str:
+        """The part of a delta that did not come before. Raises ClientError where a part between is missing."""
+        if delta["off"] > len(self.text):
+            raise ClientError("a part of the reply is missing")
+        return cast("str", delta["text"][len(self.text) - delta["off"] :])
 
 
 class Client:
@@ -172,7 +201,7 @@ class Client:
                 answer.set_exception(Refused(frame))
             else:
                 answer.set_result(frame)
-        elif kind in ("delta", "done") and (reply := self._replies.get(frame["turn_id"])):
+        elif kind in ("status", "delta", "done") and (reply := self._replies.get(frame["turn_id"])):
             reply.take(frame)
             if kind == "done":
                 del self._replies[frame["turn_id"]]

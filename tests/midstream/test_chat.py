@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import midstream
 from connections.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from midstream.chat import kept_client_id
@@ -21,6 +22,7 @@ from tests.app.in_process import Running, serving
 
 LONG = "word " * 20_000
 CTRL_C, CTRL_D = "\x03", "\x04"
+CLEARED = "\r\033[K"
 PROMPT = "\033[1m>\033[0m "
 
 
@@ -117,6 +119,21 @@ async def test_a_reply_is_stopped_in_its_middle_and_the_next_line_is_answered(
         await terminal.shows("Here I am.")
         terminal.types(CTRL_D)
         assert await terminal.exit_code() == 0
+
+
+async def test_the_wait_is_shown_until_text_comes(tmp_path: Path) -> None:
+    engine = ScriptedEngine(reply="Here I am.", by_hand=True, max_batch=1)
+    async with serving(tmp_path, engine) as running, midstream.connect(running.ws_url) as other:
+        await other.send("I was first.")
+        async with chatting(running.ws_url, tmp_path) as terminal:
+            await terminal.shows(PROMPT)
+            terminal.types("And I?\n")
+            await terminal.shows("Waiting, you are next")
+            engine.step(8)
+            await terminal.shows(f"{CLEARED}Here")
+            await terminal.shows(PROMPT)
+            terminal.types(CTRL_D)
+            assert await terminal.exit_code() == 0
 
 
 async def test_ctrl_c_at_the_prompt_leaves(running: Running, tmp_path: Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 import midstream
 from connections.errors import Close, CloseCode
-from tests.app.in_process import Running
+from engine.scripted import ScriptedEngine
+from tests.app.in_process import Running, serving
 
 LONG = "word " * 20_000
 
@@ -25,6 +27,22 @@ async def test_a_reply_is_read_as_it_is_written(running: Running) -> None:
         assert reply.done is not None
         assert reply.done["reason"] == "stop"
         assert (await reply.wait()) is reply.done
+
+
+async def test_the_wait_for_a_reply_is_told(tmp_path: Path) -> None:
+    engine = ScriptedEngine(reply="Here.", by_hand=True, max_batch=1)
+    engine.prefill_tokens = 4
+    async with serving(tmp_path, engine) as running, midstream.connect(running.ws_url) as client:
+        before = await client.send("one two three four", conversation_id="before")
+        waiting = await client.send("one two three four")
+        events = waiting.events()
+        assert await anext(events) == midstream.Status("queued", queue_position=1)
+        engine.step(3)
+        assert (await before.wait())["reason"] == "stop"
+        engine.step()
+        assert await anext(events) == waiting.status == midstream.Status("prefill", progress=0.5)
+        engine.step(2)
+        assert [event async for event in events] == ["Here."]
 
 
 async def test_a_reply_may_be_whole_before_its_sender_looks(running: Running) -> None:
