@@ -1,0 +1,85 @@
+"""A reply that has no text yet says why: it waits behind others, or its prompt is long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wire import Frame, Wire, assert_no_hole, has_text, is_end_of, wire
+from tests.server_process import ServerProcess, serving
+
+LONG = "Count from 1 to 500."
+GREEDY = {"temperature": 0}
+
+
+@pytest.fixture
+def narrow_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A running server of the test's own that makes one reply at a time."""
+    with serving(tmp_path, {"MIDSTREAM_MAX_BATCH": "1"}) as narrow:
+        yield narrow
+
+
+def statuses(client: Wire, turn_id: str, state: str) -> list[Frame]:
+    """What a client was told of one turn in one state."""
+    told = [frame for frame in client.seen if frame["type"] == "status" and frame["turn_id"] == turn_id]
+    return [status for status in told if status["state"] == state]
+
+
+async def test_a_reply_waits_for_its_place_and_then_comes(narrow_server: ServerProcess) -> None:
+    """The second client is next in line, is told so, and gets its text once the first one stops."""
+    async with wire(narrow_server.ws_url, "alice") as alice, wire(narrow_server.ws_url, "bob") as bob:
+        first = await alice.say(LONG, params=GREEDY)
+        await alice.until(has_text(first["turn_id"]))
+        second = await bob.say("Hello!", params=GREEDY)
+        queued = await bob.until("status")
+        await alice.put(type="cancel", turn_id=first["turn_id"])
+        await alice.until(is_end_of(first["turn_id"]))
+        done = await bob.until(is_end_of(second["turn_id"]))
+
+    assert (queued["turn_id"], queued["state"], queued["queue_position"]) == (second["turn_id"], "queued", 1)
+    assert statuses(alice, first["turn_id"], "queued") == []
+    assert (done["reason"], done["chars"] > 0) == ("stop", True)
+    assert_no_hole(bob.seen)
+
+
+async def test_a_cancel_in_the_queue_needs_no_step_and_lets_the_next_one_move_up(
+    narrow_server: ServerProcess,
+) -> None:
+    """Who waits behind a cancelled turn is told of the place gained."""
+    async with (
+        wire(narrow_server.ws_url, "alice") as alice,
+        wire(narrow_server.ws_url, "bob") as bob,
+        wire(narrow_server.ws_url, "carol") as carol,
+    ):
+        first = await alice.say(LONG, params=GREEDY)
+        await alice.until(has_text(first["turn_id"]))
+        second = await bob.say("Hello!")
+        await bob.until("status")
+        third = await carol.say("Hello!")
+        assert (await carol.until("status"))["queue_position"] == 2
+        await bob.put(type="cancel", turn_id=second["turn_id"])
+        done = await bob.until(is_end_of(second["turn_id"]))
+        moved = await carol.until("status")
+
+    assert (done["reason"], done["cancel"]["steps_after"]) == ("cancelled", 0)
+    assert (moved["turn_id"], moved["queue_position"]) == (third["turn_id"], 1)
+
+
+async def test_a_long_prompt_says_how_far_it_is(server: ServerProcess, client_id: str) -> None:
+    """Its share grows, and ends with the first text."""
+    words = "one two three four five six seven eight nine ten "
+    async with wire(server.ws_url, client_id) as alice:
+        accepted = await alice.say(words * 100, params={"max_new_tokens": 4})
+        await alice.until(has_text(accepted["turn_id"]))
+        shares = [status["progress"] for status in statuses(alice, accepted["turn_id"], "prefill")]
+        done = await alice.until(is_end_of(accepted["turn_id"]))
+        behind = statuses(alice, accepted["turn_id"], "prefill")[len(shares) :]
+
+    assert shares
+    assert shares == sorted(shares)
+    assert all(0 < share < 1 for share in shares)
+    assert behind == []
+    assert done["usage"]["prompt_tokens"] > 1000
+    assert_no_hole(alice.seen)
