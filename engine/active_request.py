@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.messages import Chunk, Finished, FinishReason, Output, Started
+from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
 from engine.prepared import PreparedRequest
-from engine.scheduler import Segment, Sequence
-from engine.slot_batch import Span
+from engine.sampler import Chooser
+from engine.scheduler import Sequence
 
 
 @dataclass(slots=True, eq=False)
 class ActiveRequest:
-    """A request from its submission to its end. `unsent` counts the tokens whose text has not left yet."""
+    """A request from its submission to its end.
+
+    `unsent` counts the tokens whose text has not left yet; `position` is the place in the queue that was told last.
+    """
 
     request: PreparedRequest
     sequence: Sequence
-    last_token: int = 0
+    chooser: Chooser
+    position: int | None = None
     unsent: int = 0
     steps_at_cancel: int | None = None
 
@@ -30,16 +34,21 @@ class ActiveRequest:
             return None
         return self.sequence.steps - self.steps_at_cancel
 
-    def span(self, segment: Segment) -> Span:
-        """Return the tokens that a segment stands for."""
-        if self.sequence.prefilled:
-            return Span(segment.slot, segment.start, (self.last_token,), samples=True)
-        tokens = self.request.prompt[segment.start : segment.start + segment.count]
-        return Span(segment.slot, segment.start, tokens, segment.samples)
-
     def started(self) -> Started:
         """Tell that the prefill begins."""
-        return Started(self.request.request_id, self.sequence.prompt_tokens)
+        return Started(self.request.request_id, self.sequence.prompt_tokens, self.sequence.cached)
+
+    def queued(self, position: int) -> list[Output]:
+        """Tell the place in the queue, if it is another than before."""
+        if position == self.position:
+            return []
+        self.position = position
+        return [Queued(self.request.request_id, position)]
+
+    def prefilling(self) -> list[Output]:
+        """Tell how much of the prompt is computed, where some is left to compute."""
+        done, tokens = self.sequence.computed, self.sequence.prompt_tokens
+        return [Prefilling(self.request.request_id, done / tokens)] if done < tokens else []
 
     def chunk(self, text: str) -> list[Output]:
         """Tell text, if there is any, with the tokens behind it."""
@@ -54,7 +63,7 @@ class ActiveRequest:
             request_id=self.request.request_id,
             reason=reason,
             prompt_tokens=self.sequence.prompt_tokens,
-            cached_tokens=0,
+            cached_tokens=self.sequence.cached,
             generated_tokens=self.sequence.generated,
             steps_after=self.steps_after,
             error=error,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import assert_never
 
 from engine.channel import pack
 from engine.child import Child
-from engine.door import EngineState, EngineStatus
+from engine.door import Engine, EngineState, EngineStatus
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.heartbeat import Heartbeat, HeartbeatOptions
 from engine.lifecycle import Lifecycle
@@ -50,13 +50,17 @@ class EngineClient:
         restarts: RestartPolicy | None = None,
         heartbeat: HeartbeatOptions | None = None,
         stop_deadline_s: float = 5.0,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take what the process is started with, and how patient its supervisor is with it."""
+        """Take what the process is started with, and how patient its supervisor is with it.
+
+        `on_change` is called, and must not raise, when the engine has entered another state.
+        """
         self._options = options
         self._stop_deadline_s = stop_deadline_s
         self._beats = heartbeat or HeartbeatOptions()
         self._ledger = RestartLedger(restarts or RestartPolicy(), random.random)
-        self._life = Lifecycle()
+        self._life = Lifecycle(on_change)
         self._switchboard = Switchboard()
         self._statistics = EngineStatistics()
         self._child: Child | None = None
@@ -77,6 +81,20 @@ class EngineClient:
         """The id of the process that runs now."""
         return self._child.pid if self._child else None
 
+    @property
+    def open_requests(self) -> int:
+        """How many requests were made here and have not ended."""
+        return self._switchboard.open
+
+    def has_open(self, request_id: str) -> bool:
+        """Whether a request of this id has not ended."""
+        return request_id in self._switchboard
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engine itself, alone."""
+        return (self,)
+
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
         """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
         return await self._life.ready(timeout_s)
@@ -90,6 +108,10 @@ class EngineClient:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
         self._refuse_when_over()
         return self._switchboard.request(request)
+
+    def hand_over(self, other: EngineClient) -> None:
+        """Let another engine serve what waits here for a process."""
+        self._switchboard.hand_over(other._switchboard)
 
     def statistics(self) -> EngineStatistics:
         """Return the latest facts of the running process; zeros before the first."""

@@ -13,15 +13,22 @@ from dataclasses import dataclass
 from functools import partial
 
 from engine.active_request import ActiveRequest
-from engine.executor import Executor, Failure, Outcome
+from engine.executor import Executor, Failure, Outcome, OutOfMemory
+from engine.kv_pool import KVPool
 from engine.loaded_model import LoadedModel
 from engine.messages import EngineStatistics, FinishReason, Output
 from engine.pace import PrefillPace
+from engine.prefix_index import BLOCK
 from engine.prepared import DuplicateRequest, PreparedRequest, objection
-from engine.scheduler import Plan, Scheduler, Sequence
+from engine.sampler import Chooser
+from engine.scheduler import Parking, Plan, Scheduler, Segment, Sequence
+from engine.slot_batch import Span
 
 STEP_TARGET_S = 0.075
 """How long a step with prefill may take, about: what a cancel or another reply waits at most."""
+
+WAITING_TOLD_EVERY_S = 0.25
+"""How often those that wait are told of a new place in the queue, at most."""
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +36,9 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Counters:
     steps: int = 0
+    prefill_steps: int = 0
     generated_tokens: int = 0
+    cached_tokens: int = 0
     prompt_tokens: int = 0
     cancels: int = 0
     steps_after_cancel: int = 0
@@ -54,7 +63,8 @@ class Core:
         slots = max_batch or model.max_batch
         self._model = model
         self._clock = clock
-        self._scheduler = Scheduler(slots)
+        self._pool = KVPool(model.kv.tokens, parked=model.kv.parked_tokens)
+        self._scheduler = Scheduler(slots, self._pool)
         self._executor = Executor(model, slots=slots)
         self._pace = PrefillPace(step_target_s)
         self._active: dict[str, ActiveRequest] = {}
@@ -62,6 +72,7 @@ class Core:
         self._cancelled: list[ActiveRequest] = []
         self._deadlines: list[tuple[float, int, ActiveRequest]] = []
         self._counters = _Counters()
+        self._told_waiting_at = -WAITING_TOLD_EVERY_S
 
     @property
     def busy(self) -> bool:
@@ -70,16 +81,22 @@ class Core:
 
     def statistics(self) -> EngineStatistics:
         """Return facts for metrics."""
-        counters = self._counters
+        counters, pool, size = self._counters, self._pool, self._model.kv.bytes_per_token
         return EngineStatistics(
             running=self._scheduler.running,
             queued=self._scheduler.queued,
             steps=counters.steps,
+            prefill_steps=counters.prefill_steps,
             generated_tokens=counters.generated_tokens,
             prompt_tokens=counters.prompt_tokens,
+            cached_tokens=counters.cached_tokens,
+            preemptions=self._scheduler.preemptions,
             cancels=counters.cancels,
             steps_after_cancel=counters.steps_after_cancel,
             step_seconds=counters.step_seconds,
+            kv_used_bytes=pool.used * size,
+            kv_parked_bytes=pool.parked * size,
+            kv_total_bytes=pool.total * size,
         )
 
     def submit(self, request: PreparedRequest) -> None:
@@ -89,7 +106,7 @@ class Core:
         """
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
-        active = ActiveRequest(request, Sequence(request.request_id, len(request.prompt)))
+        active = ActiveRequest(request, _sequence(request), Chooser.of(request.sampling))
         window, vocabulary = self._model.context_tokens, self._model.vocabulary
         error = objection(request, context_tokens=window, vocabulary=vocabulary)
         if error is not None:
@@ -113,16 +130,19 @@ class Core:
         """Run one engine step and return its outputs, in order; nothing when idle.
 
         Ends that need no step (cancels, timeouts, refusals) are returned at once, before anything else runs.
+        Raises RuntimeError where memory turns out to be held by nobody.
         """
         ends = self._ends_without_a_step()
         if ends:
             return ends
-        plan = self._scheduler.schedule(self._pace.budget)
-        if not plan.segments:
+        if not self._active:
             return []
         began = self._clock()
-        outputs = self._run(plan)
+        plan = self._scheduler.schedule(self._pace.budget)
+        outputs = [*self._admit(plan), *self._tell_waiting(began), *self._run(plan)]
         self._observe(plan, self._clock() - began)
+        if not self._active:
+            self._pool.check_idle()
         return outputs
 
     def _ends_without_a_step(self) -> list[Output]:
@@ -137,19 +157,77 @@ class Core:
                 ends += self._guarded(active, partial(self._end, active, FinishReason.TIMEOUT))
         return ends
 
+    def _admit(self, plan: Plan) -> list[Output]:
+        """Fill the slots of those that were let in, then let go what was dropped for them."""
+        outputs: list[Output] = []
+        for admission in plan.admitted:
+            sequence = admission.sequence
+            active = self._active[sequence.request_id]
+            if admission.state is not None:
+                self._restore(sequence, admission.slot, admission.state)
+            self._executor.join(admission.slot, active.chooser, sequence.tokens)
+            if not sequence.generated:
+                outputs.append(active.started())
+        self._let_go()
+        return outputs
+
     def _run(self, plan: Plan) -> list[Output]:
-        outputs: list[Output] = [self._active[s.request_id].started() for s in plan.started]
-        for segment in plan.prefills:
-            if segment.start == 0:
-                request = self._active[segment.sequence.request_id].request
-                self._executor.join(segment.slot, request.sampling, request.prompt)
         active = [self._active[segment.sequence.request_id] for segment in plan.segments]
-        spans = [one.span(segment) for one, segment in zip(active, plan.segments, strict=True)]
-        outcomes = self._executor.run(spans)
-        self._scheduler.complete(plan)
+        try:
+            outcomes = self._executor.run([_span(segment) for segment in plan.segments])
+        except OutOfMemory:
+            return self._make_memory(active)
+        for parking in self._scheduler.complete(plan):
+            self._park(parking)
+        outputs: list[Output] = []
         for one, outcome in zip(active, outcomes, strict=True):
             outputs += self._guarded(one, partial(self._take, one, outcome))
         return outputs
+
+    def _make_memory(self, active: list[ActiveRequest]) -> list[Output]:
+        """After a step for which the device had too little: give up kept states, else put a reply back, else end it."""
+        freed = self._pool.drop_all()
+        self._let_go()
+        if freed:
+            log.warning("a step ran out of memory; %d kept tokens were given up", freed)
+        elif self._scheduler.make_memory():
+            log.warning("a step ran out of memory; the newest reply is computed again later")
+        else:
+            return [
+                output
+                for one in active
+                for output in self._end(
+                    one, FinishReason.ERROR, "The device has too little memory for this request."
+                )
+            ]
+        return []
+
+    def _tell_waiting(self, now: float) -> list[Output]:
+        if not self._scheduler.queued or now - self._told_waiting_at < WAITING_TOLD_EVERY_S:
+            return []
+        self._told_waiting_at = now
+        waiting = enumerate(self._scheduler.waiting(), start=1)
+        return [output for place, one in waiting for output in self._active[one.request_id].queued(place)]
+
+    def _restore(self, sequence: Sequence, slot: int, state: int) -> None:
+        try:
+            self._executor.restore(slot, state, sequence.computed)
+            self._counters.cached_tokens += sequence.computed
+        except OutOfMemory:
+            log.warning("there was no memory to take up what was kept; the prompt is computed again")
+            sequence.computed = sequence.cached = 0
+
+    def _park(self, parking: Parking) -> None:
+        try:
+            self._executor.park(parking.slot, parking.state, parking.tokens)
+        except OutOfMemory:
+            log.warning("there was no memory to keep %d tokens", parking.tokens)
+            self._pool.drop(parking.state)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for state in self._pool.take_dropped():
+            self._executor.drop(state)
 
     def _guarded(self, active: ActiveRequest, act: Callable[[], list[Output]]) -> list[Output]:
         """Do what makes a request's text. A failure of that is the request's own end."""
@@ -162,11 +240,10 @@ class Core:
 
     def _take(self, active: ActiveRequest, outcome: Outcome) -> list[Output]:
         if outcome is None:
-            return []
+            return active.prefilling()
         if isinstance(outcome, Failure):
-            return self._end(active, FinishReason.ERROR, outcome.message)
-        active.last_token = outcome
-        active.sequence.generated += 1
+            return self._end(active, FinishReason.ERROR, outcome.message, keep=False)
+        active.sequence.tokens.append(outcome)
         self._counters.generated_tokens += 1
         if outcome in self._model.eos_ids:
             return self._end(active, FinishReason.STOP)
@@ -179,27 +256,61 @@ class Core:
         outputs = active.chunk(step.text)
         if step.stopped:
             return outputs + self._end(active, FinishReason.STOP, flush=False)
-        full = sequence.prompt_tokens + sequence.generated >= self._model.context_tokens
+        full = len(sequence.tokens) >= self._model.context_tokens
         if full or sequence.generated >= active.request.sampling.max_new_tokens:
             return outputs + self._end(active, FinishReason.LENGTH)
         return outputs
 
     def _end(
-        self, active: ActiveRequest, reason: FinishReason, error: str | None = None, *, flush: bool = True
+        self,
+        active: ActiveRequest,
+        reason: FinishReason,
+        error: str | None = None,
+        *,
+        flush: bool = True,
+        keep: bool = True,
     ) -> list[Output]:
-        """Forget a request. Returns its last outputs; text that was held back is dropped at a cancel."""
+        """Forget a request. Returns its last outputs; text that was held back is dropped at a cancel.
+
+        What was computed is kept for a later turn, unless `keep` says that it is no good.
+        """
         cancelled = reason is FinishReason.CANCELLED
         held_back = active.request.reply.flush() if flush and not cancelled else ""
         del self._active[active.request.request_id]
-        self._scheduler.remove(active.sequence)
+        self._leave(active.sequence, keep=keep)
         if cancelled:
             self._counters.cancels += 1
             self._counters.steps_after_cancel += active.steps_after or 0
         return [*active.chunk(held_back), active.finished(reason, error)]
 
+    def _leave(self, sequence: Sequence, *, keep: bool) -> None:
+        slot = sequence.slot
+        parking = self._scheduler.remove(sequence, keep=keep)
+        if parking is not None:
+            self._park(parking)
+        if slot is not None:
+            self._executor.leave(slot, sequence.computed)
+
     def _observe(self, plan: Plan, seconds: float) -> None:
         prefilled = plan.prefill_tokens
         self._pace.observe(prefill_tokens=prefilled, decoding=bool(plan.decodes), seconds=seconds)
         self._counters.steps += 1
+        self._counters.prefill_steps += bool(plan.prefills)
         self._counters.prompt_tokens += prefilled
         self._counters.step_seconds += seconds
+
+
+def _sequence(request: PreparedRequest) -> Sequence:
+    return Sequence(
+        request.request_id,
+        list(request.prompt),
+        salt=request.cache_salt,
+        client=request.client,
+        priority=request.priority,
+        shared_tokens=request.shared_tokens if request.shared_tokens >= BLOCK else 0,
+    )
+
+
+def _span(segment: Segment) -> Span:
+    tokens = segment.sequence.tokens[segment.start : segment.start + segment.count]
+    return Span(segment.slot, segment.start, tokens, segment.samples)

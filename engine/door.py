@@ -43,11 +43,11 @@ class EngineStatus(msgspec.Struct, frozen=True):
 
 
 class Stream(Protocol):
-    """The outputs of one request, in order: `Queued`*, `Started`, `Prefilling`*, `Chunk`*, `Finished`; then the iteration ends.
+    """The outputs of one request, in order; then the iteration ends: `Queued`*, `Started`, `Prefilling`*, `Chunk`*, `Finished`.
 
     Any but the last may be missing; a request that is preempted is queued and started again. Chunks merge while
-    their reader is late, and what waits of `Queued` and `Prefilling` is superseded by whatever follows. Iterating raises `EngineLost`, after what had come
-    before it, when the engine's process died.
+    their reader is late, and a `Queued` or `Prefilling` that waits is superseded by whatever follows. Iterating
+    raises `EngineLost`, after what had come before it, when the engine's process died.
     """
 
     @property
@@ -79,6 +79,11 @@ class Engine(Protocol):
     @property
     def facts(self) -> ModelFacts | None:
         """The model, once it was loaded; stays known while the engine restarts."""
+        ...
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engines behind this door, the same ones in the same order at any time; itself where it is the only one."""
         ...
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:

@@ -5,18 +5,16 @@ Knows slots, not requests: no text, no schedule.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from engine.devices import is_out_of_memory
+from engine.kv_cache import KVState
 from engine.loaded_model import LoadedModel
-from engine.prepared import Sampling
 from engine.runner import Runner
-from engine.sampler import Sampler
+from engine.sampler import Chooser, Sampler
 from engine.slot_batch import Span
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,38 +24,51 @@ class Failure:
     message: str
 
 
+class OutOfMemory(Exception):
+    """The device has too little memory for a step."""
+
+
 Outcome = int | Failure | None
 """The next token of a span, its failure, or None where none was to be chosen."""
 
 
 class Executor:
-    """A model with slots: keys, values and ways of choosing tokens for up to `slots` replies."""
+    """A model with slots for up to `slots` replies, and the states that are kept of replies that ended."""
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
         self._runner = Runner(model.module, slots=slots, tokens=model.context_tokens)
         self._sampler = Sampler(slots=slots, vocabulary=model.vocabulary, device=model.device)
+        self._states: dict[int, KVState] = {}
 
-    def join(self, slot: int, sampling: Sampling, prompt: Sequence[int]) -> None:
-        """Begin a reply in a slot, before its first span."""
-        self._sampler.join(slot, sampling, prompt)
+    def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
+        """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far."""
+        self._sampler.join(slot, chooser, tokens)
+
+    def park(self, slot: int, state: int, tokens: int) -> None:
+        """Keep a copy of a slot's first `tokens` positions under the number `state`. Raises OutOfMemory."""
+        with _memory_told():
+            self._states[state] = self._runner.cache.copy_out(slot, tokens)
+
+    def restore(self, slot: int, state: int, tokens: int) -> None:
+        """Begin a slot with the first `tokens` positions of a kept state. Raises OutOfMemory."""
+        with _memory_told():
+            self._runner.cache.copy_in(self._states[state], slot, tokens)
+
+    def drop(self, state: int) -> None:
+        """Let a kept state go, if it was kept at all."""
+        self._states.pop(state, None)
+
+    def leave(self, slot: int, tokens: int) -> None:
+        """Note that a slot that held `tokens` is free."""
+        self._runner.cache.leave(slot, tokens)
 
     def run(self, spans: Sequence[Span]) -> list[Outcome]:
-        """Compute spans, in the order that `Runner.run` asks for, and choose the tokens of those that sample."""
-        try:
-            return self._compute(spans)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-        log.warning("a step ran out of memory; its %d parts run one by one", len(spans))
-        return [self._compute_alone(span) for span in spans]
+        """Compute spans, in the order that `Runner.run` asks for, and choose the tokens of those that sample.
 
-    def _compute_alone(self, span: Span) -> Outcome:
-        try:
-            return self._compute([span])[0]
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            return Failure("The device has too little memory for this request.")
+        Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
+        """
+        with _memory_told():
+            return self._compute(spans)
 
     def _compute(self, spans: Sequence[Span]) -> list[Outcome]:
         logits = self._runner.run(spans)
@@ -70,3 +81,13 @@ class Executor:
             return token
         self._runner.cache.scrub(slot)
         return Failure("The model computed values that are not numbers.")
+
+
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemory(str(error)) from error

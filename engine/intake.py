@@ -54,7 +54,14 @@ class Preparer:
             return _refused(request, str(error))
         reply = ReplyText(self._detokenizers(), request.params.stop)
         return PreparedRequest(
-            request.request_id, prompt, resolve_sampling(request.params, self._defaults), reply
+            request.request_id,
+            prompt,
+            resolve_sampling(request.params, self._defaults),
+            reply,
+            cache_salt=request.cache_salt,
+            client=request.client,
+            priority=request.priority,
+            shared_tokens=self._prompts.system_tokens(request.messages) if request.shares_system else 0,
         )
 
     def count(self, count: Count) -> Counted:

@@ -6,19 +6,34 @@ them, with the shapes that it writes, so that no table of model types is needed.
 
 from __future__ import annotations
 
-import mmap
-import sys
-from math import prod
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from engine.lazy_memory import LazyMemory
 from engine.slot_batch import SlotBatch
 
 FIRST_TOKENS = 512
 """Positions in a slot at first, on devices where memory is committed as soon as it is asked for."""
+
+LONG_TOKENS = 512
+"""Slots that held at least as many tokens hand their memory back when they are left."""
+
+
+def commits_lazily(device: torch.device) -> bool:
+    """Whether memory is taken when it is first written, not when it is asked for."""
+    return device.type == "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class KVState:
+    """A copy of the first `tokens` positions of a slot: for each layer keys and values, (heads, tokens, head size)."""
+
+    tokens: int
+    layers: tuple[tuple[Tensor, Tensor], ...]
 
 
 class KVLayer:
@@ -27,9 +42,10 @@ class KVLayer:
     Never written places are zero: whatever is masked out must be finite, for 0 times NaN is NaN.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, lazy: tuple[LazyMemory, ...] = ()) -> None:
         self.keys = keys
         self.values = values
+        self._lazy = lazy
 
     @property
     def bytes_per_token(self) -> int:
@@ -40,6 +56,14 @@ class KVLayer:
         """Make room for at least this many slots and positions; what was written stays."""
         self.keys = _grown(self.keys, slots, tokens)
         self.values = _grown(self.values, slots, tokens)
+
+    def empty(self, slot: int) -> None:
+        """Zero a slot; its memory goes back to the system where that is possible."""
+        for memory in self._lazy:
+            memory.release(slot)
+        if not self._lazy:
+            self.keys[slot].zero_()
+            self.values[slot].zero_()
 
     def write(self, batch: SlotBatch, keys: Tensor, values: Tensor) -> None:
         """Store a step's keys and values, each of shape (heads, rows, head size), where the batch says."""
@@ -62,12 +86,12 @@ class SlotCache(Cache):
 
     layers: list[KVLayer]  # type: ignore[assignment] # transformers' own layers know one length, not slots
 
-    def __init__(self, *, slots: int, tokens: int, commits_lazily: bool) -> None:
+    def __init__(self, *, slots: int, tokens: int, lazy: bool) -> None:
         super().__init__(layers=[])
         self.slots = slots
         self.tokens = tokens
-        self._lazy = commits_lazily
-        self._capacity = (slots, tokens) if commits_lazily else (1, min(FIRST_TOKENS, tokens))
+        self._lazy = lazy
+        self._capacity = (slots, tokens) if lazy else (1, min(FIRST_TOKENS, tokens))
         self._batch: SlotBatch | None = None
 
     @property
@@ -78,19 +102,38 @@ class SlotCache(Cache):
     def begin(self, batch: SlotBatch) -> None:
         """Make room for a step, and direct what the module writes to its slots."""
         self._batch = batch
-        slots, tokens = self._capacity
-        needed = batch.highest_slot + 1, batch.extent
-        if needed[0] > slots or needed[1] > tokens:
-            self._capacity = _doubled(slots, needed[0], self.slots), _doubled(tokens, needed[1], self.tokens)
-            for layer in self.layers:
-                layer.grow(*self._capacity)
+        self._make_room(batch.highest_slot + 1, batch.extent)
+
+    @torch.inference_mode()
+    def copy_out(self, slot: int, tokens: int) -> KVState:
+        """Copy the first positions of a slot."""
+        sources = [store[slot, :, :tokens] for layer in self.layers for store in (layer.keys, layer.values)]
+        size = sum(source.numel() for source in sources)
+        # One mapping, which goes back to the system whole: a heap would keep holes between states of many sizes.
+        flat = LazyMemory((size,), sources[0].dtype).tensor if self._lazy else sources[0].new_empty(size)
+        parts = torch.split(flat, [source.numel() for source in sources])
+        copies = [part.view(source.shape).copy_(source) for part, source in zip(parts, sources, strict=True)]
+        return KVState(tokens, tuple(zip(copies[::2], copies[1::2], strict=True)))
+
+    @torch.inference_mode()
+    def copy_in(self, state: KVState, slot: int, tokens: int) -> None:
+        """Make the first positions of a slot those of a state."""
+        self._make_room(slot + 1, tokens)
+        for layer, (keys, values) in zip(self.layers, state.layers, strict=True):
+            layer.keys[slot, :, :tokens] = keys[:, :tokens]
+            layer.values[slot, :, :tokens] = values[:, :tokens]
+
+    @torch.inference_mode()
+    def leave(self, slot: int, tokens: int) -> None:
+        """Note that a slot that held `tokens` is not used any more."""
+        if self._lazy and tokens >= LONG_TOKENS:
+            self.scrub(slot)
 
     @torch.inference_mode()
     def scrub(self, slot: int) -> None:
         """Zero a slot, after a reply that left something in it that is not a number."""
         for layer in self.layers:
-            layer.keys[slot].zero_()
-            layer.values[slot].zero_()
+            layer.empty(slot)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_args: Any, **_kwargs: Any
@@ -99,7 +142,7 @@ class SlotCache(Cache):
         if self._batch is None:
             raise RuntimeError("the cache was written to outside a step")
         while len(self.layers) <= layer_idx:
-            self.layers.append(KVLayer(self._allocate(key_states), self._allocate(value_states)))
+            self.layers.append(self._new_layer(key_states, value_states))
         layer = self.layers[layer_idx]
         layer.write(self._batch, key_states[0], value_states[0])
         return layer.keys, layer.values
@@ -112,23 +155,23 @@ class SlotCache(Cache):
         """Return (positions, offset) for masks, which `engine.attention` makes by itself."""
         return self.tokens, 0
 
-    def _allocate(self, like: Tensor) -> Tensor:
+    def _new_layer(self, keys: Tensor, values: Tensor) -> KVLayer:
         slots, tokens = self._capacity
-        shape = (slots, like.shape[1], tokens, like.shape[3])
+        shapes = [(slots, like.shape[1], tokens, like.shape[3]) for like in (keys, values)]
         if self._lazy:
-            return _untouched(shape, like.dtype)
-        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+            lazy = tuple(LazyMemory(shape, keys.dtype) for shape in shapes)
+            return KVLayer(lazy[0].tensor, lazy[1].tensor, lazy)
+        return KVLayer(keys.new_zeros(shapes[0]), values.new_zeros(shapes[1]))
 
-
-def _untouched(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return zeros in CPU memory that is committed page by page, when it is first written."""
-    size = prod(shape) * dtype.itemsize
-    if sys.platform == "win32":
-        memory = mmap.mmap(-1, size)
-    else:
-        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # The mapping lives as long as the tensor, which keeps a reference to its buffer.
-    return torch.frombuffer(memory, dtype=dtype).view(shape)
+    def _make_room(self, slots_needed: int, tokens_needed: int) -> None:
+        slots, tokens = self._capacity
+        if slots_needed > slots or tokens_needed > tokens:
+            self._capacity = (
+                _doubled(slots, slots_needed, self.slots),
+                _doubled(tokens, tokens_needed, self.tokens),
+            )
+            for layer in self.layers:
+                layer.grow(*self._capacity)
 
 
 def _doubled(now: int, needed: int, limit: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum, auto
 
 from engine.door import EngineState, EngineStatus
@@ -18,7 +19,9 @@ class _Blame(Enum):
 class Lifecycle:
     """Told of what happens to an engine; tells those who ask, or wait. All but `ready` is synchronous."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        """Take what is called, and must not raise, whenever another state was entered."""
+        self._on_change = on_change
         self.status = EngineStatus(EngineState.LOADING, "starting")
         self.facts: ModelFacts | None = None
         self._blame = _Blame.ENGINE
@@ -34,12 +37,14 @@ class Lifecycle:
         self.facts = facts
         self.status = EngineStatus(EngineState.READY, "ready", 1.0, None, self.status.restarts)
         self._settled.set()
+        self._on_change()
 
     def died(self, why: str) -> None:
         """Note a death that is followed by a restart."""
         state = EngineState.LOADING if self.facts is None else EngineState.RESTARTING
         self.status = EngineStatus(state, "restarting", 0.0, why, self.status.restarts + 1)
         self._settled.clear()
+        self._on_change()
 
     def failed(self, why: str) -> None:
         """Note that nobody tries any more."""
@@ -76,3 +81,4 @@ class Lifecycle:
     def _end(self, state: EngineState, why: str) -> None:
         self.status = EngineStatus(state, state.value, 0.0, why, self.status.restarts)
         self._settled.set()
+        self._on_change()

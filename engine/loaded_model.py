@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from engine.kv_budget import KVBudget
 from engine.messages import ModelFacts, Params
 
 
@@ -15,8 +16,7 @@ class LoadedModel:
     """A causal language model on its device, and its tokenizer with a chat template.
 
     `defaults` has every field of `Params` filled that a generation config can define. `eos_ids` end a reply.
-    `context_tokens` is what the model's window and the memory for `max_batch` replies allow, prompt and reply
-    together. `vocabulary` counts the ids that the model can embed.
+    `vocabulary` counts the ids that the model can embed.
     """
 
     name: str
@@ -24,9 +24,14 @@ class LoadedModel:
     tokenizer: PreTrainedTokenizerBase
     defaults: Params
     eos_ids: frozenset[int]
-    context_tokens: int
     max_batch: int
     vocabulary: int
+    kv: KVBudget
+
+    @property
+    def context_tokens(self) -> int:
+        """What the window and the memory allow one reply, prompt included."""
+        return self.kv.context_tokens
 
     @property
     def device(self) -> torch.device:

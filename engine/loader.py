@@ -19,19 +19,21 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from engine.compiling import compile_forward
 from engine.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
 from engine.errors import ModelNotUsable
+from engine.forward_choice import check_forward, check_quantization
 from engine.generation_defaults import defaults_of, eos_ids_of, window_of
+from engine.int8_linear import quantize
+from engine.kv_budget import KV_SHARE, LAZY_KV_SHARE, kv_budget
+from engine.kv_cache import commits_lazily
 from engine.loaded_model import LoadedModel
+from engine.options import ForwardOptions
 from engine.probe import probe
 from engine.weights_progress import weights_progress
 
 DEFAULT_MAX_BATCH = 32
-KV_SHARE = 0.5
-"""The share of the memory that is free after loading which keys and values may take, unless told."""
-
-SMALLEST_CONTEXT = 64
-"""Tokens of prompt and reply below which no conversation makes sense."""
+PLAIN = ForwardOptions()
 
 SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
@@ -45,16 +47,21 @@ def load(
     dtype: str | None = None,
     max_batch: int | None = None,
     kv_bytes: int | None = None,
+    memory_share: float = 1.0,
+    forward: ForwardOptions = PLAIN,
     progress: Progress = lambda _stage, _share: None,
 ) -> LoadedModel:
     """Load a model by its hub name or folder. `None` and "auto" leave device and dtype to the machine.
 
     `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and by that the context.
+    `memory_share`: the part that is this engine's of what is taken for them where `kv_bytes` is None.
     `progress` is called with a stage, for people, and a share from 0 to 1. Raises ModelNotUsable.
     """
     _quiet()
+    check_forward(forward)
     target = choose_device(device)
     precision = choose_dtype(dtype, target)
+    check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
     progress("reading the configuration", 0.0)
     config = _read_config(model)
     progress("reading the tokenizer", 0.05)
@@ -65,9 +72,8 @@ def load(
         with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
             module = _read_weights(model, config, precision)
         cast("torch.nn.Module", module).to(target)
-        progress("warming up", 0.8)
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
-        bytes_per_token = probe(module, vocabulary)
+        bytes_per_token = _make_ready(module, vocabulary, forward, progress)
     batch = max_batch or DEFAULT_MAX_BATCH
     loaded = LoadedModel(
         name=model,
@@ -75,12 +81,31 @@ def load(
         tokenizer=tokenizer,
         defaults=defaults_of(module.generation_config),
         eos_ids=eos_ids_of(module.generation_config, tokenizer.eos_token_id),
-        context_tokens=_context_tokens(config, kv_bytes or _kv_budget(target), batch * bytes_per_token),
         max_batch=batch,
         vocabulary=vocabulary,
+        kv=kv_budget(
+            kv_bytes or _memory_for_kv(target, memory_share),
+            bytes_per_token=bytes_per_token,
+            window=window_of(config.get_text_config()),
+            max_batch=batch,
+            lazy=commits_lazily(target),
+        ),
     )
     progress("ready", 1.0)
     return loaded
+
+
+def _make_ready(module: PreTrainedModel, vocabulary: int, forward: ForwardOptions, progress: Progress) -> int:
+    """Give a module the forward pass that was asked for, and try it. Returns the KV bytes of one token."""
+    if forward.quantize == "int8":
+        progress("quantizing", 0.8)
+        quantize(module)
+    progress("warming up", 0.8)
+    bytes_per_token = probe(module, vocabulary)
+    if forward.compile:
+        progress("compiling", 0.85)
+        compile_forward(module, vocabulary)
+    return bytes_per_token
 
 
 def _quiet() -> None:
@@ -199,26 +224,10 @@ def _memory_told(model: str, device: torch.device) -> Iterator[None]:
         raise ModelNotUsable(f"The model {model!r} does not fit into the memory of {device}.") from error
 
 
-def _kv_budget(device: torch.device) -> int | None:
+def _memory_for_kv(device: torch.device, share: float) -> int | None:
     free = available_bytes(device)
-    return None if free is None else int(free * KV_SHARE)
-
-
-def _context_tokens(config: PreTrainedConfig, budget: int | None, bytes_per_step: int) -> int:
-    """Return how many tokens each reply can have. `bytes_per_step`: for one more token of every reply."""
-    window = window_of(config.get_text_config())
-    affordable = None if budget is None else budget // bytes_per_step
-    limits = [limit for limit in (window, affordable) if limit is not None]
-    if not limits:
-        raise ModelNotUsable(
-            "Neither the model nor this machine names a limit for the context: set MIDSTREAM_KV_BYTES."
-        )
-    if min(limits) < SMALLEST_CONTEXT:
-        raise ModelNotUsable(
-            f"Keys and values have room for {min(limits)} tokens a reply: too little. Lower MIDSTREAM_MAX_BATCH "
-            "or raise MIDSTREAM_KV_BYTES."
-        )
-    return min(limits)
+    of_device = LAZY_KV_SHARE if commits_lazily(device) else KV_SHARE
+    return None if free is None else int(free * of_device * share)
 
 
 def _gib(size: int) -> str:

@@ -36,16 +36,20 @@ class Params(msgspec.Struct, frozen=True, omit_defaults=True):
 class Request(msgspec.Struct, frozen=True, tag="request"):
     """Asks for one reply. `request_id` is unique among the requests that run.
 
-    `cache_salt`: whose keys and values this prompt may begin with; those of another salt are never matched, save
-    the system prompt's. `client`: among whom the engine is fair. A higher `priority` leaves the queue first.
+    `cache_salt`: whose keys and values this prompt may begin with; those of another salt are never matched.
+    `shares_system`: the system prompt is the operator's, so its keys and values may be shared by all. `client`: among whom the engine is fair. A higher `priority` leaves the queue first.
+    `conversation`: which of the salt's kept keys and values the prompt goes on from; where there are several engines
+    it is served by the one that has them, if it can.
     """
 
     request_id: str
     messages: tuple[Message, ...]
     params: Params = Params()
     cache_salt: str = ""
+    shares_system: bool = False
     client: str = ""
     priority: int = 0
+    conversation: str = ""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

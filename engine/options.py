@@ -1,14 +1,33 @@
-"""What an engine's process is started with."""
+"""What an engine's process is started with, and how several of them share a machine."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import msgspec
+
+_ON_CPU = frozenset({"cpu", "auto"})
+
+
+class ForwardOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a forward pass is computed. What is served, and why other things are not, `engine.forward_choice` knows.
+
+    `compile`: by torch.compile. `quantize`: the kind of the linear layers' weights. `tensor_parallel`: devices that
+    share one model.
+    """
+
+    attn: str = "auto"
+    compile: bool = False
+    quantize: str = "none"
+    tensor_parallel: int = 1
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one engine. `model` is a hub name or a folder; None and "auto" leave the choice to the loader.
 
-    `kv_bytes` bounds the memory for keys and values.
+    `kv_bytes` bounds the memory for keys and values; where it is None, `memory_share` is the part of what the loader
+    would take for them that is this engine's. `threads` compute on the CPU, as many as PyTorch likes where it is None.
     """
 
     model: str
@@ -16,3 +35,28 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "auto"
     max_batch: int | None = None
     kv_bytes: int | None = None
+    memory_share: float = 1.0
+    threads: int | None = None
+    forward: ForwardOptions = ForwardOptions()
+
+
+def spread(
+    options: EngineOptions, *, devices: Sequence[str], each: int, cores: int
+) -> tuple[EngineOptions, ...]:
+    """Return the options of `each` engines on each device, in the order of `devices`.
+
+    Engines of one device share its memory, those that may compute on the CPU its `cores`: at least one thread each.
+    """
+    placed = [device for device in devices for _ in range(each)]
+    together = Counter(placed)
+    computing = sum(device in _ON_CPU for device in placed)
+    threads = max(1, cores // computing) if computing > 1 else None
+    return tuple(
+        msgspec.structs.replace(
+            options,
+            device=device,
+            memory_share=options.memory_share / together[device],
+            threads=threads if device in _ON_CPU else options.threads,
+        )
+        for device in placed
+    )

@@ -64,12 +64,19 @@ class Reply(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request for the core: nothing in it has to be looked up, rendered or tokenized any more."""
+    """A request for the core: nothing in it has to be looked up, rendered or tokenized any more.
+
+    `shared_tokens`: how many of the prompt's first tokens everyone may share. The rest as in `messages.Request`.
+    """
 
     request_id: str
     prompt: Sequence[int]
     sampling: Sampling
     reply: Reply
+    cache_salt: str = ""
+    client: str = ""
+    priority: int = 0
+    shared_tokens: int = 0
 
 
 def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int) -> str | None:

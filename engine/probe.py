@@ -39,13 +39,17 @@ def probe(module: PreTrainedModel, vocabulary: int) -> int:
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             raise
         raise ModelNotUsable(f"The model type {kind} can't be served: {_first_line(error)}.") from error
-    off = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).median().item()
-    # Written so that NaN, which compares as false, is refused as well.
-    if not off <= TOLERANCE.get(module.dtype, 0.2):
+    if not agrees(got, expected, module.dtype):
         raise ModelNotUsable(
             f"The model type {kind} can't be served: its attention or its state does not go through the KV cache."
         )
     return bytes_per_token
+
+
+def agrees(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    """Tell whether logits, (rows, vocabulary), are the same up to what a dtype rounds away. NaN never is."""
+    off: float = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).median().item()
+    return off <= TOLERANCE.get(dtype, 0.2)
 
 
 @torch.inference_mode()

@@ -66,15 +66,21 @@ def main(arguments: list[str]) -> int:
 def _load(options: EngineOptions, channel: BlockingChannel, lanes: Lanes, intake: Intake) -> StepLoop:
     """Load the model, tell the gateway, and return the loop that serves it. Raises ModelNotUsable."""
     channel.send(Loading("importing torch and transformers", 0.0))
+    import torch  # noqa: PLC0415
+
     from engine.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
     from engine.loader import load  # noqa: PLC0415
 
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     model = load(
         options.model,
         device=options.device,
         dtype=options.dtype,
         max_batch=options.max_batch,
         kv_bytes=options.kv_bytes,
+        memory_share=options.memory_share,
+        forward=options.forward,
         progress=lambda stage, share: channel.send(Loading(stage, share)),
     )
     core = Core(model)

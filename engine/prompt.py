@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import jinja2
@@ -12,6 +14,7 @@ import msgspec
 from engine.errors import PromptRejected
 from engine.messages import Message
 
+_SYSTEMS_KNOWN = 64
 _PROBE = "Midstream asks whether this line is kept."
 
 
@@ -26,6 +29,7 @@ class PromptBuilder:
             "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
         )
         self.folds_system = not self._keeps_system_role()
+        self._system_tokens: OrderedDict[str, int] = OrderedDict()
 
     def token_ids(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt that asks for the assistant's reply to these messages.
@@ -45,6 +49,22 @@ class PromptBuilder:
         if not token_ids:
             raise PromptRejected("The model's chat template made an empty prompt of the messages.")
         return token_ids
+
+    def system_tokens(self, messages: Sequence[Message]) -> int:
+        """Return how many of the prompt's first tokens are the system prompt's, whatever the user says after it.
+
+        0 where there is none. Raises PromptRejected.
+        """
+        if not messages or messages[0].role != "system":
+            return 0
+        system = messages[0].content
+        if system not in self._system_tokens:
+            ways = [self.token_ids([messages[0], Message("user", said)]) for said in ("Hello.", "One")]
+            same = (first == second for first, second in zip(*ways, strict=False))
+            self._system_tokens[system] = sum(takewhile(bool, same))
+            while len(self._system_tokens) > _SYSTEMS_KNOWN:
+                self._system_tokens.popitem(last=False)
+        return self._system_tokens[system]
 
     def _sanitizing(self, messages: Sequence[Message]) -> dict[str, bool]:
         asked = (message.content for message in messages if message.role != "assistant")

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.attention import AttentionNotSupported
-from engine.kv_cache import SlotCache
+from engine.kv_cache import SlotCache, commits_lazily
 from engine.slot_batch import SlotBatch, Span
 
 
@@ -23,7 +23,7 @@ class Runner:
     def __init__(self, module: PreTrainedModel, *, slots: int, tokens: int) -> None:
         self._module = module
         self._device = module.device
-        self.cache = SlotCache(slots=slots, tokens=tokens, commits_lazily=self._device.type == "cpu")
+        self.cache = SlotCache(slots=slots, tokens=tokens, lazy=commits_lazily(self._device))
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:

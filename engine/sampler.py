@@ -28,14 +28,20 @@ COLDEST = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class _Chooser:
-    """One reply's way of choosing."""
+class Chooser:
+    """One reply's way of choosing, with its own random numbers: it may move from slot to slot."""
 
     sampling: Sampling
     random: Random
 
+    @classmethod
+    def of(cls, sampling: Sampling) -> Chooser:
+        """Begin a reply's way of choosing."""
+        return cls(sampling, Random(sampling.seed))
+
     @property
     def greedy(self) -> bool:
+        """Whether the likeliest token is taken, always."""
         return not self.sampling.do_sample or self.sampling.temperature < COLDEST
 
     def top_k(self, vocabulary: int) -> int:
@@ -53,7 +59,7 @@ class _Rows:
     """The choosers of a step's rows as columns, each of shape (rows, 1). Kept while the rows stay the same."""
 
     slots: tuple[int, ...]
-    choosers: tuple[_Chooser, ...]
+    choosers: tuple[Chooser, ...]
     slot_index: Tensor
     temperature: Tensor
     top_p: Tensor
@@ -72,23 +78,23 @@ class Sampler:
     """Chooses tokens for up to `slots` replies over a vocabulary of `vocabulary` tokens."""
 
     def __init__(self, *, slots: int, vocabulary: int, device: torch.device) -> None:
-        self._choosers: list[_Chooser | None] = [None] * slots
+        self._choosers: list[Chooser | None] = [None] * slots
         self._vocabulary = vocabulary
         self._device = device
         self._rows: _Rows | None = None
         self._seen: Tensor | None = None
 
-    def join(self, slot: int, sampling: Sampling, prompt: Sequence[int]) -> None:
-        """Begin a reply in a slot. The prompt counts for its repetition penalty."""
-        self._choosers[slot] = _Chooser(sampling, Random(sampling.seed))
+    def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
+        """Take a reply into a slot. Its tokens so far, the prompt's too, count for its repetition penalty."""
+        self._choosers[slot] = chooser
         self._rows = None
-        if sampling.repetition_penalty == 1.0:
+        if chooser.sampling.repetition_penalty == 1.0:
             return
         if self._seen is None:
             shape = len(self._choosers), self._vocabulary
             self._seen = torch.zeros(shape, dtype=torch.bool, device=self._device)
         self._seen[slot].zero_()
-        self._seen[slot, torch.tensor(list(prompt), device=self._device)] = True
+        self._seen[slot, torch.tensor(list(tokens), device=self._device)] = True
 
     @torch.inference_mode()
     def sample(self, logits: Tensor, slots: Sequence[int]) -> list[int | None]:
@@ -131,7 +137,7 @@ class Sampler:
 
 
 def _columns(
-    slots: tuple[int, ...], choosers: tuple[_Chooser, ...], vocabulary: int, device: torch.device
+    slots: tuple[int, ...], choosers: tuple[Chooser, ...], vocabulary: int, device: torch.device
 ) -> _Rows:
     def column(values: list[float] | list[int] | list[bool]) -> Tensor:
         return torch.tensor(values, device=device).unsqueeze(1)
@@ -192,7 +198,7 @@ def _invert(probability: Tensor, top_p: Tensor, level: Tensor) -> tuple[Tensor, 
     ).squeeze(1)
 
 
-def _draw_exactly(scores: Tensor, chooser: _Chooser, uniform: float) -> int:
+def _draw_exactly(scores: Tensor, chooser: Chooser, uniform: float) -> int:
     """Draw one row, (vocabulary,), from all that top-k allows, with the random number that it has already."""
     top_k = chooser.top_k(len(scores))
     likeliest, ids = (scores / chooser.sampling.temperature).sort(descending=True)

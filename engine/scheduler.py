@@ -1,4 +1,4 @@
-"""Decides what each step runs: iteration-level scheduling over a fixed number of slots.
+"""Decides what each step runs: iteration-level scheduling over slots and over memory for keys and values.
 
 Pure bookkeeping in tokens and slots: knows no tensors, no text and no clock.
 """
@@ -6,49 +6,97 @@ Pure bookkeeping in tokens and slots: knows no tensors, no text and no clock.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from engine.kv_pool import EVERYONE, KVPool
+from engine.prefix_index import Match
+from engine.waiting_queue import WaitingQueue
+
+HEADROOM = 16
+"""Tokens that each running reply must be able to grow by before another one is let in."""
+
+COPIED_AT_ONCE = 8192
+"""Tokens of kept states that are copied into slots in one step, about."""
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One request as the scheduler sees it. `computed` counts the tokens whose keys and values are in the slot."""
+    """One request as the scheduler sees it: `tokens` are the prompt's and those of the reply so far.
+
+    `computed` counts the tokens whose keys and values are in the slot, `cached` those of them that were taken from a
+    kept state, `reserved` those that memory is held for. `shared_tokens`: how many of the first ones everyone may share.
+    """
 
     request_id: str
-    prompt_tokens: int
+    tokens: list[int]
+    salt: str = ""
+    client: str = ""
+    priority: int = 0
+    shared_tokens: int = 0
+    prompt_tokens: int = field(init=False)
+    arrival: int = 0
     slot: int | None = None
     computed: int = 0
-    generated: int = 0
+    cached: int = 0
+    reserved: int = 0
     steps: int = 0
+    started: bool = False
+
+    def __post_init__(self) -> None:
+        self.prompt_tokens = len(self.tokens)
 
     @property
-    def prefilled(self) -> bool:
-        """Whether the whole prompt is in the slot: from then on each step makes a token."""
-        return self.computed >= self.prompt_tokens
+    def generated(self) -> int:
+        """How many tokens the reply has."""
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def remaining(self) -> int:
+        """How many tokens are to be computed before the next one can be drawn."""
+        return len(self.tokens) - self.computed
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Neighbouring tokens of one sequence that run in one step: positions `start` to `start + count`."""
+    """Neighbouring tokens of one sequence that run in one step: positions `start` to `start + count`.
+
+    `samples`: whether the next token can be drawn after these.
+    """
 
     sequence: Sequence
     slot: int
     start: int
     count: int
+    samples: bool
 
-    @property
-    def samples(self) -> bool:
-        """Whether the next token can be drawn after these."""
-        return self.start + self.count >= self.sequence.prompt_tokens
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A sequence that was given a slot, and the kept state, if any, that its first `cached` tokens come from."""
+
+    sequence: Sequence
+    slot: int
+    state: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parking:
+    """The first `tokens` tokens of a slot are to be kept as a state."""
+
+    slot: int
+    state: int
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step: `decodes` by rising slot, then `prefills` by age. `started` left the queue with this step."""
+    """One step: `decodes` by rising slot, then `prefills`. `admitted` left the queue with this step."""
 
     decodes: tuple[Segment, ...] = ()
     prefills: tuple[Segment, ...] = ()
-    started: tuple[Sequence, ...] = ()
+    admitted: tuple[Admission, ...] = ()
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -61,21 +109,23 @@ class Plan:
         return sum(segment.count for segment in self.prefills)
 
 
-@dataclass(slots=True)
 class Scheduler:
-    """First come, first served, at most `slots` sequences at once.
+    """At most `slots` sequences at once, within the memory of a pool.
 
-    Running replies go first in every step; prompts take what the step's token budget leaves.
+    Running replies go first in every step; prompts take what the step's token budget leaves. Where replies outgrow
+    the memory, the one that came last is put back into the queue and computed again when there is room.
     """
 
-    slots: int
-    _queued: OrderedDict[str, Sequence] = field(default_factory=OrderedDict, init=False)
-    _prefilling: OrderedDict[str, Sequence] = field(default_factory=OrderedDict, init=False)
-    _decoding: dict[int, Sequence] = field(default_factory=dict, init=False)
-    _free: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._free = list(range(self.slots))
+    def __init__(self, slots: int, pool: KVPool) -> None:
+        self.pool = pool
+        self.preemptions = 0
+        self._queue: WaitingQueue[Sequence] = WaitingQueue()
+        self._prefilling: dict[int, Sequence] = {}
+        self._decoding: dict[int, Sequence] = {}
+        self._clients: Counter[str] = Counter()
+        self._free = list(range(slots))
+        self._arrivals = 0
+        self._closed = False
 
     @property
     def running(self) -> int:
@@ -85,71 +135,175 @@ class Scheduler:
     @property
     def queued(self) -> int:
         """How many sequences wait for a slot."""
-        return len(self._queued)
+        return len(self._queue)
 
     @property
     def free(self) -> int:
-        """How many slots are free. `free + running == slots`, always."""
+        """How many slots are free. `free + running` is the number of slots, always."""
         return len(self._free)
 
     def add(self, sequence: Sequence) -> None:
-        """Put a new sequence at the end of the queue."""
-        self._queued[sequence.request_id] = sequence
+        """Put a new sequence into the queue."""
+        self._arrivals += 1
+        sequence.arrival = self._arrivals
+        self._queue.add(sequence)
 
-    def remove(self, sequence: Sequence) -> None:
-        """Forget a sequence, wherever it is, and free its slot."""
+    def waiting(self) -> Iterator[Sequence]:
+        """Yield those that wait and never ran, in the order in which they would start now."""
+        return (sequence for sequence in self._queue.in_order(self._clients) if not sequence.started)
+
+    def remove(self, sequence: Sequence, *, keep: bool = True) -> Parking | None:
+        """Forget a sequence, wherever it is. Returns what is to be kept of its slot, unless `keep` says nothing."""
         slot = sequence.slot
         if slot is None:
-            del self._queued[sequence.request_id]
-            return
-        if self._decoding.get(slot) is sequence:
-            del self._decoding[slot]
-        else:
-            del self._prefilling[sequence.request_id]
-        heapq.heappush(self._free, slot)
-        sequence.slot = None
+            self._queue.remove(sequence)
+            return None
+        self._vacate(sequence, slot)
+        self._closed = False
+        state = self.pool.park(sequence.salt, sequence.tokens[: sequence.computed]) if keep else None
+        return None if state is None else Parking(slot, state, sequence.computed)
 
     def schedule(self, prefill_budget: int) -> Plan:
         """Plan the next step: a token of every running reply, and up to `prefill_budget` prompt tokens.
 
         The plan counts as begun: each sequence in it has one more of its `steps`.
         """
-        decodes = tuple(Segment(s, slot, s.computed, 1) for slot, s in sorted(self._decoding.items()))
-        prefills, started = self._plan_prefills(prefill_budget)
-        plan = Plan(decodes, tuple(prefills), tuple(started))
+        decodes = self._plan_decodes()
+        admitted = tuple(self._admit_some())
+        plan = Plan(decodes, self._plan_prefills(prefill_budget), admitted)
         for segment in plan.segments:
             segment.sequence.steps += 1
         return plan
 
-    def complete(self, plan: Plan) -> None:
-        """Note that a plan was run. Sequences that were removed meanwhile are passed over."""
+    def complete(self, plan: Plan) -> list[Parking]:
+        """Note that a plan was run, whoever left meanwhile. Returns what of it is to be kept for everyone."""
+        parkings = []
         for segment in plan.segments:
             segment.sequence.computed += segment.count
         for segment in plan.prefills:
-            sequence = segment.sequence
-            if sequence.prefilled and sequence.slot is not None:
-                del self._prefilling[sequence.request_id]
-                self._decoding[sequence.slot] = sequence
+            sequence, slot = segment.sequence, segment.slot
+            if sequence.slot is None:
+                continue
+            if segment.start < sequence.shared_tokens <= sequence.computed:
+                state = self.pool.park(EVERYONE, sequence.tokens[: sequence.shared_tokens])
+                if state is not None:
+                    parkings.append(Parking(slot, state, sequence.shared_tokens))
+            if segment.samples:
+                del self._prefilling[slot]
+                self._decoding[slot] = sequence
+        return parkings
 
-    def _plan_prefills(self, budget: int) -> tuple[list[Segment], list[Sequence]]:
-        prefills: list[Segment] = []
-        for sequence in self._prefilling.values():
-            budget = self._take(prefills, sequence, budget)
-        started: list[Sequence] = []
-        while budget > 0 and self._queued and self._free:
-            started.append(self._admit())
-            budget = self._take(prefills, started[-1], budget)
-        return prefills, started
+    def make_memory(self) -> bool:
+        """Run one sequence less until one of the others ends: the device has less memory than was counted on."""
+        self._closed = self._preempt_last()
+        return self._closed
 
-    def _take(self, prefills: list[Segment], sequence: Sequence, budget: int) -> int:
-        count = min(budget, sequence.prompt_tokens - sequence.computed)
-        if count > 0 and sequence.slot is not None:
-            prefills.append(Segment(sequence, sequence.slot, sequence.computed, count))
-        return budget - count
+    def _preempt_last(self) -> bool:
+        """Put the running sequence that came last back into the queue. False where no two run."""
+        if self.running < 2:  # noqa: PLR2004
+            return False
+        running = (*self._prefilling.values(), *self._decoding.values())
+        last = max(running, key=lambda sequence: (-sequence.priority, sequence.arrival))
+        if last.slot is not None:
+            self._vacate(last, last.slot)
+        last.computed = 0
+        self._queue.add(last)
+        self.preemptions += 1
+        return True
 
-    def _admit(self) -> Sequence:
-        _, sequence = self._queued.popitem(last=False)
+    def _plan_decodes(self) -> tuple[Segment, ...]:
+        while not self.pool.reserve(len(self._decoding)) and self._preempt_last():
+            pass
+        for sequence in self._decoding.values():
+            sequence.reserved += 1
+        return tuple(
+            Segment(s, slot, s.computed, 1, samples=True) for slot, s in sorted(self._decoding.items())
+        )
+
+    def _plan_prefills(self, budget: int) -> tuple[Segment, ...]:
+        """Share the budget out: up to half of it to the oldest prompt, the rest to the shortest first."""
+        if not self._prefilling:
+            return ()
+        shortest = sorted(
+            self._prefilling.values(), key=lambda sequence: (sequence.remaining, sequence.arrival)
+        )
+        oldest = min(shortest, key=lambda sequence: sequence.arrival)
+        kept = min(oldest.remaining, (budget + 1) // 2)
+        counts: dict[int, int] = {}
+        left = budget - kept
+        for sequence in shortest:
+            if sequence is not oldest:
+                counts[sequence.arrival] = min(left, sequence.remaining)
+                left -= counts[sequence.arrival]
+        counts[oldest.arrival] = min(kept + left, oldest.remaining)
+        return tuple(
+            Segment(sequence, slot, sequence.computed, count, samples=count == sequence.remaining)
+            for slot, sequence in self._prefilling.items()
+            if (count := counts[sequence.arrival])
+        )
+
+    def _admit_some(self) -> Iterator[Admission]:
+        """Let in as many as there is room for; what has to be copied for them must not stall the step."""
+        copied = 0
+        while self._queue and self._free and not self._closed and copied < COPIED_AT_ONCE:
+            admission = self._admit(self._queue.first(self._clients))
+            if admission is None:
+                return
+            copied += admission.sequence.computed
+            yield admission
+
+    def _admit(self, sequence: Sequence) -> Admission | None:
+        """Give a sequence a slot, and memory for all its tokens; None where it has to wait for either."""
+        match = self.pool.find(sequence.salt, sequence.tokens)
+        if self._waits_for_others(sequence, match.tokens if match else 0):
+            return None
+        if not self._reserve(sequence, match):
+            if self.running:
+                return None
+            # Nothing else runs: the state that was found gives way to the request.
+            match = None
+            self._reserve(sequence, match)
+        self._queue.remove(sequence)
         # The lowest slot first keeps the running ones close together, so that attention reads few idle rows.
-        sequence.slot = heapq.heappop(self._free)
-        self._prefilling[sequence.request_id] = sequence
-        return sequence
+        slot = sequence.slot = heapq.heappop(self._free)
+        sequence.computed = match.tokens if match else 0
+        if not sequence.started:
+            sequence.started, sequence.cached = True, sequence.computed
+        self._clients[sequence.client] += 1
+        self._prefilling[slot] = sequence
+        return Admission(sequence, slot, match.key if match else None)
+
+    def _reserve(self, sequence: Sequence, match: Match | None) -> bool:
+        """Hold memory for all tokens of a sequence, and see that those that run can still grow."""
+        tokens, growth = len(sequence.tokens), HEADROOM * self.running
+        goes_along = match is not None and self.pool.goes_along(match)
+        beside = match.key if match is not None and not goes_along else None
+        if not self.pool.has_room(tokens + growth, beside):
+            return False
+        if match is not None and goes_along:
+            # Its tensors are copied before any that were dropped are let go.
+            self.pool.drop(match.key)
+        self.pool.reserve(tokens, beside)
+        sequence.reserved = tokens
+        return True
+
+    def _waits_for_others(self, sequence: Sequence, cached: int) -> bool:
+        """Whether another sequence computes right now what this one could share: it is computed once for all."""
+        shared = sequence.shared_tokens
+        if cached >= shared:
+            return False
+        beginning = sequence.tokens[:shared]
+        return any(
+            other.shared_tokens == shared and other.computed < shared and other.tokens[:shared] == beginning
+            for other in self._prefilling.values()
+        )
+
+    def _vacate(self, sequence: Sequence, slot: int) -> None:
+        self._decoding.pop(slot, None)
+        self._prefilling.pop(slot, None)
+        heapq.heappush(self._free, slot)
+        self.pool.give_back(sequence.reserved)
+        self._clients[sequence.client] -= 1
+        if not self._clients[sequence.client]:
+            del self._clients[sequence.client]
+        sequence.slot, sequence.reserved = None, 0

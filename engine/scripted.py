@@ -13,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from engine.door import EngineState, EngineStatus
+from engine.door import Engine, EngineState, EngineStatus
 from engine.errors import PromptRejected
 from engine.lifecycle import Lifecycle
 from engine.messages import (
@@ -84,6 +84,11 @@ class ScriptedEngine:
     def facts(self) -> ModelFacts | None:
         """The scripted model."""
         return self._facts
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engine itself, alone."""
+        return (self,)
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
         """Wait until the engine is revived. Raises EngineUnavailable."""

@@ -79,6 +79,10 @@ class ReplyStream:
         """Whether the engine's side has ended this stream. Its last outputs may still wait for the reader."""
         return self._closed
 
+    def redirect(self, on_cancel: Callable[[str], None]) -> None:
+        """Send the cancel elsewhere: another engine answers from now on."""
+        self._on_cancel = on_cancel
+
     def put_nowait(self, output: Output) -> None:
         """Hand an output to the reader. What comes after the end is dropped."""
         if self._closed:

@@ -85,9 +85,9 @@ def test_the_weights_are_told_one_by_one(tiny_llama: Path) -> None:
 
 def test_memory_for_keys_and_values_bounds_the_context(tiny_llama: Path) -> None:
     bytes_per_token = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, size, float32
-    model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=4, kv_bytes=4 * 100 * bytes_per_token)
+    model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=4, kv_bytes=100 * bytes_per_token)
     assert model.context_tokens == 100
-    assert "MIDSTREAM_MAX_BATCH" in refusal(tiny_llama, max_batch=4, kv_bytes=4 * 10 * bytes_per_token)
+    assert "MIDSTREAM_MAX_BATCH" in refusal(tiny_llama, max_batch=4, kv_bytes=10 * bytes_per_token)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_too_little_memory_for_a_forward_pass_is_told(
 ) -> None:
     """The allocator is asked for more than any machine has, in the warm-up."""
 
-    def hungry(_keys: object, _like: object) -> torch.Tensor:
+    def hungry(*_arguments: object) -> torch.Tensor:
         return torch.empty(2**58)
 
-    monkeypatch.setattr("engine.kv_cache.SlotCache._allocate", hungry)
+    monkeypatch.setattr("engine.kv_cache.SlotCache._new_layer", hungry)
     assert "does not fit into the memory of cpu" in refusal(tiny_llama)

@@ -66,3 +66,20 @@ def test_refusals_name_the_template_or_the_tokenizer() -> None:
         refuses.token_ids([Message("user", "\ud800")])
     with pytest.raises(PromptRejected, match="empty prompt"):
         PromptBuilder(tokenizer_with("{{ '' }}")).token_ids([HELLO])
+
+
+def test_the_system_prompts_tokens_are_those_before_the_users_words() -> None:
+    tokenizer = tokenizer_with(TURNS)
+    prompts = PromptBuilder(tokenizer)
+    count = prompts.system_tokens([SYSTEM, HELLO])
+    assert (
+        str(tokenizer.decode(prompts.token_ids([SYSTEM, HELLO])[:count]))
+        == "<s>system: Be brief.</s><s>user: "
+    )
+    assert prompts.system_tokens([HELLO]) == prompts.system_tokens([]) == 0
+
+
+def test_only_the_newest_system_prompts_are_remembered() -> None:
+    prompts = PromptBuilder(tokenizer_with(TURNS))
+    counts = [prompts.system_tokens([Message("system", "x" * n), HELLO]) for n in range(100)]
+    assert counts == [counts[0] + n for n in range(100)]

@@ -26,7 +26,7 @@ def close(got: torch.Tensor, expected: torch.Tensor) -> bool:
 
 def runner(*, slots: int = 8, lazily: bool = True, family: str = "llama") -> Runner:
     made = Runner(served(family).module, slots=slots, tokens=WINDOW)
-    made.cache = SlotCache(slots=slots, tokens=WINDOW, commits_lazily=lazily)
+    made.cache = SlotCache(slots=slots, tokens=WINDOW, lazy=lazily)
     return made
 
 
@@ -35,6 +35,13 @@ def test_idle_slots_between_running_ones_do_not_matter() -> None:
     slots, texts = (0, 3, 7), [prompt(9), prompt(20, 1), prompt(15, 2)]
     run.run([Span(slot, 0, text[:-1], samples=False) for slot, text in zip(slots, texts, strict=True)])
     logits = run.run([Span(s, len(t) - 1, t[-1:], samples=True) for s, t in zip(slots, texts, strict=True)])
+    assert all(close(row, by_itself("llama", text)) for row, text in zip(logits, texts, strict=True))
+
+
+def test_the_last_token_of_a_prompt_may_run_below_the_slot_of_a_running_reply() -> None:
+    run, texts = runner(), (prompt(9), prompt(6, 1))
+    run.run([Span(slot, 0, text[:-1], samples=False) for slot, text in zip((3, 1), texts, strict=True)])
+    logits = run.run([Span(s, len(t) - 1, t[-1:], samples=True) for s, t in zip((3, 1), texts, strict=True)])
     assert all(close(row, by_itself("llama", text)) for row, text in zip(logits, texts, strict=True))
 
 
@@ -71,7 +78,7 @@ def test_memory_never_grows_beyond_its_bounds() -> None:
 
 
 def test_untouched_memory_is_zero_and_not_committed() -> None:
-    cache = SlotCache(slots=64, tokens=2**18, commits_lazily=True)
+    cache = SlotCache(slots=64, tokens=2**18, lazy=True)
     batch = SlotBatch([Span(5, 0, [1], samples=True)], tokens=2**18, device=torch.device("cpu"))
     cache.begin(batch)
     keys, _ = cache.update(torch.ones(1, 2, 1, 64), torch.ones(1, 2, 1, 64), 0)
@@ -82,7 +89,7 @@ def test_untouched_memory_is_zero_and_not_committed() -> None:
 
 def test_the_cache_takes_nothing_outside_a_step() -> None:
     with pytest.raises(RuntimeError, match="outside a step"):
-        SlotCache(slots=1, tokens=8, commits_lazily=True).update(torch.ones(1), torch.ones(1), 0)
+        SlotCache(slots=1, tokens=8, lazy=True).update(torch.ones(1), torch.ones(1), 0)
 
 
 def test_masks_of_a_model_s_own_making_are_refused() -> None:

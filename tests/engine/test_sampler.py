@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from engine.prepared import Sampling
-from engine.sampler import LONGEST_SHORTLIST, Sampler
+from engine.sampler import LONGEST_SHORTLIST, Chooser, Sampler
 from tests.engine.tiny_models import GREEDY
 
 VOCABULARY = 3000
@@ -61,7 +61,7 @@ def drawn_by_hand(scores: Tensor, chosen: Sampling, seen: list[int], level: floa
 def sampler_for(*ways: Sampling, seen: list[int] | None = None) -> Sampler:
     sampler = Sampler(slots=len(ways), vocabulary=VOCABULARY, device=CPU)
     for slot, way in enumerate(ways):
-        sampler.join(slot, way, seen or [1])
+        sampler.join(slot, Chooser.of(way), seen or [1])
     return sampler
 
 
@@ -120,7 +120,7 @@ def test_a_new_reply_in_a_slot_does_not_inherit_its_penalties() -> None:
     scores = torch.zeros(1, VOCABULARY)
     scores[0, :2] = torch.tensor([9.0, 3.0])
     assert sampler.sample(scores, [0]) == [1]
-    sampler.join(0, way, [1])
+    sampler.join(0, Chooser.of(way), [1])
     assert sampler.sample(scores, [0]) == [0]
 
 

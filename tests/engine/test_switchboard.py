@@ -142,3 +142,43 @@ async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board:
     assert end.reason is FinishReason.ERROR
     with pytest.raises(PromptRejected):
         await board.count(broken)
+
+
+def test_what_waits_may_be_asked_of_another_process(board: Switchboard, wire: Wire) -> None:
+    other, request = Switchboard(), Request("r", HELLO)
+    stream = board.request(request)
+    other.connect(wire)
+    board.hand_over(other)
+    assert (board.open, other.open, wire.sent) == (0, 1, [request])
+    other.put([END])
+    assert (stream.closed, other.open) == (True, 0)
+
+
+def test_the_cancel_of_a_request_that_was_handed_over_follows_it(board: Switchboard, wire: Wire) -> None:
+    other = Switchboard()
+    stream = board.request(Request("r", HELLO))
+    board.hand_over(other)
+    other.connect(wire)
+    stream.cancel()
+    assert wire.sent[-1] == Cancel("r")
+
+
+def test_what_a_process_was_told_of_is_not_handed_over(board: Switchboard, wire: Wire) -> None:
+    other = Switchboard()
+    board.connect(wire)
+    board.request(Request("r", HELLO))
+    board.hand_over(other)
+    assert ("r" in board, "r" in other) == (True, False)
+
+
+async def test_a_count_may_be_asked_of_another_process(board: Switchboard, wire: Wire) -> None:
+    other = Switchboard()
+    counting = asyncio.create_task(board.count(HELLO))
+    await asyncio.sleep(0)
+    other.connect(wire)
+    board.hand_over(other)
+    [asked] = wire.sent
+    assert isinstance(asked, Count)
+    other.counted(Counted(asked.count_id, 7))
+    assert await counting == 7
+    assert not other._counts

@@ -27,6 +27,7 @@ from transformers import (
 
 from engine import attention
 from engine.core import Core
+from engine.kv_budget import KVBudget
 from engine.loaded_model import LoadedModel
 from engine.messages import Chunk, Finished, Output, Params
 from engine.prepared import PreparedRequest, Sampling
@@ -82,11 +83,14 @@ def make(family: str) -> PreTrainedModel:
     return module
 
 
-def served(family: str, *, max_batch: int = 4, eos_ids: frozenset[int] = frozenset()) -> LoadedModel:
+def served(
+    family: str, *, max_batch: int = 4, eos_ids: frozenset[int] = frozenset(), kv_tokens: int = 4 * WINDOW
+) -> LoadedModel:
     attention.register()
     module = make(family)
     module.set_attn_implementation(attention.NAME)
-    return LoadedModel(family, module, small_tokenizer(), Params(), eos_ids, WINDOW, max_batch, VOCABULARY)
+    budget = KVBudget(kv_tokens, kv_tokens, min(WINDOW, kv_tokens), 1)
+    return LoadedModel(family, module, small_tokenizer(), Params(), eos_ids, max_batch, VOCABULARY, budget)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -128,9 +132,13 @@ def prompt(length: int, salt: int = 0) -> list[int]:
 
 
 def asking(
-    request_id: str, tokens: Sequence[int], sampling: Sampling = GREEDY, reply: Numbers | None = None
+    request_id: str,
+    tokens: Sequence[int],
+    sampling: Sampling = GREEDY,
+    reply: Numbers | None = None,
+    **how: str | int,
 ) -> PreparedRequest:
-    return PreparedRequest(request_id, tokens, sampling, reply or Numbers())
+    return PreparedRequest(request_id, tokens, sampling, reply or Numbers(), **how)  # type: ignore[arg-type]
 
 
 def run_out(core: Core) -> list[Output]:

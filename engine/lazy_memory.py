@@ -1,0 +1,39 @@
+"""CPU memory that the system commits page by page, when it is first written, and that can be handed back in part."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from math import prod
+
+import torch
+from torch import Tensor
+
+
+class LazyMemory:
+    """A tensor of zeros, (rows, ...), in memory that is committed with use. It lives as long as the tensor."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        size = max(1, prod(shape)) * dtype.itemsize
+        if sys.platform == "win32":
+            self._memory = mmap.mmap(-1, size)
+        else:
+            self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        count = prod(shape)
+        self.tensor: Tensor = torch.frombuffer(self._memory, dtype=dtype, count=count).view(shape)
+        self._row_bytes = size // shape[0]
+
+    def release(self, row: int) -> None:
+        """Zero a row and hand its whole pages back, where the system offers that; else only zero it."""
+        if not hasattr(mmap, "MADV_DONTNEED"):
+            self.tensor[row].zero_()
+            return
+        first, last = row * self._row_bytes, (row + 1) * self._row_bytes
+        begin = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = last // mmap.PAGESIZE * mmap.PAGESIZE
+        if begin < end:
+            self._memory.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+        flat = self.tensor[row].view(-1)
+        item = flat.element_size()
+        flat[: max(0, min(begin, last) - first) // item].zero_()
+        flat[max(0, max(end, first) - first) // item :].zero_()

@@ -1,0 +1,78 @@
+"""A compiled forward pass says the same, or the model is refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from engine.compiling import compile_forward
+from engine.core import Core
+from engine.errors import ModelNotUsable
+from tests.engine.tiny_models import VOCABULARY, asking, prompt, run_out, served, tokens_of
+
+Graph = Callable[..., list[object]]
+
+
+def replies(core: Core) -> list[list[int]]:
+    for n in range(3):
+        core.submit(asking(str(n), prompt(5 + 9 * n, n)))
+    outputs = run_out(core)
+    return [tokens_of(outputs, str(n)) for n in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled_before() -> None:
+    torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from within the compiler
+def test_a_compiled_model_writes_what_it_wrote_before() -> None:
+    model = served("llama")
+    before = replies(Core(model))
+    compile_forward(model.module, VOCABULARY)
+    assert replies(Core(model)) == before
+
+
+def test_no_kind_of_step_is_left_to_be_compiled_while_people_wait() -> None:
+    graphs: list[Graph] = []
+
+    def backend(graph: Graph, _inputs: object) -> Graph:
+        graphs.append(graph)
+        return graph
+
+    model = served("mistral")
+    compile_forward(model.module, VOCABULARY, backend=backend)
+    warm = len(graphs)
+    replies(Core(model, step_target_s=1e-9))
+    assert warm > 0
+    assert len(graphs) == warm
+
+
+def test_a_machine_that_can_not_compile_is_told_so() -> None:
+    def backend(_graph: Graph, _inputs: object) -> Graph:
+        raise RuntimeError("no compiler here")
+
+    with pytest.raises(ModelNotUsable, match=r"--compile: LlamaForCausalLM .*no compiler here"):
+        compile_forward(served("llama").module, VOCABULARY, backend=backend)
+
+
+def test_a_compiler_that_runs_out_of_memory_is_no_fault_of_the_model() -> None:
+    def backend(_graph: Graph, _inputs: object) -> Graph:
+        torch.empty(2**58)
+        raise AssertionError
+
+    with pytest.raises(RuntimeError, match="allocate memory"):
+        compile_forward(served("llama").module, VOCABULARY, backend=backend)
+
+
+def test_a_compiler_that_changes_what_is_said_is_not_trusted() -> None:
+    def backend(graph: Graph, _inputs: object) -> Graph:
+        return lambda *arguments: [
+            torch.zeros_like(made) if isinstance(made, torch.Tensor) and made.is_floating_point() else made
+            for made in graph(*arguments)
+        ]
+
+    with pytest.raises(ModelNotUsable, match="says something else"):
+        compile_forward(served("llama").module, VOCABULARY, backend=backend)
