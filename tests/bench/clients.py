@@ -18,7 +18,6 @@ from tests.bench.records import Door, Job, Measure, Observed, Reply, Stop
 from tests.bench.silence import ProcessTree, can_watch, watch
 from tests.bench.sse_peer import SsePeer
 from tests.bench.websocket_peer import WebSocketPeer
-from tests.bench.workload import PROMPT
 
 
 def main() -> None:
@@ -52,7 +51,7 @@ async def _peers(job: Job) -> AsyncIterator[list[Peer]]:
 async def _open(job: Job) -> Peer:
     match job.door:
         case Door.WEBSOCKET:
-            return await WebSocketPeer.open(job.url)
+            return await WebSocketPeer.open(job.url, temperature=job.temperature, top_p=job.top_p)
         case Door.SSE:
             return await SsePeer.open(job.url, model=job.model)
 
@@ -64,12 +63,12 @@ async def _load(peers: list[Peer], job: Job) -> Observed:
 
 async def _read(peer: Peer, job: Job) -> list[Reply]:
     """Ask for one client's replies, one after the other."""
-    return [await _reply(peer, job.max_new_tokens) for _ in range(job.replies)]
+    return [await _reply(peer, job) for _ in range(job.replies)]
 
 
-async def _reply(peer: Peer, max_new_tokens: int) -> Reply:
+async def _reply(peer: Peer, job: Job) -> Reply:
     sent = time.perf_counter()
-    await peer.ask(PROMPT, max_new_tokens)
+    await peer.ask(job.prompt, job.max_new_tokens)
     arrivals = []
     while (heard := await peer.hear()).kind is not Kind.END:
         arrivals.append(time.perf_counter())
@@ -85,7 +84,7 @@ async def _stop_each(peers: list[Peer], job: Job) -> Observed:
 
 
 async def _stop_one(peer: Peer, number: int, job: Job) -> Stop:
-    await peer.ask(PROMPT, job.max_new_tokens)
+    await peer.ask(job.prompt, job.max_new_tokens)
     for _ in range(job.cancel_after_texts + number // 2):
         await _expect_text(peer)
     return await _cancel(peer)
@@ -136,7 +135,7 @@ async def _ended(readers: list[asyncio.Task[None]]) -> None:
 
 
 async def _read_on(peer: Peer, enough: asyncio.Event, job: Job) -> None:
-    await peer.ask(PROMPT, job.max_new_tokens)
+    await peer.ask(job.prompt, job.max_new_tokens)
     texts = 0
     while (await peer.hear()).kind is not Kind.END:
         texts += 1

@@ -30,7 +30,7 @@ class Peer(Protocol):
     """One client with one connection, asking for one reply at a time."""
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
-        """Sends a prompt as a conversation of its own; the reply is greedy."""
+        """Sends a prompt as a conversation of its own."""
 
     async def hear(self) -> Heard:
         """Waits for what comes next. Raises ServerMisbehaved."""

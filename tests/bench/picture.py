@@ -62,6 +62,6 @@ def _point(axes: Any, at: tuple[float, float], column: int) -> None:
 def _caption(report: Report) -> str:
     machine = report.machine
     return (
-        f"The bundled demo model, {report.dtype} on {report.device}, greedy, {report.workload.max_new_tokens} new tokens. "
+        f"{report.model}, {report.dtype} on {report.device}, greedy, {report.workload.max_new_tokens} new tokens. "
         f"{machine.processor}, {machine.cores} cores. transformers {machine.packages['transformers']}. {report.date}"
     )

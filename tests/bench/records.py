@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from tests.bench.workload import PROMPT
+
 
 class Door(StrEnum):
     """How a server is spoken to."""
@@ -28,7 +30,10 @@ class Measure(StrEnum):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement. `url` is the server's http address, `pid` the root of its processes."""
+    """One measurement. `url` is the server's http address, `pid` the root of its processes.
+
+    Replies are greedy unless a `temperature` is named; over HTTP they always are.
+    """
 
     measure: Measure
     door: Door
@@ -40,6 +45,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_new_tokens: int
     cancel_after_texts: int
     limit_s: float
+    prompt: str = PROMPT
+    temperature: float = 0.0
+    top_p: float = 1.0
 
 
 class Reply(msgspec.Struct, frozen=True):

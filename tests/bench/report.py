@@ -33,6 +33,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     titles: dict[str, str]
     turns: tuple[Turn, ...]
     medians: dict[str, dict[int, Figures]]
+    model: str = "The bundled demo model"
 
 
 def medians_of(turns: tuple[Turn, ...]) -> dict[str, dict[int, Figures]]:

@@ -40,21 +40,26 @@ _decode = msgspec.json.Decoder(Frame).decode
 class WebSocketPeer:
     """A connection that said hello. Use `open`."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: ClientConnection, sampling: dict[str, float]) -> None:
         self._socket = socket
+        self._sampling = sampling
         self._conversation = ""
 
     @classmethod
-    async def open(cls, url: str) -> Self:
-        """Connects to a server by its http address. Compression is off: it would be measured too."""
+    async def open(cls, url: str, *, temperature: float = 0.0, top_p: float = 1.0) -> Self:
+        """Connects to a server by its http address. Compression is off: it would be measured too.
+
+        Replies are greedy where the temperature is 0.
+        """
         address = url.replace("http", "ws", 1) + "/v1/ws"
-        peer = cls(await connect(address, compression=None))
+        sampling = {"temperature": temperature, "top_p": top_p} if temperature else {"temperature": 0.0}
+        peer = cls(await connect(address, compression=None), sampling)
         await peer._put({"type": "hello", "client_id": f"bench-{uuid.uuid4().hex}"})
         await peer._frame("ready")
         return peer
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
-        """Sends a prompt as a conversation of its own; the reply is greedy."""
+        """Sends a prompt as a conversation of its own."""
         self._conversation = uuid.uuid4().hex
         await self._put(
             {
@@ -62,7 +67,7 @@ class WebSocketPeer:
                 "client_msg_id": self._conversation,
                 "conversation_id": self._conversation,
                 "content": content,
-                "params": {"max_new_tokens": max_new_tokens, "temperature": 0},
+                "params": {"max_new_tokens": max_new_tokens, **self._sampling},
             }
         )
 

@@ -1,0 +1,52 @@
+"""Measures the figures that are asked for, the quick ones first: rounds of the throughput take what time is left."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.bench.engine import evenness, own, sockets, throughput
+from tests.bench.engine.budget import Budget
+from tests.bench.engine.crew import assembled
+from tests.bench.engine.findings import EngineReport, Figure
+from tests.bench.engine.plan import Plan
+from tests.bench.engine.session import Session
+from tests.bench.machine import this_machine
+
+MEASURES: dict[Figure, Callable[[Session], None]] = {
+    Figure.MEMORY: own.memory,
+    Figure.CANCEL: own.cancel,
+    Figure.NEXT_TURN: own.next_turn,
+    Figure.BOUND: own.bound,
+    Figure.STEADY: evenness.steady,
+    Figure.PREFILL_GAP: evenness.prefill_gap,
+    Figure.SOCKETS: sockets.measure,
+    Figure.THROUGHPUT: throughput.measure,
+}
+"""In the order in which they are measured."""
+
+PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
+
+
+def conduct(plan: Plan, figures: Collection[Figure], *, say: Callable[[str], None]) -> EngineReport:
+    """Measure; what fails is in the report with its reason. `say` gets a line now and then."""
+    machine = this_machine(PACKAGES)
+    with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder, assembled(Path(folder)) as crew:
+        session = Session(plan, crew, Budget(plan.budget_s, time.monotonic), say)
+        for figure, measure in MEASURES.items():
+            if figure in figures:
+                say(f"{figure}: {session.budget.left_s:.0f} s left")
+                measure(session)
+    return EngineReport(
+        date=datetime.now(UTC).date().isoformat(),
+        machine=machine,
+        prompt_tokens=plan.prompt_tokens,
+        new_tokens=plan.new_tokens,
+        findings=tuple(session.findings),
+        runs=tuple(session.runs),
+        failures=tuple(session.failures),
+        cuts=tuple(session.cuts),
+    )

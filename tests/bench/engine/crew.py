@@ -1,0 +1,97 @@
+"""The contenders' processes: each is started when it is first needed, and asked again until all is done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from tests.bench.engine.records import Job
+from tests.bench.engine.roster import Name, Worker
+from tests.bench.engine.shapes import Shape
+from tests.bench.engine.workers import Process, environment
+from tests.bench.running import MeasurementFailed
+
+ANSWER_S = 240.0
+"""For a job that has no limit of its own, and over that of one that has: then the process is ended."""
+
+SAVING_S = 120.0
+
+A = TypeVar("A")
+
+
+class Crew:
+    """Processes by what they were started with, and the models that they serve. Use `assembled`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: dict[Worker, Process] = {}
+        self._useless: dict[Worker, str] = {}
+
+    def model(self, shape: Shape) -> Path:
+        """Return the folder of a model; its weights are drawn when it is first asked for. Raises MeasurementFailed."""
+        folder = self._folder / shape.name
+        if not folder.is_dir():
+            command = [sys.executable, "-m", "tests.bench.engine.weights", shape.name, str(folder)]
+            saved = subprocess.run(
+                command, env=environment(), capture_output=True, timeout=SAVING_S, check=False
+            )
+            if saved.returncode:
+                raise MeasurementFailed(f"no weights:\n{saved.stderr.decode(errors='replace')[-600:]}")
+        return folder
+
+    def ask(
+        self,
+        name: Name,
+        shape: Shape,
+        dtype: str,
+        job: Job,
+        answer: type[A],
+        *,
+        kv_bytes: int | None = None,
+    ) -> A:
+        """Have a contender do a job with a model. Raises MeasurementFailed."""
+        worker = Worker(
+            contender=name,
+            folder=str(self.model(shape)),
+            dtype=dtype,
+            vocabulary=shape.vocabulary,
+            kv_bytes=kv_bytes,
+        )
+        return self._process(worker).ask(job, answer, limit_s=getattr(job, "cut_s", 0.0) + ANSWER_S)
+
+    def dismiss(self) -> None:
+        """End all processes; they are started again where they are needed."""
+        while self._processes:
+            self._processes.popitem()[1].end()
+
+    def _process(self, worker: Worker) -> Process:
+        """Return the process that serves, a new one where the last one died. Raises MeasurementFailed."""
+        if worker in self._useless:
+            raise MeasurementFailed(f"it did not start before: {self._useless[worker]}")
+        known = self._processes.get(worker)
+        if known is not None and known.alive:
+            return known
+        if known is not None:
+            known.end()
+        log = self._folder / f"{worker.contender}-{Path(worker.folder).name}-{worker.dtype}.log"
+        try:
+            self._processes[worker] = Process(worker, log)
+        except MeasurementFailed as failure:
+            self._processes.pop(worker, None)
+            self._useless[worker] = str(failure).partition("\n")[0]
+            raise
+        return self._processes[worker]
+
+
+@contextmanager
+def assembled(folder: Path) -> Iterator[Crew]:
+    """Give a crew whose models and logs are in a folder; all its processes end with the block."""
+    crew = Crew(folder)
+    try:
+        yield crew
+    finally:
+        crew.dismiss()

@@ -1,0 +1,100 @@
+"""Drives a contender through one load and notes when which token came. Knows no contender by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tests.bench.engine.contender import Asked, Contender, News, prompt
+from tests.bench.engine.records import Load, Observed, Stream
+
+INTRUDER = "intruder"
+BEGUN = 8
+"""Tokens that every stream has when the intruder comes: none is in its prefill any more."""
+
+
+def observe(
+    contender: Contender, load: Load, *, vocabulary: int, clock: Callable[[], float], turn: int
+) -> Observed:
+    """Run a load to its end. `turn` makes the requests' names new ones. Raises ContenderFailed."""
+    run = _Run(contender, clock)
+    run.submit(_streams(load, vocabulary, turn))
+    deadline = clock() + load.cut_s
+    intruder: Asked | None = None
+    while run.open and not run.has_begun(intruder):
+        run.take(contender.wait())
+        if clock() > deadline:
+            break
+        if intruder is None and load.intruder_tokens and run.fewest >= BEGUN:
+            intruder = _intruder(load, vocabulary, turn)
+            run.submit([intruder])
+    cut = bool(run.open) and not run.has_begun(intruder)
+    run.leave()
+    return run.observed(intruder, cut=cut)
+
+
+class _Run:
+    """The requests of one load: which are still open, and what came when."""
+
+    def __init__(self, contender: Contender, clock: Callable[[], float]) -> None:
+        self._contender = contender
+        self._clock = clock
+        self._sent: dict[str, float] = {}
+        self._arrivals: dict[str, list[float]] = {}
+        self.open: set[str] = set()
+
+    @property
+    def fewest(self) -> int:
+        """Tokens of the stream that has the fewest."""
+        return min(len(arrivals) for arrivals in self._arrivals.values())
+
+    def has_begun(self, one: Asked | None) -> bool:
+        """Whether a request was sent and has a token."""
+        return one is not None and bool(self._arrivals.get(one.name))
+
+    def submit(self, requests: Sequence[Asked]) -> None:
+        """Send requests and note when."""
+        now = self._clock()
+        for asked in requests:
+            self._sent[asked.name] = now
+            self._arrivals[asked.name] = []
+            self.open.add(asked.name)
+        self._contender.submit(requests)
+
+    def take(self, news: Sequence[News]) -> None:
+        """Note what came."""
+        now = self._clock()
+        for one in news:
+            self._arrivals[one.name] += [now] * one.tokens
+            if one.ended:
+                self.open.discard(one.name)
+
+    def leave(self) -> None:
+        """Cancel what is open, and wait for the ends; what comes meanwhile does not count."""
+        for name in self.open:
+            self._contender.cancel(name)
+        while self.open:
+            self.open -= {one.name for one in self._contender.wait() if one.ended}
+
+    def observed(self, intruder: Asked | None, *, cut: bool) -> Observed:
+        """Return what was noted, the intruder apart."""
+        streams = {name: Stream(sent, tuple(self._arrivals[name])) for name, sent in self._sent.items()}
+        apart = streams.pop(intruder.name) if intruder else None
+        return Observed(tuple(streams.values()), apart, cut)
+
+
+def _streams(load: Load, vocabulary: int, turn: int) -> list[Asked]:
+    return [
+        Asked(
+            name=f"{turn}-{number}",
+            prompt=prompt(load.prompt_tokens, vocabulary, (load.salt, turn, number)),
+            new_tokens=load.new_tokens,
+            conversation=f"{turn}-{number}",
+        )
+        for number in range(load.at_once)
+    ]
+
+
+def _intruder(load: Load, vocabulary: int, turn: int) -> Asked:
+    name = f"{turn}-{INTRUDER}"
+    tokens = prompt(load.intruder_tokens or 0, vocabulary, (load.salt, turn, INTRUDER))
+    return Asked(name, tokens, load.new_tokens, name)

@@ -1,0 +1,102 @@
+"""Midstream's engine as a contender: its core, stepped on this very thread as in the engine's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from engine.core import Core
+from engine.detokenizer import detokenizers_for
+from engine.loaded_model import LoadedModel
+from engine.loader import load
+from engine.messages import Chunk, Finished, FinishReason, Output
+from engine.prepared import PreparedRequest, Sampling
+from engine.reply_text import ReplyText, TextStep
+from tests.bench.engine.contender import TEMPERATURE, TOP_P, Asked, ContenderFailed, News
+
+MAX_BATCH = 32
+
+
+class RecordedReply:
+    """A reply's text as the product makes it, and its tokens, which the product keeps to itself."""
+
+    def __init__(self, text: ReplyText) -> None:
+        self._text = text
+        self.tokens: list[int] = []
+
+    def push(self, token_id: int) -> TextStep:
+        """Take the next token."""
+        self.tokens.append(token_id)
+        return self._text.push(token_id)
+
+    def flush(self) -> str:
+        """Give out what was held back."""
+        return self._text.flush()
+
+
+class OurEngine:
+    """A core with its model. `wait` is one step of it."""
+
+    def __init__(self, folder: str, dtype: str, *, kv_bytes: int | None = None) -> None:
+        self.model: LoadedModel = load(
+            folder, device="cpu", dtype=dtype, max_batch=MAX_BATCH, kv_bytes=kv_bytes
+        )
+        self.core = Core(self.model)
+        self._detokenizers = detokenizers_for(self.model.tokenizer)
+
+    def submit(self, requests: Sequence[Asked]) -> None:
+        """See `Contender`."""
+        for asked in requests:
+            self.ask(asked)
+
+    def ask(self, asked: Asked) -> RecordedReply:
+        """Submit one request; its tokens are recorded as they come."""
+        reply = RecordedReply(ReplyText(self._detokenizers()))
+        self.core.submit(
+            PreparedRequest(asked.name, asked.prompt, sampling(asked.new_tokens), reply, **_salt(asked))
+        )
+        return reply
+
+    def wait(self) -> Sequence[News]:
+        """See `Contender`."""
+        return [news for output in self.core.step() for news in _news(output)]
+
+    def cancel(self, name: str) -> None:
+        """See `Contender`."""
+        self.core.cancel(name)
+
+    def close(self) -> None:
+        """See `Contender`: nothing runs beside this thread."""
+
+
+def sampling(new_tokens: int) -> Sampling:
+    """Return what all contenders sample with."""
+    return Sampling(
+        max_new_tokens=new_tokens,
+        do_sample=True,
+        temperature=TEMPERATURE,
+        top_p=TOP_P,
+        top_k=0,
+        repetition_penalty=1.0,
+        seed=None,
+        max_time_s=None,
+    )
+
+
+def _salt(asked: Asked) -> dict[str, Any]:
+    """Name whose cache a request may use, in an engine that keeps one."""
+    known = any(field.name == "cache_salt" for field in fields(PreparedRequest))
+    return {"cache_salt": asked.conversation} if known else {}
+
+
+def _news(output: Output) -> list[News]:
+    match output:
+        case Chunk():
+            return [News(output.request_id, output.tokens, ended=False)]
+        case Finished(reason=FinishReason.ERROR):
+            raise ContenderFailed(output.error or "a request failed")
+        case Finished():
+            return [News(output.request_id, 0, ended=True)]
+        case _:
+            return []

@@ -1,0 +1,134 @@
+"""A contender's process: `python -m … CONTENDER FOLDER DTYPE`. Jobs come as lines of JSON, answers go back likewise.
+
+All work is driven from the main thread. It ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import traceback
+from typing import BinaryIO, assert_never
+
+import msgspec
+
+from tests.bench.engine import bound, cancels, memory, next_turn
+from tests.bench.engine.contender import Contender, ContenderFailed
+from tests.bench.engine.driving import observe
+from tests.bench.engine.records import (
+    Answer,
+    Bound,
+    Cancels,
+    Failed,
+    Job,
+    Line,
+    Load,
+    Memory,
+    NextTurn,
+    Ready,
+)
+from tests.bench.engine.roster import Name, Worker
+
+WARM_UP = (Load(at_once=1, prompt_tokens=64, new_tokens=4, cut_s=30),) * 2 + (
+    Load(at_once=16, prompt_tokens=32, new_tokens=4, cut_s=30),
+)
+"""The first steps of a process are slow, for every contender."""
+
+
+def main() -> None:
+    """Serve jobs until there are no more."""
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    answers = _own_output()
+    worker = msgspec.json.decode(sys.argv[1], type=Worker)
+    contender = _make(worker)
+    serving = _Serving(contender, worker)
+    for load in WARM_UP:
+        serving.answer(load)
+    _put(answers, Ready())
+    for line in sys.stdin.buffer:
+        _put(answers, serving.guarded(msgspec.json.decode(line, type=Job)))
+    contender.close()
+
+
+class _Serving:
+    """A contender, and how many jobs it had."""
+
+    def __init__(self, contender: Contender, worker: Worker) -> None:
+        self._contender = contender
+        self._vocabulary = worker.vocabulary
+        self._turn = 0
+
+    def guarded(self, job: Job) -> Answer | Failed:
+        """Do a job; a failure of any kind is its answer."""
+        try:
+            return self.answer(job)
+        except ContenderFailed as error:
+            return Failed(str(error))
+        except Exception as error:  # noqa: BLE001 - the boundary of a job: it is told, with its traceback in the log
+            traceback.print_exc(file=sys.stderr)
+            return Failed(f"{type(error).__name__}: {error}")
+
+    def answer(self, job: Job) -> Answer:
+        """Do a job. Raises ContenderFailed, or what the contender raises."""
+        self._turn += 1
+        if isinstance(job, Load):
+            return observe(
+                self._contender, job, vocabulary=self._vocabulary, clock=time.perf_counter, turn=self._turn
+            )
+        return _answer_ours(self._contender, job)
+
+
+def _answer_ours(contender: Contender, job: NextTurn | Cancels | Bound | Memory) -> Answer:
+    """Do a job that only our engine is asked. Raises ContenderFailed."""
+    from tests.bench.engine.ours import OurEngine  # noqa: PLC0415 - the others load no engine of ours
+
+    if not isinstance(contender, OurEngine):
+        raise ContenderFailed("only Midstream is measured so")
+    match job:
+        case NextTurn():
+            return next_turn.measure(contender, job)
+        case Cancels():
+            return cancels.measure(contender, job)
+        case Bound():
+            return bound.measure(contender, job)
+        case Memory():
+            return memory.measure(contender, job)
+        case _:
+            assert_never(job)
+
+
+def _make(worker: Worker) -> Contender:
+    """Load the model. Raises what loading raises."""
+    match worker.contender:
+        case Name.OURS:
+            from tests.bench.engine.ours import OurEngine  # noqa: PLC0415 - each process loads its own contender
+
+            return OurEngine(worker.folder, worker.dtype, kv_bytes=worker.kv_bytes)
+        case Name.BATCHING:
+            from tests.bench.engine.batching import ContinuousBatching  # noqa: PLC0415
+
+            return ContinuousBatching(worker.folder, worker.dtype)
+        case Name.THREADS:
+            from tests.bench.engine.threads import ThreadPerRequest  # noqa: PLC0415
+
+            return ThreadPerRequest(worker.folder, worker.dtype)
+        case _:
+            assert_never(worker.contender)
+
+
+def _own_output() -> BinaryIO:
+    """Keep standard output for answers: whatever libraries print goes to standard error from now on."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return answers
+
+
+def _put(answers: BinaryIO, line: Line) -> None:
+    answers.write(msgspec.json.encode(line) + b"\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Prints a report as one table: a line a figure, with its target and whether it is met."""
+
+from __future__ import annotations
+
+from tests.bench.engine.findings import EngineReport, Finding, Target
+from tests.bench.engine.roster import TITLES
+from tests.bench.table import NOT_MEASURED, number
+
+HEADING = ("figure", "measured", "value", "target", "")
+VERDICTS = {True: "met", False: "NOT MET", None: ""}
+
+
+def table(report: EngineReport) -> str:
+    """Return the table as text, with what failed and what the budget left out below it."""
+    rows = [HEADING, *(_row(finding) for finding in report.findings)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    lines += [f"FAILED: {failure.what}: {failure.why}" for failure in report.failures]
+    lines += [f"Left out: {cut}" for cut in report.cuts]
+    return "\n".join(lines)
+
+
+def shown(value: float | None, unit: str) -> str:
+    """Return a value with its unit; the unit of a ratio stands right behind it."""
+    if value is None:
+        return NOT_MEASURED
+    digits = number(value) if value >= 0 else f"-{number(-value)}"
+    return f"{digits}{unit}" if len(unit) <= 1 else f"{digits} {unit}"
+
+
+def wanted(target: Target | None, unit: str) -> str:
+    """Return a target as it is compared."""
+    if target is None:
+        return ""
+    return f"{'≤' if target.at_most else '≥'} {shown(target.value, unit)}"
+
+
+def _row(finding: Finding) -> tuple[str, ...]:
+    titles = {str(name): title for name, title in TITLES.items()}
+    readings = ", ".join(f"{titles.get(name, name)} {number(v)}" for name, v in finding.readings.items())
+    measured = "; ".join(part for part in (readings, finding.note) if part)
+    return (
+        finding.label,
+        measured,
+        shown(finding.value, finding.unit),
+        wanted(finding.target, finding.unit),
+        VERDICTS[finding.met],
+    )

@@ -1,0 +1,112 @@
+"""Starts contenders' processes and asks them. Ends them by their own ids."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from tests.bench.engine.records import Failed, Job, Line, Ready
+from tests.bench.engine.roster import Worker
+from tests.bench.running import MeasurementFailed
+
+START_S = 180.0
+GOODBYE_S = 15.0
+LAST_WORDS = 600
+
+A = TypeVar("A")
+
+
+class Process:
+    """A contender's process. Make one by `running`."""
+
+    def __init__(self, worker: Worker, log: Path) -> None:
+        self._log = log
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.bench.engine.process", msgspec.json.encode(worker).decode()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment(),
+            )
+        try:
+            self._read(Ready, START_S)
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked again."""
+        return self._process.poll() is None
+
+    def ask(self, job: Job, answer: type[A], *, limit_s: float) -> A:
+        """Have a job done. A process that takes longer than `limit_s` is ended. Raises MeasurementFailed."""
+        if self._process.stdin is None or not self.alive:
+            raise MeasurementFailed(f"its process has ended:\n{self._last_words()}")
+        self._process.stdin.write(msgspec.json.encode(job) + b"\n")
+        self._process.stdin.flush()
+        return self._read(answer, limit_s)
+
+    def end(self) -> None:
+        """End it: politely, then hard."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _read(self, expected: type[A], limit_s: float) -> A:
+        line = self._line(limit_s)
+        read: Line = msgspec.json.decode(line, type=Line)
+        if isinstance(read, Failed):
+            raise MeasurementFailed(read.message)
+        if not isinstance(read, expected):
+            raise MeasurementFailed(f"it answered with {type(read).__name__}")
+        return read
+
+    def _line(self, limit_s: float) -> bytes:
+        """Read a line. A process that has none in time is killed, and so is whatever it hangs in."""
+        killer = threading.Timer(limit_s, self._process.kill)
+        killer.start()
+        try:
+            line: bytes = self._process.stdout.readline() if self._process.stdout else b""
+        finally:
+            killer.cancel()
+        if not line:
+            self._process.wait()
+            raise MeasurementFailed(
+                f"no answer within {limit_s:.0f} s, or its process ended:\n{self._last_words()}"
+            )
+        return line
+
+    def _last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-LAST_WORDS:].strip()
+
+
+@contextmanager
+def running(worker: Worker, log: Path) -> Iterator[Process]:
+    """Run a process inside the block, once its model is loaded and warm. Raises MeasurementFailed."""
+    process = Process(worker, log)
+    try:
+        yield process
+    finally:
+        process.end()
+
+
+def environment() -> dict[str, str]:
+    """Return what every process is started with: the same for all. Compute threads wait as the product's do."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")}
+    return {"OMP_WAIT_POLICY": "passive", **kept, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
