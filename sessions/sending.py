@@ -146,7 +146,7 @@ class Sender:
         )
         await self._announce(conversation, record, message.created_at)
         await self._write(conversation, live, beginning)
-        return Request(record.turn_id, prompt.messages if prompt else (), generation.params)
+        return _request(conversation, record, prompt, generation)
 
     async def _write(self, conversation: Conversation, live: LiveTurn, beginning: Beginning) -> None:
         """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""
@@ -243,6 +243,20 @@ def arrive(conversation: Conversation, sender: Subscriber, send: Send) -> LiveTu
 def _refuse_revoked(live: LiveTurn) -> None:
     if live.revoked:
         raise NotFound("The conversation was deleted before this message was taken in.")
+
+
+def _request(
+    conversation: Conversation, record: TurnRecord, prompt: Prompt | None, generation: Generation
+) -> Request:
+    owner = str(conversation.owner)
+    return Request(
+        record.turn_id,
+        prompt.messages if prompt else (),
+        generation.params,
+        cache_salt=owner,
+        client=owner,
+        conversation=conversation.conversation_id,
+    )
 
 
 def _user_message(record: TurnRecord, send: Send) -> MessageRecord:
