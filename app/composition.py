@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
@@ -20,7 +21,8 @@ from connections.greeting import Offer
 from connections.registry import Registry
 from engine.client import EngineClient
 from engine.door import Engine
-from engine.options import EngineOptions
+from engine.fleet import EngineFleet
+from engine.options import EngineOptions, spread
 from sessions.embedded import embedded_store
 from sessions.service import Sessions
 from sessions.store import connect
@@ -31,16 +33,21 @@ async def serve(settings: Settings) -> None:
 
     Raises SettingsError, EmbeddedStoreFailed, StoreDown, and EngineError where the model can't be served.
     """
+    with listen(settings.host, settings.port) as listener:
+        async with engines_of(settings).running() as engine, composed(settings, engine) as service:
+            await service.run(listener)
+
+
+def engines_of(settings: Settings) -> EngineClient | EngineFleet:
+    """The engine that the settings ask for, or all of them behind one door."""
     options = EngineOptions(
         model=settings.model_path,
-        device=settings.device,
         dtype=settings.dtype,
         max_batch=settings.max_batch,
         kv_bytes=settings.kv_bytes,
     )
-    with listen(settings.host, settings.port) as listener:
-        async with EngineClient(options).running() as engine, composed(settings, engine) as service:
-            await service.run(listener)
+    placed = spread(options, devices=settings.devices, each=settings.engines, cores=_cores())
+    return EngineClient(placed[0]) if len(placed) == 1 else EngineFleet(placed)
 
 
 @asynccontextmanager
@@ -78,6 +85,11 @@ async def composed(settings: Settings, engine: Engine, *, hello_s: float = HELLO
                 server=server(app),
                 drain_s=settings.drain_s,
             )
+
+
+def _cores() -> int:
+    """How many cores this process may use; where the system does not tell, how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _store_url(settings: Settings) -> AbstractAsyncContextManager[str]:

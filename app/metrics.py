@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,7 +16,6 @@ from sessions.service import SessionStatistics
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-
 
 _Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 
@@ -113,29 +112,45 @@ class _Pulled(Collector):
         self._sessions = sessions
 
     def collect(self) -> Iterable[Metric]:
-        engine = self._engine.statistics()
-        gauges, counters = self._gauges(), self._counters()
-        gauges |= {name: (text, getattr(engine, field)) for name, text, field in _ENGINE_GAUGES}
-        counters |= {name: (text, getattr(engine, field)) for name, text, field in _ENGINE_COUNTERS}
-        for name, (text, value) in gauges.items():
+        for name, (text, value) in self._gauges().items():
             yield GaugeMetricFamily(f"midstream_{name}", text, value)
-        for name, (text, total) in counters.items():
+        for name, (text, total) in self._counters().items():
             yield CounterMetricFamily(f"midstream_{name}", text, total)
+        yield from _of_engines(self._engine.parts)
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
         connections, sessions = self._connections(), self._sessions()
-        serves = self._engine.status.state is EngineState.READY
         return {
             "connections": ("Open WebSocket connections.", connections.connections),
             "clients": ("Client ids with an open connection.", connections.clients),
             "conversations": ("Conversations somebody is attached to.", sessions.conversations),
             "turns_live": ("Turns running or waiting.", sessions.turns),
-            "engine_up": ("Whether the engine serves.", serves),
         }
 
     def _counters(self) -> dict[str, tuple[str, float]]:
         return {
             "connections_opened": ("WebSocket connections that said hello.", self._connections().opened),
             "journal_pipelines": ("Writes of the journal.", self._sessions().journal_pipelines),
-            "engine_restarts": ("Engine processes started after the first.", self._engine.status.restarts),
         }
+
+
+def _of_engines(engines: Sequence[Engine]) -> Iterable[Metric]:
+    """Tell of each by its number where there are several: a sum would fall when one of them starts anew."""
+    labels = ["engine"] if len(engines) > 1 else []
+    families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+    for number, engine in enumerate(engines):
+        for family, name, text, value in _facts_of(engine):
+            metric = families.setdefault(name, family(f"midstream_{name}", text, labels=labels))
+            metric.add_metric([str(number)] if labels else [], value)
+    return families.values()
+
+
+def _facts_of(engine: Engine) -> Iterable[tuple[_Family, str, str, float]]:
+    status, told = engine.status, engine.statistics()
+    up = status.state is EngineState.READY
+    yield GaugeMetricFamily, "engine_up", "Whether the engine serves.", up
+    yield CounterMetricFamily, "engine_restarts", "Engine processes started after the first.", status.restarts
+    for name, text, field in _ENGINE_GAUGES:
+        yield GaugeMetricFamily, name, text, getattr(told, field)
+    for name, text, field in _ENGINE_COUNTERS:
+        yield CounterMetricFamily, name, text, getattr(told, field)

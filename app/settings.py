@@ -49,14 +49,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     insecure: Annotated[
         bool, Meta(description="Serve beyond loopback although there is no authentication.")
     ] = False
-    device: Annotated[str, Meta(description="auto, cpu, cuda, cuda:1, mps …")] = "auto"
+    device: Annotated[
+        str,
+        Meta(
+            pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$",
+            description="auto, cpu, cuda, cuda:1, mps …; several, separated by commas, get their own engines.",
+        ),
+    ] = "auto"
+    engines: Annotated[int, Meta(ge=1, le=64, description="Engine processes on each device.")] = 1
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], Meta(description="Of the weights.")
     ] = "auto"
-    max_batch: Annotated[int, Meta(ge=1, le=1024, description="Replies generated at once.")] = 32
+    max_batch: Annotated[
+        int, Meta(ge=1, le=1024, description="Replies that one engine generates at once.")
+    ] = 32
     kv_bytes: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Memory for keys and values; unset: half of what is free once the model is loaded."),
+        Meta(
+            description="Memory of one engine for keys and values; unset: half of what is free once the model is loaded."
+        ),
     ] = None
     max_turns: Annotated[
         int, Meta(ge=1, description="Turns running or waiting at once; more are refused.")
@@ -76,6 +87,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Least severe to log.")
     ] = "info"
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices to serve on."""
+        return tuple(device.strip() for device in self.device.split(","))
 
     @property
     def model_path(self) -> str:

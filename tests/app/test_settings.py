@@ -56,6 +56,9 @@ def test_a_variable_that_is_no_setting_stops_the_start_with_its_name() -> None:
         ("port", "65536"),
         ("max_batch", "0"),
         ("kv_bytes", "0"),
+        ("engines", "0"),
+        ("device", "cuda:0,"),
+        ("device", "cuda:0 cuda:1"),
         ("drain_s", "-1"),
         ("conversation_ttl_s", "0"),
         ("dtype", "int8"),
@@ -73,6 +76,14 @@ def test_a_bad_value_is_told_by_the_name_of_its_setting(name: str, value: str) -
 def test_origins_are_separated_by_commas() -> None:
     settings = Settings.read({"MIDSTREAM_ALLOWED_ORIGINS": "https://a.example, https://b.example,"})
     assert settings.allowed_origins == ("https://a.example", "https://b.example")
+
+
+@pytest.mark.parametrize(
+    ("device", "devices"),
+    [("auto", ("auto",)), ("cuda:0, cuda:1", ("cuda:0", "cuda:1")), (" cpu ", ("cpu",))],
+)
+def test_devices_are_separated_by_commas(device: str, devices: tuple[str, ...]) -> None:
+    assert Settings.read({"MIDSTREAM_DEVICE": device}).devices == devices
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "localhost"])

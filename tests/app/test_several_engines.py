@@ -1,0 +1,65 @@
+"""Several engines behind one door, as an operator sees them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.composition import engines_of
+from app.metrics import Metrics
+from app.readiness import Readiness
+from app.settings import Settings
+from connections.registry import RegistryStatistics
+from engine.client import EngineClient
+from engine.fleet import EngineFleet
+from engine.messages import EngineStatistics, ModelFacts, Params
+from sessions.service import SessionStatistics
+from sessions.store import connect
+
+FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
+
+
+@pytest.fixture
+async def fleet() -> EngineFleet:
+    """Two engines, the first of which serves, without a process."""
+    several = engines_of(Settings(engines=2))
+    assert isinstance(several, EngineFleet)
+    several.parts[0]._life.loaded(FACTS)
+    several.parts[1]._life.died("It was killed.")
+    return several
+
+
+async def test_one_engine_is_no_fleet() -> None:
+    assert isinstance(engines_of(Settings()), EngineClient)
+
+
+async def test_each_device_gets_as_many_engines_as_were_asked_for() -> None:
+    several = engines_of(Settings(device="cuda:0,cuda:1", engines=2))
+    assert isinstance(several, EngineFleet)
+    assert [part._options.device for part in several.parts] == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+
+
+async def test_readiness_says_how_many_engines_serve(fleet: EngineFleet, tmp_path: Path) -> None:
+    async with connect(f"unix://{tmp_path}/nothing") as store:
+        report = await Readiness(engine=fleet, store=store).report()
+    assert report["engine"]["state"] == "ready"
+    assert report["engines_ready"] == 1
+    assert [engine["state"] for engine in report["engines"]] == ["ready", "loading"]
+    assert report["engines"][1]["message"] == "It was killed."
+
+
+async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
+    fleet.parts[1]._statistics = EngineStatistics(running=3, steps=70)
+    metrics = Metrics()
+    metrics.watch(
+        engine=fleet,
+        connections=lambda: RegistryStatistics(0, 0, 0),
+        sessions=lambda: SessionStatistics(0, 0, 0),
+    )
+    lines = metrics.render().decode().splitlines()
+    assert 'midstream_engine_up{engine="0"} 1.0' in lines
+    assert 'midstream_engine_up{engine="1"} 0.0' in lines
+    assert 'midstream_engine_restarts_total{engine="1"} 1.0' in lines
+    assert 'midstream_engine_batch{engine="1"} 3.0' in lines
+    assert 'midstream_engine_steps_total{engine="1"} 70.0' in lines
