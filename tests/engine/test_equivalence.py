@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.core import Core
 from engine.loader import load
+from tests.engine.families import FAMILIES
 from tests.engine.tiny_models import (
-    FAMILIES,
     GREEDY,
     asking,
     end_of,

@@ -13,7 +13,8 @@ from transformers import MixtralConfig, MixtralForCausalLM
 from engine.core import Core
 from engine.errors import ModelNotUsable
 from engine.int8_linear import FEW_ROWS, LARGEST_CODE, Int8Linear, quantize, quantized
-from tests.engine.tiny_models import SIZES, asking, make, prompt, run_out, served, tokens_of
+from tests.engine.families import SIZES
+from tests.engine.tiny_models import asking, make, prompt, run_out, served, tokens_of
 
 
 def apart(got: Tensor, expected: Tensor) -> float:

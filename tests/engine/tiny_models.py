@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from engine import attention
 from engine.core import Core
@@ -32,47 +15,7 @@ from engine.loaded_model import LoadedModel
 from engine.messages import Chunk, Finished, Output, Params
 from engine.prepared import PreparedRequest, Sampling
 from tests.engine.conftest import small_tokenizer
-
-VOCABULARY = 256
-WINDOW = 128
-SLIDING = 12
-
-SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": WINDOW,
-    # Wide enough that the likeliest tokens are far apart: greedy replies have no ties.
-    "initializer_range": 0.3,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
-
-FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
-    "qwen2": lambda: Qwen2ForCausalLM(
-        Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=SLIDING, max_window_layers=1)
-    ),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES)),
-    "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=SLIDING)),
-    "gemma2": lambda: Gemma2ForCausalLM(
-        Gemma2Config(**SIZES, sliding_window=SLIDING, attn_logit_softcapping=5.0, final_logit_softcapping=10.0)
-    ),
-    "gemma3": lambda: Gemma3ForCausalLM(
-        Gemma3TextConfig(**SIZES, sliding_window=SLIDING, sliding_window_pattern=2)
-    ),
-    "gpt2": lambda: GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=VOCABULARY, n_positions=WINDOW, n_embd=32, n_layer=3, n_head=4, initializer_range=0.3,
-            bos_token_id=None, eos_token_id=None, pad_token_id=None,
-        )
-    ),
-}  # fmt: skip
+from tests.engine.families import FAMILIES, VOCABULARY, WINDOW
 
 
 def make(family: str) -> PreTrainedModel:
