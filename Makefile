@@ -16,12 +16,12 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check test bench train clean
+.PHONY: help install run lint check test bench bench-engine train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
 
 install: $(DEV) ## make .venv with all that working here needs
 
@@ -43,6 +43,9 @@ test: $(DEV) ## every test, with branch coverage of 95 % or more
 
 bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same model
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+bench-engine: $(DEV) ## the engine beside its peers on random weights, against its targets
+	@$(BIN)/python -m tests.bench.engine $(ARGS)
 
 train: $(DEV) ## train the demo model again, from its own generator
 	@$(BIN)/python -m demo_model.train $(ARGS)

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
 
 from app.settings import DEMO_MODEL
 from engine.devices import choose_device, choose_dtype
 from tests.bench.contenders import CONTENDERS, Contender
+from tests.bench.engine.conduct import conduct
+from tests.bench.engine.crew import assembled
+from tests.bench.engine.findings import Figure
+from tests.bench.engine.plan import FULL as FULL_PLAN
+from tests.bench.engine.plan import QUICK as QUICK_PLAN
+from tests.bench.engine.shapes import SMALL, TINY
+from tests.bench.engine.table import table as engine_table
 from tests.bench.machine import this_machine
-from tests.bench.report import Report, encode, medians_of
+from tests.bench.report import DEMO_TITLE, Report, encode, medians_of
 from tests.bench.table import table
 from tests.bench.turns import Setup, rounds
 from tests.bench.workload import FULL, QUICK
 
 RESULTS = Path(__file__).parent.parent.parent / "docs" / "bench"
 BUSY = 0.7
+SHAPES = {shape.name: shape for shape in (TINY, SMALL)}
 
 
 def main() -> int:
-    """Measure; gives 0 when every turn of every server was measured."""
+    """Measure; gives 0 when everything was measured."""
     options = _options()
+    if options.engine_share:
+        return _engine_share(options)
     contenders = [one for one in CONTENDERS if one.name in options.only]
     if missing := sorted({name for one in contenders for name in one.missing()}):
         install = f"{sys.executable} -m pip install --constraint constraints.txt --editable '.[bench]'"
@@ -40,14 +55,45 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round, to see that all of it works")
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="servers to measure")
-    parser.add_argument("--model", default=str(DEMO_MODEL), help="folder of the model (the demo model)")
+    parser.add_argument(
+        "--model",
+        default=str(DEMO_MODEL),
+        help="folder of the model (the demo model), or random weights: tiny, small",
+    )
+    parser.add_argument(
+        "--engine-share",
+        action="store_true",
+        help="Midstream alone: sockets beside its engine, with random weights",
+    )
     parser.add_argument("--device", default="auto", help="as Midstream's --device")
     parser.add_argument("--dtype", default="auto", help="as Midstream's --dtype; the same for all servers")
     parser.add_argument("--out", type=Path, help="folder for results (docs/bench; with --quick: none)")
     options = parser.parse_args()
-    if options.out is None and not options.quick:
+    if options.engine_share and options.model not in SHAPES:
+        parser.error(f"--engine-share needs --model {' or '.join(SHAPES)}")
+    if options.out is None and not options.quick and options.model == str(DEMO_MODEL):
         options.out = RESULTS
     return options
+
+
+def _engine_share(options: argparse.Namespace) -> int:
+    """Measure tokens a second over sockets beside the engine's alone."""
+    plan = msgspec.structs.replace(
+        QUICK_PLAN if options.quick else FULL_PLAN, models=(SHAPES[options.model],)
+    )
+    report = conduct(plan, {Figure.SOCKETS}, say=lambda line: print(line, flush=True))
+    print(f"\n{engine_table(report)}")
+    return 1 if report.failures else 0
+
+
+@contextmanager
+def _model(options: argparse.Namespace) -> Iterator[Path]:
+    """Give the folder of the model; random weights are there for the block's time. Raises MeasurementFailed."""
+    if options.model not in SHAPES:
+        yield Path(options.model).resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder, assembled(Path(folder)) as crew:
+        yield crew.model(SHAPES[options.model])
 
 
 def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report:
@@ -55,13 +101,14 @@ def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report
     if machine.load_before > BUSY:
         print(f"This machine is busy (load {machine.load_before}): the figures will be too.", flush=True)
     device = choose_device(options.device)
-    setup = Setup(
-        model=str(Path(options.model).resolve()),
-        device=str(device),
-        dtype=str(choose_dtype(options.dtype, device)).removeprefix("torch."),
-    )
     workload = QUICK if options.quick else FULL
-    turns = rounds(contenders, workload, setup, say=lambda line: print(line, flush=True))
+    with _model(options) as folder:
+        setup = Setup(
+            model=str(folder),
+            device=str(device),
+            dtype=str(choose_dtype(options.dtype, device)).removeprefix("torch."),
+        )
+        turns = rounds(contenders, workload, setup, say=lambda line: print(line, flush=True))
     return Report(
         date=datetime.now(UTC).date().isoformat(),
         machine=machine,
@@ -71,6 +118,7 @@ def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report
         titles={one.name: one.title for one in contenders},
         turns=turns,
         medians=medians_of(turns),
+        model=DEMO_TITLE if options.model == str(DEMO_MODEL) else Path(options.model).name,
     )
 
 

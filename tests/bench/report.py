@@ -8,6 +8,8 @@ from tests.bench.figures import Figures, medians
 from tests.bench.machine import Machine
 from tests.bench.workload import Workload
 
+DEMO_TITLE = "The bundled demo model"
+
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One server's turn in one round. `start_s`: seconds from its start until it was ready.
@@ -33,7 +35,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     titles: dict[str, str]
     turns: tuple[Turn, ...]
     medians: dict[str, dict[int, Figures]]
-    model: str = "The bundled demo model"
+    model: str = DEMO_TITLE
 
 
 def medians_of(turns: tuple[Turn, ...]) -> dict[str, dict[int, Figures]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,8 @@ class Crew:
         self._folder = folder
         self._processes: dict[Worker, Process] = {}
         self._useless: dict[Worker, str] = {}
+        self.starting_s = 0.0
+        """Seconds spent on starts so far: they belong to no measurement."""
 
     def model(self, shape: Shape) -> Path:
         """Return the folder of a model; its weights are drawn when it is first asked for. Raises MeasurementFailed."""
@@ -78,12 +81,15 @@ class Crew:
         if known is not None:
             known.end()
         log = self._folder / f"{worker.contender}-{Path(worker.folder).name}-{worker.dtype}.log"
+        begun = time.monotonic()
         try:
             self._processes[worker] = Process(worker, log)
         except MeasurementFailed as failure:
             self._processes.pop(worker, None)
             self._useless[worker] = str(failure).partition("\n")[0]
             raise
+        finally:
+            self.starting_s += time.monotonic() - begun
         return self._processes[worker]
 
 

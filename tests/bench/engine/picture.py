@@ -15,8 +15,8 @@ from tests.bench.table import number
 
 MET, NOT_MET = "#1a7f37", "#cf222e"
 INCHES_A_LINE = 0.32
-LEAST = 1e-3
-"""What is nothing has no place on a logarithmic scale: it is drawn here."""
+MOST = 10.0
+"""Targets are reached this often at most, or by this part at least: no step at all has no place on a logarithmic scale."""
 
 
 def draw(report: EngineReport, path: Path) -> None:
@@ -83,7 +83,9 @@ def times_reached(finding: Finding) -> float:
     if finding.target is None or finding.value is None:
         raise ValueError("only what has a target and a value can be judged")
     wanted, value = finding.target.value, finding.value
-    return wanted / max(value, LEAST * wanted) if finding.target.at_most else max(value / wanted, LEAST)
+    worst, best = (wanted / MOST, wanted * MOST)
+    kept = min(max(value, worst), best)
+    return wanted / kept if finding.target.at_most else kept / wanted
 
 
 def _caption(report: EngineReport) -> str:

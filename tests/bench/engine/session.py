@@ -33,7 +33,7 @@ class Session:
 
     def once(self, what: str, act: Callable[[], T], *, key: Hashable = None) -> T | None:
         """Do a measurement. One that fails is noted with its reason, and None; the rest goes on."""
-        begun = time.monotonic()
+        begun, starting_s = time.monotonic(), self.crew.starting_s
         try:
             return act()
         except MeasurementFailed as failure:
@@ -41,7 +41,7 @@ class Session:
             self.say(f"  FAILED: {what}: {failure}")
             return None
         finally:
-            self.budget.took(key or what, time.monotonic() - begun)
+            self.budget.took(key or what, time.monotonic() - begun - (self.crew.starting_s - starting_s))
 
     def wants_again(self, key: Hashable) -> bool:
         """Whether a measurement that was done before is short enough to be repeated, and time is left for it."""

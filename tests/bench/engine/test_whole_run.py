@@ -1,0 +1,87 @@
+"""All of it on a very small model: real processes, a real server, every contender. Nothing here is judged by its speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.bench.engine.conduct import conduct
+from tests.bench.engine.crew import Crew, assembled
+from tests.bench.engine.findings import Figure
+from tests.bench.engine.plan import QUICK
+from tests.bench.engine.records import Bound, Load, NextTurn, Observed, TurnTimes
+from tests.bench.engine.roster import Name
+from tests.bench.engine.shapes import SPECK, Shape
+from tests.bench.engine.table import table
+from tests.bench.running import MeasurementFailed
+
+PLAN = msgspec.structs.replace(
+    QUICK, models=(SPECK,), levels=(1, 2), new_tokens=8, steady_tokens=12, long_tokens=60,
+    reply_tokens=4, added_tokens=8, turns=40, settled=10,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    with assembled(tmp_path_factory.mktemp("bench")) as made:
+        yield made
+
+
+def test_every_figure_is_found_and_nothing_fails() -> None:
+    said: list[str] = []
+    report = conduct(PLAN, set(Figure), say=said.append)
+    assert report.failures == ()
+    assert {found.figure for found in report.findings} == set(Figure) - {Figure.PREFILL_GAP}
+    assert all(found.value is not None for found in report.findings)
+    assert {run.contender for run in report.runs} == set(Name)
+    assert all(run.tokens_per_s > 0 for run in report.runs)
+    assert all(found.label in table(report) for found in report.findings)
+
+
+@pytest.mark.parametrize("name", Name)
+def test_a_long_prompt_comes_between_and_a_load_that_is_too_long_is_cut(name: Name, crew: Crew) -> None:
+    load = Load(at_once=2, prompt_tokens=8, new_tokens=100, cut_s=60, intruder_tokens=100)
+    between = crew.ask(name, SPECK, "bfloat16", load, Observed)
+    assert between.intruder is not None
+    assert len(between.intruder.arrivals) == 1
+    short = msgspec.structs.replace(load, intruder_tokens=None, cut_s=0.0)
+    assert crew.ask(name, SPECK, "bfloat16", short, Observed).cut
+
+
+def test_a_job_that_fails_is_told_and_the_process_goes_on(crew: Crew) -> None:
+    with pytest.raises(MeasurementFailed, match="must fit"):
+        crew.ask(
+            Name.OURS,
+            SPECK,
+            "bfloat16",
+            NextTurn(history_tokens=200, reply_tokens=1, added_tokens=1),
+            TurnTimes,
+        )
+    load = Load(at_once=1, prompt_tokens=8, new_tokens=4, cut_s=60)
+    assert len(crew.ask(Name.OURS, SPECK, "bfloat16", load, Observed).streams[0].arrivals) == 4
+
+
+def test_only_our_engine_is_asked_for_its_bound(crew: Crew) -> None:
+    with pytest.raises(MeasurementFailed, match="only Midstream"):
+        crew.ask(Name.THREADS, SPECK, "bfloat16", Bound(at_once=1, prompt_tokens=8, new_tokens=4), Observed)
+
+
+def test_a_contender_that_does_not_start_is_told_with_its_last_words_and_not_tried_again(crew: Crew) -> None:
+    for told in ("torch", "did not start before"):
+        with pytest.raises(MeasurementFailed, match=told):
+            crew.ask(
+                Name.THREADS,
+                SPECK,
+                "no_dtype",
+                Load(at_once=1, prompt_tokens=8, new_tokens=4, cut_s=1),
+                Observed,
+            )
+
+
+def test_a_shape_that_no_model_has_is_told(tmp_path: Path) -> None:
+    shape = Shape(name="none", hidden=8, layers=1, heads=1, intermediate=8, vocabulary=100)
+    with pytest.raises(MeasurementFailed, match="no weights"):
+        Crew(tmp_path).model(shape)
