@@ -16,7 +16,7 @@ from engine.client import EngineClient
 from engine.door import EngineState, Stream
 from engine.errors import EngineLost
 from engine.fleet import EngineFleet
-from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
+from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request, Started
 from engine.options import EngineOptions, spread
 from engine.supervisor import RestartPolicy
 
@@ -67,6 +67,12 @@ async def until_it_writes(stream: Stream) -> None:
             return
 
 
+async def started(stream: Stream) -> Started:
+    """Read a reply to its end. Returns how it began."""
+    [start] = [output async for output in stream if isinstance(output, Started)]
+    return start
+
+
 async def end(stream: Stream) -> FinishReason:
     *_, last = [output async for output in stream]
     assert isinstance(last, Finished)
@@ -98,6 +104,16 @@ async def test_later_turns_go_where_the_first_one_went(fleet: EngineFleet) -> No
     assert homes.count(0) == homes.count(1) == 2
     for _ in range(2):
         assert [await turn(fleet, name) for name in names] == homes
+
+
+async def test_a_later_turn_finds_what_its_conversation_kept(fleet: EngineFleet) -> None:
+    first = Message("user", "My cat is called Oscar, and my dog is called Bella.")
+    reply = await text_of(fleet.generate(asking("pets", (first,))))
+    later = (first, Message("assistant", reply), Message("user", "What is my cat called?"))
+    at_home = fleet.generate(asking("pets", later))
+    elsewhere = fleet.parts[busy(fleet).index(0)].generate(asking(messages=later))
+    known = await fleet.count_tokens([first])
+    assert (await started(elsewhere)).cached_tokens < known < (await started(at_home)).cached_tokens
 
 
 async def test_under_load_both_engines_write_and_each_writes_the_same(fleet: EngineFleet) -> None:
