@@ -193,13 +193,9 @@ class Core:
         elif self._scheduler.make_memory():
             log.warning("a step ran out of memory; the newest reply is computed again later")
         else:
-            return [
-                output
-                for one in active
-                for output in self._end(
-                    one, FinishReason.ERROR, "The device has too little memory for this request."
-                )
-            ]
+            why = "The device has too little memory for this request."
+            ends = (self._guarded(one, partial(self._end, one, FinishReason.ERROR, why)) for one in active)
+            return [output for end in ends for output in end]
         return []
 
     def _tell_waiting(self, now: float) -> list[Output]:

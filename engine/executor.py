@@ -39,9 +39,12 @@ class Executor:
         self._runner = Runner(model.module, slots=slots, tokens=model.context_tokens)
         self._sampler = Sampler(slots=slots, vocabulary=model.vocabulary, device=model.device)
         self._states: dict[int, KVState] = {}
+        self._untried: set[int] = set()
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
         """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far."""
+        self._clean(slot)
+        self._untried.add(slot)
         self._sampler.join(slot, chooser, tokens)
 
     def park(self, slot: int, state: int, tokens: int) -> None:
@@ -51,6 +54,7 @@ class Executor:
 
     def restore(self, slot: int, state: int, tokens: int) -> None:
         """Begin a slot with the first `tokens` positions of a kept state. Raises OutOfMemory."""
+        self._clean(slot)
         with _memory_told():
             self._runner.cache.copy_in(self._states[state], slot, tokens)
 
@@ -76,7 +80,14 @@ class Executor:
         tokens = iter(self._sampler.sample(logits, sampled) if sampled else ())
         return [self._outcome(span.slot, next(tokens)) if span.samples else None for span in spans]
 
+    def _clean(self, slot: int) -> None:
+        """Zero a slot that was left before a token was chosen from it: nobody saw whether it holds numbers."""
+        if slot in self._untried:
+            self._untried.remove(slot)
+            self._runner.cache.scrub(slot)
+
     def _outcome(self, slot: int, token: int | None) -> Outcome:
+        self._untried.discard(slot)
         if token is not None:
             return token
         self._runner.cache.scrub(slot)

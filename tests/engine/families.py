@@ -55,6 +55,9 @@ OPT_SIZES: dict[str, Any] = {
     "pad_token_id": None,
 }
 
+OWN_WORDS: dict[str, Any] = {"tie_word_embeddings": False, "query_pre_attn_scalar": 8}
+"""Without these a Gemma of such a size repeats its last word whatever it attends to."""
+
 EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 LATENT: dict[str, Any] = {
     "num_key_value_heads": 4,
@@ -88,18 +91,19 @@ FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
     "mixtral": lambda: hf.MixtralForCausalLM(
         hf.MixtralConfig(**SIZES, num_local_experts=4, sliding_window=SLIDING)
     ),
-    "gemma": lambda: hf.GemmaForCausalLM(hf.GemmaConfig(**SIZES)),
+    "gemma": lambda: hf.GemmaForCausalLM(hf.GemmaConfig(**SIZES, tie_word_embeddings=False)),
     "gemma2": lambda: hf.Gemma2ForCausalLM(
         hf.Gemma2Config(
-            **SIZES, sliding_window=SLIDING, attn_logit_softcapping=5.0, final_logit_softcapping=10.0
+            **SIZES, **OWN_WORDS, sliding_window=SLIDING, attn_logit_softcapping=5.0,
+            final_logit_softcapping=10.0,
         )
     ),
     "gemma3": lambda: hf.Gemma3ForCausalLM(
-        hf.Gemma3TextConfig(**SIZES, sliding_window=SLIDING, sliding_window_pattern=2)
+        hf.Gemma3TextConfig(**SIZES, **OWN_WORDS, sliding_window=SLIDING, sliding_window_pattern=2)
     ),
     "phi": lambda: hf.PhiForCausalLM(hf.PhiConfig(**sized("head_dim"), partial_rotary_factor=0.5)),
     "phi3": lambda: hf.Phi3ForCausalLM(hf.Phi3Config(**sized("head_dim"), sliding_window=SLIDING)),
-    "gpt2": lambda: hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2_SIZES)),
+    "gpt2": lambda: hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2_SIZES, tie_word_embeddings=False)),
     "gpt bigcode": lambda: hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**GPT2_SIZES, multi_query=True)),
     "gpt neox": lambda: hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**sized("head_dim", "num_key_value_heads"))),
     "opt": lambda: hf.OPTForCausalLM(hf.OPTConfig(**OPT_SIZES)),

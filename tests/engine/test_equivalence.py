@@ -52,8 +52,9 @@ def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
     core = Core(served(family))
     core.submit(asking("a", prompt(40), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
     reference = make(family)
-    got = tokens_of(run_out(core), "a")
-    assert_same_up_to_ties(reference, prompt(40), got, generated(reference, prompt(40), 30))
+    got, expected = tokens_of(run_out(core), "a"), generated(reference, prompt(40), 30)
+    assert len(set(expected)) > 4, "a model that repeats itself would agree with anything"
+    assert_same_up_to_ties(reference, prompt(40), got, expected)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
