@@ -6,7 +6,7 @@ every step, and it is matrix products already. The layers between are fused, onc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,8 +21,11 @@ from engine.probe import agrees
 from engine.runner import Runner
 from engine.slot_batch import Span
 
+Backend = Callable[[Any, Any], Any]
+"""What compiles one graph for its example inputs, as torch.compile takes it."""
 
-def compile_forward(module: PreTrainedModel, vocabulary: int, *, backend: str = "inductor") -> None:
+
+def compile_forward(module: PreTrainedModel, vocabulary: int, *, backend: str | Backend = "inductor") -> None:
     """Compile a module that is served already, and run each kind of step once. Takes tens of seconds.
 
     Raises ModelNotUsable where nothing can be compiled or what comes out says something else, RuntimeError where

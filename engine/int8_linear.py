@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from engine.errors import ModelNotUsable
@@ -46,12 +45,12 @@ class Int8Linear(nn.Module):
     def forward(self, given: Tensor) -> Tensor:
         """Multiply, and add the bias where there is one."""
         rows = given.reshape(-1, given.shape[-1])
-        if self._kernel_fits and len(rows) <= FEW_ROWS:
+        if self._kernel_fits and 0 < len(rows) <= FEW_ROWS:
             made = torch.ops.aten._weight_int8pack_mm(rows.contiguous(), self.weight, self.scale)  # noqa: SLF001 - its only name
         else:
             made = functional.linear(rows, self.weight.to(rows.dtype)) * self.scale
         made = made if self.bias is None else made + self.bias
-        shaped: Tensor = made.view(*given.shape[:-1], -1)
+        shaped: Tensor = made.view(*given.shape[:-1], len(self.weight))
         return shaped
 
 
@@ -64,7 +63,7 @@ def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
     return codes.clamp(-LARGEST_CODE, LARGEST_CODE).to(torch.int8), scale
 
 
-def quantize(module: PreTrainedModel) -> None:
+def quantize(module: nn.Module) -> None:
     """Turn the linear layers of a model to int8, in place. Raises ModelNotUsable where they are not most of it."""
     layers = list(_linear_layers(module))
     inside = sum(layer.weight.numel() for _, _, layer in layers)

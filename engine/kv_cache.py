@@ -66,14 +66,14 @@ class KVLayer:
             self.values[slot].zero_()
 
     def write(self, batch: SlotBatch, keys: Tensor, values: Tensor) -> None:
-        """Store a step's keys and values, each of shape (heads, rows, head size), where the batch says."""
+        """Store a step's keys and values, each of shape (rows, heads, head size), where the batch says."""
         for store, new in ((self.keys, keys), (self.values, values)):
             if batch.decode_rows:
-                store[batch.decode_slots, :, batch.decode_positions] = new[:, : batch.decode_rows].transpose(
-                    0, 1
-                )
+                places = batch.decode_places(store.shape[1], store.shape[2])
+                flat = store.view(-1, store.shape[3])
+                flat.index_copy_(0, places, new[: batch.decode_rows].reshape(-1, store.shape[3]))
             for chunk in batch.chunks:
-                store[chunk.slot, :, chunk.start : chunk.stop] = new[:, chunk.rows]
+                store[chunk.slot, :, chunk.start : chunk.stop] = new[chunk.rows].transpose(0, 1)
 
 
 class SlotCache(Cache):
@@ -139,12 +139,16 @@ class SlotCache(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Store a step's keys and values, each of shape (1, heads, rows, head size); return the layer's."""
+        return self.store(layer_idx, key_states[0].transpose(0, 1), value_states[0].transpose(0, 1))
+
+    def store(self, number: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store a step's keys and values, each of shape (rows, heads, head size); return the layer's."""
         if self._batch is None:
             raise RuntimeError("the cache was written to outside a step")
-        while len(self.layers) <= layer_idx:
-            self.layers.append(self._new_layer(key_states, value_states))
-        layer = self.layers[layer_idx]
-        layer.write(self._batch, key_states[0], value_states[0])
+        while len(self.layers) <= number:
+            self.layers.append(self._new_layer(keys, values))
+        layer = self.layers[number]
+        layer.write(self._batch, keys, values)
         return layer.keys, layer.values
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
@@ -157,7 +161,7 @@ class SlotCache(Cache):
 
     def _new_layer(self, keys: Tensor, values: Tensor) -> KVLayer:
         slots, tokens = self._capacity
-        shapes = [(slots, like.shape[1], tokens, like.shape[3]) for like in (keys, values)]
+        shapes = [(slots, like.shape[1], tokens, like.shape[2]) for like in (keys, values)]
         if self._lazy:
             lazy = tuple(LazyMemory(shape, keys.dtype) for shape in shapes)
             return KVLayer(lazy[0].tensor, lazy[1].tensor, lazy)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from engine.fused_decoder import FusedDecoder
 from engine.kv_budget import KVBudget
 from engine.messages import ModelFacts, Params
 
@@ -20,7 +21,7 @@ class LoadedModel:
     """
 
     name: str
-    module: PreTrainedModel
+    module: PreTrainedModel | FusedDecoder
     tokenizer: PreTrainedTokenizerBase
     defaults: Params
     eos_ids: frozenset[int]

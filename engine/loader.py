@@ -19,6 +19,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from engine.architecture import check_architecture
 from engine.compiling import compile_forward
 from engine.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
 from engine.errors import ModelNotUsable
@@ -29,13 +30,11 @@ from engine.kv_budget import KV_SHARE, LAZY_KV_SHARE, kv_budget
 from engine.kv_cache import commits_lazily
 from engine.loaded_model import LoadedModel
 from engine.options import ForwardOptions
-from engine.probe import probe
+from engine.probe import Probed, probe
 from engine.weights_progress import weights_progress
 
 DEFAULT_MAX_BATCH = 32
 PLAIN = ForwardOptions()
-
-SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
 Progress = Callable[[str, float], None]
 
@@ -67,17 +66,17 @@ def load(
     progress("reading the tokenizer", 0.05)
     tokenizer = _read_tokenizer(model)
     progress("reading the weights", 0.1)
-    _check_architecture(model, config, target, precision)
+    check_architecture(model, config, target, precision)
     with _memory_told(model, target):
         with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
             module = _read_weights(model, config, precision)
         cast("torch.nn.Module", module).to(target)
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
-        bytes_per_token = _make_ready(module, vocabulary, forward, progress)
+        probed = _make_ready(module, vocabulary, forward, progress)
     batch = max_batch or DEFAULT_MAX_BATCH
     loaded = LoadedModel(
         name=model,
-        module=module,
+        module=probed.module,
         tokenizer=tokenizer,
         defaults=defaults_of(module.generation_config),
         eos_ids=eos_ids_of(module.generation_config, tokenizer.eos_token_id),
@@ -85,7 +84,7 @@ def load(
         vocabulary=vocabulary,
         kv=kv_budget(
             kv_bytes or _memory_for_kv(target, memory_share),
-            bytes_per_token=bytes_per_token,
+            bytes_per_token=probed.bytes_per_token,
             window=window_of(config.get_text_config()),
             max_batch=batch,
             lazy=commits_lazily(target),
@@ -95,17 +94,19 @@ def load(
     return loaded
 
 
-def _make_ready(module: PreTrainedModel, vocabulary: int, forward: ForwardOptions, progress: Progress) -> int:
-    """Give a module the forward pass that was asked for, and try it. Returns the KV bytes of one token."""
-    if forward.quantize == "int8":
-        progress("quantizing", 0.8)
-        quantize(module)
+def _make_ready(
+    module: PreTrainedModel, vocabulary: int, forward: ForwardOptions, progress: Progress
+) -> Probed:
+    """Give a module the forward pass that was asked for, and try it. Returns what is to be run."""
     progress("warming up", 0.8)
-    bytes_per_token = probe(module, vocabulary)
+    probed = probe(module, vocabulary, fuse=not forward.compile)
+    if forward.quantize == "int8":
+        progress("quantizing", 0.85)
+        quantize(probed.module)
     if forward.compile:
         progress("compiling", 0.85)
         compile_forward(module, vocabulary)
-    return bytes_per_token
+    return probed
 
 
 def _quiet() -> None:
@@ -152,40 +153,6 @@ def _read_tokenizer(model: str) -> PreTrainedTokenizerBase:
     return cast("PreTrainedTokenizerBase", tokenizer)
 
 
-def _check_architecture(
-    model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype
-) -> None:
-    """Refuse, before any weights are read, what can't be served or has no room. Raises ModelNotUsable."""
-    if config.is_encoder_decoder:
-        raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder; only decoder-only chat models are served."
-        )
-    if type(config) not in AutoModelForCausalLM._model_mapping:  # noqa: SLF001 - transformers has no public list
-        raise ModelNotUsable(f"The model {model!r} is no causal language model: it can't write replies.")
-    untyped: Any = AutoModelForCausalLM
-    with torch.device("meta"):
-        skeleton = untyped.from_config(config, dtype=dtype)
-    others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - SERVED_LAYERS
-    if skeleton._is_stateful or others:  # noqa: SLF001 - a flag that models set, with no public reader
-        layers = ", ".join(sorted(others)) or "recurrent"
-        raise ModelNotUsable(f"The model {model!r} keeps a state that no KV cache holds ({layers} layers).")
-    if not skeleton._supports_attention_backend:  # noqa: SLF001 - as above
-        raise ModelNotUsable(
-            f"The model type {type(skeleton).__name__} brings an attention that can't be replaced."
-        )
-    if getattr(config, "quantization_config", None) is None:
-        _check_room(model, skeleton, device)
-
-
-def _check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> None:
-    needed = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
-    free = available_bytes(device)
-    if free is not None and needed > free:
-        raise ModelNotUsable(
-            f"The model {model!r} needs {_gib(needed)} for its weights alone; {_gib(free)} are free on {device}."
-        )
-
-
 def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     # "eager" is the reference that the probe compares with.
     untyped: Any = AutoModelForCausalLM
@@ -228,7 +195,3 @@ def _memory_for_kv(device: torch.device, share: float) -> int | None:
     free = available_bytes(device)
     of_device = LAZY_KV_SHARE if commits_lazily(device) else KV_SHARE
     return None if free is None else int(free * of_device * share)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"

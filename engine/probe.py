@@ -6,6 +6,8 @@ promise that for every model of the hub; a comparison can. It is the warm-up as 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -13,6 +15,7 @@ from transformers import PreTrainedModel
 from engine import attention
 from engine.devices import is_out_of_memory
 from engine.errors import ModelNotUsable
+from engine.fused_decoder import FusedDecoder, fused_decoder
 from engine.runner import Runner
 from engine.slot_batch import Span
 
@@ -23,8 +26,15 @@ TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
 """How far logits may be off, relative to their norm. A wrong position or a lost key gives about 1."""
 
 
-def probe(module: PreTrainedModel, vocabulary: int) -> int:
-    """Compare, and leave the module with its attention over slots. Returns the KV bytes of one token.
+class Probed(NamedTuple):
+    """What is to be run, and the KV bytes of one token."""
+
+    module: PreTrainedModel | FusedDecoder
+    bytes_per_token: int
+
+
+def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Probed:
+    """Compare, and return the module with its attention over slots; its fused form, where there is one that agrees.
 
     Raises ModelNotUsable where the model can't be served, RuntimeError where memory is too small.
     """
@@ -43,7 +53,10 @@ def probe(module: PreTrainedModel, vocabulary: int) -> int:
         raise ModelNotUsable(
             f"The model type {kind} can't be served: its attention or its state does not go through the KV cache."
         )
-    return bytes_per_token
+    fused = fused_decoder(module) if fuse else None
+    if fused is not None and agrees(_through_slots(fused, ids)[0], expected, module.dtype):
+        return Probed(fused, bytes_per_token)
+    return Probed(module, bytes_per_token)
 
 
 def agrees(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
@@ -59,7 +72,7 @@ def _by_itself(module: PreTrainedModel, ids: list[int]) -> Tensor:
     return logits[0, -4:].float()
 
 
-def _through_slots(module: PreTrainedModel, ids: list[int]) -> tuple[Tensor, int]:
+def _through_slots(module: PreTrainedModel | FusedDecoder, ids: list[int]) -> tuple[Tensor, int]:
     """Return the same logits, computed in chunks and steps beside another reply, and the KV bytes of a token."""
     runner = Runner(module, slots=3, tokens=2 * LENGTH)
     first, prompt = LENGTH // 2, LENGTH - 3

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.attention import AttentionNotSupported
+from engine.fused_decoder import FusedDecoder
 from engine.kv_cache import SlotCache, commits_lazily
 from engine.slot_batch import SlotBatch, Span
 
@@ -20,7 +21,7 @@ from engine.slot_batch import SlotBatch, Span
 class Runner:
     """A model with the KV slots of `slots` replies, each of up to `tokens` positions."""
 
-    def __init__(self, module: PreTrainedModel, *, slots: int, tokens: int) -> None:
+    def __init__(self, module: PreTrainedModel | FusedDecoder, *, slots: int, tokens: int) -> None:
         self._module = module
         self._device = module.device
         self.cache = SlotCache(slots=slots, tokens=tokens, lazy=commits_lazily(self._device))

@@ -81,6 +81,15 @@ class SlotBatch:
         self.extent = max([group.extent for group in self.groups] + [chunk.stop for chunk in self.chunks])
         self.sampled_rows = _sampled_rows(spans, device)
         self.masks: dict[Any, Tensor] = {}
+        self._places: dict[tuple[int, int], Tensor] = {}
+
+    def decode_places(self, heads: int, tokens: int) -> Tensor:
+        """Return where the running replies write, for rows of all slots, heads and `tokens` positions: (rows * heads,)."""
+        if (heads, tokens) not in self._places:
+            first = self.decode_slots * (heads * tokens) + self.decode_positions
+            steps = torch.arange(heads, device=first.device) * tokens
+            self._places[heads, tokens] = (first.unsqueeze(1) + steps).view(-1)
+        return self._places[heads, tokens]
 
 
 def _decoding(spans: Sequence[Span]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -28,26 +29,20 @@ def nothing_compiled_before() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from within the compiler
-def test_a_compiled_model_writes_what_it_wrote_before() -> None:
-    model = served("llama")
-    before = replies(Core(model))
-    compile_forward(model.module, VOCABULARY)
-    assert replies(Core(model)) == before
-
-
-def test_no_kind_of_step_is_left_to_be_compiled_while_people_wait() -> None:
+def test_a_compiled_model_writes_what_it_wrote_and_nothing_is_left_to_compile_while_people_wait() -> None:
     graphs: list[Graph] = []
+    inductor = torch._dynamo.lookup_backend("inductor")
 
-    def backend(graph: Graph, _inputs: object) -> Graph:
+    def counting(graph: Any, inputs: Any) -> Any:
         graphs.append(graph)
-        return graph
+        return inductor(graph, inputs)
 
     model = served("mistral")
-    compile_forward(model.module, VOCABULARY, backend=backend)
+    before = replies(Core(model, step_target_s=1e-9))
+    compile_forward(model.module, VOCABULARY, backend=counting)
     warm = len(graphs)
-    replies(Core(model, step_target_s=1e-9))
-    assert warm > 0
-    assert len(graphs) == warm
+    assert replies(Core(model, step_target_s=1e-9)) == before
+    assert 0 < warm == len(graphs)
 
 
 def test_a_machine_that_can_not_compile_is_told_so() -> None:

@@ -38,7 +38,7 @@ def test_a_row_of_zeros_stays_one() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1, 40])
+@pytest.mark.parametrize("rows", [0, 1, FEW_ROWS, FEW_ROWS + 1, 40])
 @pytest.mark.parametrize("inputs", [64, 33])
 def test_any_number_of_rows_of_any_width_is_multiplied(dtype: torch.dtype, rows: int, inputs: int) -> None:
     torch.manual_seed(0)
@@ -48,7 +48,7 @@ def test_any_number_of_rows_of_any_width_is_multiplied(dtype: torch.dtype, rows:
         got = Int8Linear(weight, bias)(rows_in)
     assert got.dtype is dtype
     assert got.shape == (1, rows, 48)
-    assert apart(got, functional.linear(rows_in, weight, bias)) < 0.02
+    assert rows == 0 or apart(got, functional.linear(rows_in, weight, bias)) < 0.02
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])

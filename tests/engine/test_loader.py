@@ -12,14 +12,23 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
     BloomConfig,
+    FalconConfig,
+    FalconH1Config,
+    JambaConfig,
+    Lfm2Config,
+    LlamaConfig,
+    Mamba2Config,
     MambaConfig,
     Qwen3NextConfig,
+    RecurrentGemmaConfig,
+    RwkvConfig,
     T5Config,
     ViTConfig,
 )
 
 from engine.errors import ModelNotUsable
 from engine.loader import load
+from engine.options import ForwardOptions
 from tests.engine.conftest import small_tokenizer
 
 
@@ -83,6 +92,29 @@ def test_the_weights_are_told_one_by_one(tiny_llama: Path) -> None:
     assert seen[-1] == pytest.approx(0.8)
 
 
+def test_a_model_is_quantized_and_compiled_where_both_are_asked_for(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiling itself, which takes its time, is tested elsewhere."""
+    stages: list[str] = []
+    compiled: list[object] = []
+    monkeypatch.setattr("engine.loader.compile_forward", lambda module, _vocabulary: compiled.append(module))
+    both = ForwardOptions(quantize="int8", compile=True)
+    model = load(
+        str(tiny_llama),
+        device="cpu",
+        dtype="bf16",
+        forward=both,
+        progress=lambda stage, _: stages.append(stage),
+    )
+    kinds = {type(layer).__name__ for layer in model.module.modules()}
+    assert {"quantizing", "compiling"} < set(stages)
+    assert compiled == [model.module]
+    assert "Int8Linear" in kinds
+    assert "Linear" not in kinds
+    assert model.facts().dtype == "bfloat16"
+
+
 def test_memory_for_keys_and_values_bounds_the_context(tiny_llama: Path) -> None:
     bytes_per_token = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, size, float32
     model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=4, kv_bytes=100 * bytes_per_token)
@@ -110,9 +142,12 @@ def test_an_unknown_model_is_named(model: str, word: str) -> None:
         ({"device": "toaster"}, "not the name of a device"),
         ({"device": "xla"}, "does not find it"),
         ({"dtype": "float3"}, "not a dtype"),
+        ({"forward": ForwardOptions(attn="sdpa")}, "can't read the slots"),
+        ({"forward": ForwardOptions(quantize="int8"), "dtype": "fp16"}, "slower than float16"),
+        ({"forward": ForwardOptions(tensor_parallel=2)}, "not offered"),
     ],
 )
-def test_an_impossible_device_or_dtype_is_named(tiny_llama: Path, options: dict[str, str], word: str) -> None:
+def test_an_impossible_wish_is_named(tiny_llama: Path, options: dict[str, object], word: str) -> None:
     assert word in refusal(tiny_llama, **options)
 
 
@@ -166,8 +201,25 @@ OTHERS = {
     "keeps a state": lambda: MambaConfig(**SMALL),
     "linear_attention": lambda: Qwen3NextConfig(**SMALL),
     "can't be replaced": lambda: BloomConfig(**SMALL),
+    "falcon": lambda: FalconConfig(**SMALL, num_attention_heads=4),
+    "makes no model": lambda: FalconConfig(**SMALL, num_attention_heads=5),
+    "recurrent": lambda: RwkvConfig(**SMALL),
+    "mamba2": lambda: Mamba2Config(**SMALL, num_heads=8, head_dim=8),
+    "recurrent gemma": lambda: RecurrentGemmaConfig(**SMALL, num_attention_heads=4),
+    "hybrid": lambda: FalconH1Config(**SMALL, num_attention_heads=4, num_key_value_heads=2),
+    "jamba": lambda: JambaConfig(**SMALL, num_attention_heads=4, num_key_value_heads=2),
+    "lfm2": lambda: Lfm2Config(**SMALL, num_attention_heads=4, layer_types=["conv", "full_attention"]),
+    "quantized (gptq)": lambda: LlamaConfig(**SMALL, quantization_config={"quant_method": "gptq", "bits": 4}),
+    "quantized (in some way)": lambda: LlamaConfig(**SMALL, quantization_config={"bits": 4}),
 }
-WORDS = {"encoder-decoder": "encoder-decoder", "no language model": "no causal language model"}
+WORDS = {
+    "no language model": "no causal language model",
+    "falcon": "can't be replaced",
+    "mamba2": "keeps a state",
+    "recurrent gemma": "keeps a state",
+    "jamba": "keeps a state",
+    "lfm2": "keeps a state that no KV cache holds (conv layers)",
+}
 
 
 @pytest.mark.parametrize("case", OTHERS)

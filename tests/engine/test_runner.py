@@ -89,7 +89,7 @@ def test_untouched_memory_is_zero_and_not_committed() -> None:
 
 def test_the_cache_takes_nothing_outside_a_step() -> None:
     with pytest.raises(RuntimeError, match="outside a step"):
-        SlotCache(slots=1, tokens=8, lazy=True).update(torch.ones(1), torch.ones(1), 0)
+        SlotCache(slots=1, tokens=8, lazy=True).update(torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1), 0)
 
 
 def test_masks_of_a_model_s_own_making_are_refused() -> None:
