@@ -37,7 +37,7 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
         command = click.option(
             f"--{field.name.replace('_', '-')}",
             default=None,
-            is_flag=field.name == "insecure",
+            is_flag=isinstance(field.type.type, msgspec.inspect.BoolType),
             help=_help(field),
         )(command)
     return command

@@ -22,7 +22,7 @@ from connections.registry import Registry
 from engine.client import EngineClient
 from engine.door import Engine
 from engine.fleet import EngineFleet
-from engine.options import EngineOptions, spread
+from engine.options import EngineOptions, ForwardOptions, spread
 from sessions.embedded import embedded_store
 from sessions.service import Sessions
 from sessions.store import connect
@@ -45,6 +45,12 @@ def engines_of(settings: Settings) -> EngineClient | EngineFleet:
         dtype=settings.dtype,
         max_batch=settings.max_batch,
         kv_bytes=settings.kv_bytes,
+        forward=ForwardOptions(
+            attn=settings.attn,
+            compile=settings.compile,
+            quantize=settings.quantize,
+            tensor_parallel=settings.tensor_parallel,
+        ),
     )
     placed = spread(options, devices=settings.devices, each=settings.engines, cores=_cores())
     return EngineClient(placed[0]) if len(placed) == 1 else EngineFleet(placed)

@@ -60,6 +60,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], Meta(description="Of the weights.")
     ] = "auto"
+    attn: Annotated[
+        str,
+        Meta(
+            description="auto or midstream: attention over the KV slots; others are refused with the reason."
+        ),
+    ] = "auto"
+    compile: Annotated[
+        bool, Meta(description="Compile the forward pass at the start: faster steps after a minute or so.")
+    ] = False
+    quantize: Annotated[
+        str, Meta(description="none, or int8: weights of linear layers, on a CPU; for few replies at once.")
+    ] = "none"
+    tensor_parallel: Annotated[
+        int, Meta(ge=1, description="Devices that share one model; more than one is not offered yet.")
+    ] = 1
     max_batch: Annotated[
         int, Meta(ge=1, le=1024, description="Replies that one engine generates at once.")
     ] = 32
