@@ -29,7 +29,6 @@ from tests.bench.turns import Setup, rounds
 from tests.bench.workload import FULL, QUICK
 
 RESULTS = Path(__file__).parent.parent.parent / "docs" / "bench"
-BUSY = 0.7
 SHAPES = {shape.name: shape for shape in (TINY, SMALL)}
 
 
@@ -98,8 +97,8 @@ def _model(options: argparse.Namespace) -> Iterator[Path]:
 
 def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report:
     machine = this_machine()
-    if machine.load_before > BUSY:
-        print(f"This machine is busy (load {machine.load_before}): the figures will be too.", flush=True)
+    if machine.warning:
+        print(machine.warning, flush=True)
     device = choose_device(options.device)
     workload = QUICK if options.quick else FULL
     with _model(options) as folder:

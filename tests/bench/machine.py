@@ -23,6 +23,9 @@ PACKAGES = (
 MODEL_NAME = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
 
 
+BUSY = 0.7
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Where it was measured. `load_before`: runnable processes over the last minute, before the start."""
 
@@ -32,6 +35,13 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     load_before: float
     packages: dict[str, str]
+
+    @property
+    def warning(self) -> str | None:
+        """A line for people where the machine had other work, else None."""
+        if self.load_before <= BUSY:
+            return None
+        return f"This machine is busy (load {self.load_before}): the figures will be too."
 
 
 def this_machine(packages: tuple[str, ...] = PACKAGES) -> Machine:

@@ -18,9 +18,9 @@ class Budget:
         """Seconds that are left; negative once they are used up."""
         return self._end - self._clock()
 
-    def allows(self, thing: Hashable) -> bool:
-        """Tell whether a thing that was done before fits again. What never was always does."""
-        return thing not in self._took or self._took[thing] <= self.left_s
+    def allows(self, thing: Hashable, *, kept_s: float = 0.0) -> bool:
+        """Tell whether a thing that was done before fits again and leaves `kept_s`. What never was always does."""
+        return thing not in self._took or self._took[thing] + kept_s <= self.left_s
 
     def took_longer(self, thing: Hashable, seconds: float) -> bool:
         """Tell whether a thing took longer than this when it was done last."""

@@ -34,8 +34,11 @@ PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
 def conduct(plan: Plan, figures: Collection[Figure], *, say: Callable[[str], None]) -> EngineReport:
     """Measure; what fails is in the report with its reason. `say` gets a line now and then."""
     machine = this_machine(PACKAGES)
+    if machine.warning:
+        say(machine.warning)
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder, assembled(Path(folder)) as crew:
-        session = Session(plan, crew, Budget(plan.budget_s, time.monotonic), say)
+        kept_s = plan.budget_s * plan.throughput_share if Figure.THROUGHPUT in figures else 0.0
+        session = Session(plan, crew, Budget(plan.budget_s, time.monotonic), say, kept_s)
         for figure, measure in MEASURES.items():
             if figure in figures:
                 say(f"{figure}: {session.budget.left_s:.0f} s left")

@@ -13,7 +13,7 @@ from typing import TypeVar
 from tests.bench.engine.records import Job
 from tests.bench.engine.roster import Name, Worker
 from tests.bench.engine.shapes import Shape
-from tests.bench.engine.workers import Process, environment
+from tests.bench.engine.workers import Process, environment, last_words
 from tests.bench.running import MeasurementFailed
 
 ANSWER_S = 240.0
@@ -43,7 +43,7 @@ class Crew:
                 command, env=environment(), capture_output=True, timeout=SAVING_S, check=False
             )
             if saved.returncode:
-                raise MeasurementFailed(f"no weights:\n{saved.stderr.decode(errors='replace')[-600:]}")
+                raise MeasurementFailed(f"no weights: {last_words(saved.stderr.decode(errors='replace'))}")
         return folder
 
     def ask(
@@ -86,7 +86,7 @@ class Crew:
             self._processes[worker] = Process(worker, log)
         except MeasurementFailed as failure:
             self._processes.pop(worker, None)
-            self._useless[worker] = str(failure).partition("\n")[0]
+            self._useless[worker] = str(failure)
             raise
         finally:
             self.starting_s += time.monotonic() - begun

@@ -9,7 +9,8 @@ from tests.bench.engine.shapes import SMALL, TINY, Shape
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All sizes. `cut_s`: no load takes longer; `repeat_s`: what took longer than this is not measured again.
+    """All sizes. `cut_s`: no load takes longer; `repeat_s`: what took longer than this is not measured again. `throughput_share` of the budget
+    is kept for the throughput, as far as the first rounds of all else leave it.
 
     `streams` run in what is measured beside other things, `long_tokens` is a long prompt.
     """
@@ -18,13 +19,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     dtypes: tuple[str, ...] = ("bfloat16",)
     rounds: int = 3
     budget_s: float = 12 * 60.0
+    throughput_share: float = 0.6
     cut_s: float = 40.0
     repeat_s: float = 20.0
     levels: tuple[int, ...] = (1, 4, 16, 32)
     prompt_tokens: int = 64
     new_tokens: int = 128
     streams: int = 16
-    steady_tokens: int = 256
+    steady_tokens: int = 192
     long_tokens: int = 4096
     reply_tokens: int = 32
     added_tokens: int = 32
@@ -77,7 +79,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def cancels(self) -> Cancels:
         """Return the cancels."""
         return Cancels(
-            streams=self.streams, prompt_tokens=self.prompt_tokens, long_tokens=self.long_tokens, prefills=3
+            streams=self.streams, prompt_tokens=self.prompt_tokens, long_tokens=self.long_tokens, prefills=2
         )
 
     def bound(self) -> Bound:

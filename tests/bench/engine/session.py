@@ -26,6 +26,8 @@ class Session:
     crew: Crew
     budget: Budget
     say: Callable[[str], None]
+    kept_s: float = 0.0
+    """Seconds that repetitions leave to the throughput."""
     findings: list[Finding] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -43,9 +45,9 @@ class Session:
         finally:
             self.budget.took(key or what, time.monotonic() - begun - (self.crew.starting_s - starting_s))
 
-    def wants_again(self, key: Hashable) -> bool:
+    def wants_again(self, key: Hashable, *, kept_s: float = 0.0) -> bool:
         """Whether a measurement that was done before is short enough to be repeated, and time is left for it."""
-        return self.budget.allows(key) and not self.budget.took_longer(key, self.plan.repeat_s)
+        return self.budget.allows(key, kept_s=kept_s) and not self.budget.took_longer(key, self.plan.repeat_s)
 
     def rounds(self, what: str, act: Callable[[int], T]) -> list[T]:
         """Do a measurement in every round that the budget allows; `act` gets the round's number."""
@@ -64,7 +66,7 @@ class Session:
         for number in range(self.plan.rounds):
             for one in who:
                 key = what, one
-                if one in failed or (number and not self.wants_again(key)):
+                if one in failed or (number and not self.wants_again(key, kept_s=self.kept_s)):
                     continue
                 before = len(self.failures)
                 self.once(self._titled(what, one), partial(act, one, number), key=key)

@@ -23,11 +23,6 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     window: int = WINDOW
     logit_spread: float = 3.0
 
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Keys and values of one position over all layers, in bytes of a 16-bit dtype."""
-        return 2 * self.layers * self.hidden * 2
-
 
 TINY = Shape(name="tiny", hidden=256, layers=6, heads=4, intermediate=688, vocabulary=2048)
 SMALL = Shape(name="small", hidden=768, layers=12, heads=12, intermediate=2048, vocabulary=8192)

@@ -28,6 +28,9 @@ def test_a_budget_lets_everything_run_once_and_again_while_it_fits() -> None:
     now = 5.0
     assert not budget.allows("long")
     assert budget.left_s == 5.0
+    budget.took("long", 2.0)
+    assert budget.allows("long", kept_s=3.0)
+    assert not budget.allows("long", kept_s=3.5)
     assert budget.allows("new")
 
 

@@ -6,8 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,13 +18,13 @@ from tests.bench.running import MeasurementFailed
 
 START_S = 180.0
 GOODBYE_S = 15.0
-LAST_WORDS = 600
+LAST_WORDS = 2000
 
 A = TypeVar("A")
 
 
 class Process:
-    """A contender's process. Make one by `running`."""
+    """A contender's process. `end` it in any case. Raises MeasurementFailed where it does not start."""
 
     def __init__(self, worker: Worker, log: Path) -> None:
         self._log = log
@@ -51,15 +50,17 @@ class Process:
     def ask(self, job: Job, answer: type[A], *, limit_s: float) -> A:
         """Have a job done. A process that takes longer than `limit_s` is ended. Raises MeasurementFailed."""
         if self._process.stdin is None or not self.alive:
-            raise MeasurementFailed(f"its process has ended:\n{self._last_words()}")
-        self._process.stdin.write(msgspec.json.encode(job) + b"\n")
-        self._process.stdin.flush()
+            raise MeasurementFailed("its process had ended before")
+        with suppress(BrokenPipeError):  # told by the missing answer
+            self._process.stdin.write(msgspec.json.encode(job) + b"\n")
+            self._process.stdin.flush()
         return self._read(answer, limit_s)
 
     def end(self) -> None:
         """End it: politely, then hard."""
         if self._process.stdin is not None:
-            self._process.stdin.close()
+            with suppress(BrokenPipeError):  # it had ended before it read all
+                self._process.stdin.close()
         try:
             self._process.wait(GOODBYE_S)
         except subprocess.TimeoutExpired:
@@ -79,7 +80,8 @@ class Process:
 
     def _line(self, limit_s: float) -> bytes:
         """Read a line. A process that has none in time is killed, and so is whatever it hangs in."""
-        killer = threading.Timer(limit_s, self._process.kill)
+        late = threading.Event()
+        killer = threading.Timer(limit_s, self._kill, [late])
         killer.start()
         try:
             line: bytes = self._process.stdout.readline() if self._process.stdout else b""
@@ -87,23 +89,20 @@ class Process:
             killer.cancel()
         if not line:
             self._process.wait()
-            raise MeasurementFailed(
-                f"no answer within {limit_s:.0f} s, or its process ended:\n{self._last_words()}"
-            )
+            ended = f"no answer within {limit_s:.0f} s" if late.is_set() else "its process ended"
+            raise MeasurementFailed(f"{ended}: {last_words(self._log.read_text(errors='replace'))}")
         return line
 
-    def _last_words(self) -> str:
-        return self._log.read_text(errors="replace")[-LAST_WORDS:].strip()
+    def _kill(self, late: threading.Event) -> None:
+        late.set()
+        self._process.kill()
 
 
-@contextmanager
-def running(worker: Worker, log: Path) -> Iterator[Process]:
-    """Run a process inside the block, once its model is loaded and warm. Raises MeasurementFailed."""
-    process = Process(worker, log)
-    try:
-        yield process
-    finally:
-        process.end()
+def last_words(log: str) -> str:
+    """Return the last line of a log, which a traceback sums up in; the rest of it goes to standard error."""
+    print(log[-LAST_WORDS:].strip(), file=sys.stderr)
+    lines = log.strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
 
 
 def environment() -> dict[str, str]:
