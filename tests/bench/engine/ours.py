@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any
 
 from engine.core import Core
 from engine.detokenizer import detokenizers_for
@@ -54,7 +52,9 @@ class OurEngine:
         """Submit one request; its tokens are recorded as they come."""
         reply = RecordedReply(ReplyText(self._detokenizers()))
         self.core.submit(
-            PreparedRequest(asked.name, asked.prompt, sampling(asked.new_tokens), reply, **_salt(asked))
+            PreparedRequest(
+                asked.name, asked.prompt, sampling(asked.new_tokens), reply, cache_salt=asked.conversation
+            )
         )
         return reply
 
@@ -82,12 +82,6 @@ def sampling(new_tokens: int) -> Sampling:
         seed=None,
         max_time_s=None,
     )
-
-
-def _salt(asked: Asked) -> dict[str, Any]:
-    """Name whose cache a request may use, in an engine that keeps one."""
-    known = any(field.name == "cache_salt" for field in fields(PreparedRequest))
-    return {"cache_salt": asked.conversation} if known else {}
 
 
 def _news(output: Output) -> list[News]:

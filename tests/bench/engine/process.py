@@ -1,4 +1,4 @@
-"""A contender's process: `python -m … CONTENDER FOLDER DTYPE`. Jobs come as lines of JSON, answers go back likewise.
+"""A contender's process: `python -m … WORKER`, as JSON. Jobs come as lines of JSON, answers go back likewise.
 
 All work is driven from the main thread. It ends when its standard input does.
 """
