@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.core import Core
 from engine.loader import load
-from tests.engine.families import FAMILIES
+from engine.probe import probe
+from tests.engine.families import FAMILIES, VOCABULARY
 from tests.engine.tiny_models import (
     GREEDY,
     asking,
@@ -60,7 +62,8 @@ def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family: str) -> None:
     """More requests than slots, prompts in chunks of 16, lengths of all kinds, one cancelled in between."""
-    core = Core(served(family, max_batch=3), step_target_s=1e-9)
+    as_loaded = replace(served(family, max_batch=3), module=probe(make(family), VOCABULARY).module)
+    core = Core(as_loaded, step_target_s=1e-9)
     jobs = {f"r{n}": (prompt(5 + 17 * n % 70, salt=n), 6 + 9 * n % 31) for n in range(9)}
     outputs = []
     for name, (tokens, count) in jobs.items():

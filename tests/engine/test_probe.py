@@ -26,11 +26,11 @@ def test_models_that_agree_with_themselves_pass_and_tell_their_bytes(family: str
     with torch.inference_mode():
         kept = module(torch.tensor([[1, 2, 3]])).past_key_values
     own = sum(store[0, :, 0].nbytes for layer in kept.layers for store in (layer.keys, layer.values))
-    assert probe(module, VOCABULARY) == own > 0
+    assert probe(module, VOCABULARY).bytes_per_token == own > 0
 
 
 def test_half_precision_passes() -> None:
-    assert probe(make("llama").to(torch.bfloat16), VOCABULARY) == 2 * 3 * 2 * 8 * 2
+    assert probe(make("llama").to(torch.bfloat16), VOCABULARY).bytes_per_token == 2 * 3 * 2 * 8 * 2
 
 
 def eager(module: PreTrainedModel) -> PreTrainedModel:
