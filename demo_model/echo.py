@@ -4,6 +4,7 @@ import random
 
 from demo_model import values
 from demo_model.holdout import Split, chance, pick
+from demo_model.numbers import LARGEST_COUNT
 from demo_model.stories import HEROES
 from demo_model.turns import Facts, Skill, Turn
 
@@ -17,7 +18,8 @@ _REPEAT = (
 
 def repeat(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user asks for words to be said again; the reply is those words alone."""
-    words = [_word(rng, split) for _ in range(rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6, 8)))]
+    drawn = (_word(rng, split) for _ in range(rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6, 8))))
+    words = list(dict.fromkeys(drawn))
     text = " ".join(words)
     shapes = (text, text.capitalize() + rng.choice(".!?"), ", ".join(words), text.upper())
     text = rng.choices(shapes, (14, 3, 2, 1))[0]
@@ -25,9 +27,9 @@ def repeat(rng: random.Random, split: Split, known: Facts) -> Turn:
 
 
 def _word(rng: random.Random, split: Split) -> str:
-    """A word, a name, a city, a colour, a hero or a number; each is met here often enough to be copied whole."""
+    """A word, a name, a city, a colour, a hero or a number that counting knows too."""
     if chance(rng, 0.12):
-        return str(rng.randint(0, 999))
+        return str(rng.randint(0, LARGEST_COUNT))
     if chance(rng, 0.25):
         proper = rng.choice((values.name, values.city, values.colour))(rng, split)
         return proper if chance(rng, 0.4) else proper.lower()
