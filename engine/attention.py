@@ -21,6 +21,9 @@ NAME = "midstream"
 QUERY_BLOCK = 256
 """Queries of a prompt that share one score matrix, where scores have to be made by hand: it bounds memory."""
 
+COPYING_COST = 3
+"""How often memory is passed over where a part of the slots is copied before it is read."""
+
 MaskFunction = Callable[[Tensor, int, Tensor, Tensor], Tensor]
 
 
@@ -123,15 +126,22 @@ class _Attend:
 
     def decode(self, query: Tensor, group: DecodeGroup) -> Tensor:
         """Attend with one query for each row, (rows, heads, size), to that row's slot."""
-        keys = self.keys[group.slots, :, : group.extent]
-        values = self.values[group.slots, :, : group.extent]
+        extent = self._extent(group)
+        keys = self.keys[group.slots, :, :extent]
+        values = self.values[group.slots, :, :extent]
         if group.members is not None:
             query = query.new_zeros(len(keys), *query.shape[1:]).index_copy_(0, group.members, query)
         stacked = query.reshape(len(keys), keys.shape[1], -1, query.shape[-1])
-        bias = self._bias(group, group.query_positions, group.extent, query.dtype)
+        bias = self._bias(group, group.query_positions, extent, query.dtype)
         mixed = self._by_hand(stacked, keys, values, bias[:, None, None])
         mixed = mixed.reshape(len(keys), -1, values.shape[-1])
         return mixed if group.members is None else mixed.index_select(0, group.members)
+
+    def _extent(self, group: DecodeGroup) -> int:
+        """Return how many positions to read: on a CPU whole slots, in one piece, unless a copy is cheaper."""
+        length = self.keys.shape[2]
+        whole = self.keys.device.type == "cpu" and length <= COPYING_COST * group.extent
+        return length if whole else group.extent
 
     def prefill(self, query: Tensor, chunk: PrefillChunk) -> Tensor:
         """Attend with a chunk of a prompt, (heads, rows, size), to all of its slot so far."""
@@ -166,7 +176,7 @@ class _Attend:
     def _bias(
         self, part: DecodeGroup | PrefillChunk, positions: Tensor, extent: int, dtype: torch.dtype
     ) -> Tensor:
-        key = (id(part), self.rule)
+        key = (id(part), self.rule, extent)
         if key not in self.batch.masks:
             self.batch.masks[key] = self.rule.bias(positions, extent, dtype)
         return self.batch.masks[key]

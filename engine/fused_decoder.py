@@ -22,6 +22,7 @@ from transformers.masking_utils import causal_mask_function
 
 from engine.attention import MaskRule, attend
 from engine.kv_cache import SlotCache
+from engine.packed_linear import PackedLinear
 from engine.rotary_table import FIXED_ROTARIES, RotaryTable
 from engine.slot_batch import SlotBatch
 
@@ -81,10 +82,9 @@ class FusedLayer(nn.Module):
             self._number, turned[:, self._heads :], projected[:, self._heads + self._kv_heads :]
         )
         mixed = attend(turned[:, : self._heads], keys, values, step.rule, step.batch, self._scaling)
-        states = states + self.output(mixed.reshape(rows, -1))
+        states = _added(self.output, mixed.reshape(rows, -1), states)
         gate, up = self.gate_up(self.before_mlp(states)).chunk(2, dim=-1)
-        made: Tensor = states + self.down(self._activation(gate) * up)
-        return made
+        return _added(self.down, self._activation(gate) * up, states)
 
     def _normed(self, heads: Tensor) -> Tensor:
         if self.query_norm is None or self.key_norm is None:
@@ -94,12 +94,18 @@ class FusedLayer(nn.Module):
         )
 
 
+def _added(linear: nn.Module, given: Tensor, states: Tensor) -> Tensor:
+    made: Tensor = linear(given, states) if isinstance(linear, PackedLinear) else states + linear(given)
+    return made
+
+
 class FusedDecoder(nn.Module):
     """A whole model, called as the runner calls a transformers module."""
 
     def __init__(self, module: Any) -> None:
         """Take over the weights of a module; it stays usable, and shares them."""
         super().__init__()
+        self._parameters_taken: int = module.num_parameters()
         self.embedding: nn.Embedding = module.model.embed_tokens
         self.layers = nn.ModuleList(FusedLayer(layer, n) for n, layer in enumerate(module.model.layers))
         self.norm = RMSNorm(module.model.norm)
@@ -120,7 +126,7 @@ class FusedDecoder(nn.Module):
 
     def num_parameters(self) -> int:
         """Return how many weights it has."""
-        return sum(weight.numel() for weight in self.parameters())
+        return self._parameters_taken
 
     def forward(
         self,

@@ -6,6 +6,7 @@ them, with the shapes that it writes, so that no table of model types is needed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from engine.kv_capacity import Ladder
 from engine.lazy_memory import LazyMemory
 from engine.slot_batch import SlotBatch
 
@@ -42,26 +44,43 @@ class KVLayer:
     Never written places are zero: whatever is masked out must be finite, for 0 times NaN is NaN.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, lazy: tuple[LazyMemory, ...] = ()) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, memories: tuple[LazyMemory, ...] = ()) -> None:
         self.keys = keys
         self.values = values
-        self._lazy = lazy
+        self.memories = memories
+
+    @classmethod
+    def make(cls, like: tuple[Tensor, Tensor], slots: int, tokens: int, *, lazy: bool) -> KVLayer:
+        """Make an empty layer for keys and values like these, each (…, heads, …, head size)."""
+        shapes = [(slots, one.shape[1], tokens, one.shape[-1]) for one in like]
+        if lazy:
+            memories = tuple(LazyMemory(shape, like[0].dtype) for shape in shapes)
+            return cls(memories[0].tensor, memories[1].tensor, memories)
+        return cls(like[0].new_zeros(shapes[0]), like[1].new_zeros(shapes[1]))
+
+    @property
+    def tokens(self) -> int:
+        """How many positions a slot has."""
+        return self.keys.shape[2]
 
     @property
     def bytes_per_token(self) -> int:
         """Memory for one position of one slot."""
         return sum(t.element_size() * t.shape[1] * t.shape[3] for t in (self.keys, self.values))
 
-    def grow(self, slots: int, tokens: int) -> None:
-        """Make room for at least this many slots and positions; what was written stays."""
-        self.keys = _grown(self.keys, slots, tokens)
-        self.values = _grown(self.values, slots, tokens)
+    def resize(self, slots: int, tokens: int, held: Mapping[int, int]) -> None:
+        """Change the number of slots and positions; what they hold, of each slot its first positions, stays."""
+        made = KVLayer.make((self.keys, self.values), slots, tokens, lazy=bool(self.memories))
+        for old, new in ((self.keys, made.keys), (self.values, made.values)):
+            for slot, count in held.items():
+                new[slot, :, :count] = old[slot, :, :count]
+        self.keys, self.values, self.memories = made.keys, made.values, made.memories
 
     def empty(self, slot: int) -> None:
         """Zero a slot; its memory goes back to the system where that is possible."""
-        for memory in self._lazy:
+        for memory in self.memories:
             memory.release(slot)
-        if not self._lazy:
+        if not self.memories:
             self.keys[slot].zero_()
             self.values[slot].zero_()
 
@@ -79,9 +98,10 @@ class KVLayer:
 class SlotCache(Cache):
     """The cache that a transformers module is given: it writes to the slots and hands out whole layers.
 
-    Attention is expected to read only the slots that it needs (`engine.attention`). Memory grows with use, up
-    to `slots` times `tokens` positions: on a CPU the system commits pages when they are first written,
-    elsewhere the tensors are doubled when a step needs it.
+    Attention is expected to read only the slots that it needs (`engine.attention`). Slots are little longer than the
+    longest reply, so that a batch of replies is read in one piece. Where memory is committed when it is written, all
+    slots are there from the start, and layers change their length one a step, ahead of the need, so that no
+    step takes much longer than the others. Elsewhere all is doubled when a step needs it.
     """
 
     layers: list[KVLayer]  # type: ignore[assignment] # transformers' own layers know one length, not slots
@@ -91,7 +111,9 @@ class SlotCache(Cache):
         self.slots = slots
         self.tokens = tokens
         self._lazy = lazy
-        self._capacity = (slots, tokens) if lazy else (1, min(FIRST_TOKENS, tokens))
+        self._ladder = Ladder(tokens)
+        self._first = (slots, self._ladder.length_for(1)) if lazy else (1, min(FIRST_TOKENS, tokens))
+        self._held: dict[int, int] = {}
         self._batch: SlotBatch | None = None
 
     @property
@@ -103,6 +125,9 @@ class SlotCache(Cache):
         """Make room for a step, and direct what the module writes to its slots."""
         self._batch = batch
         self._make_room(batch.highest_slot + 1, batch.extent)
+        self._held.update(batch.stops)
+        if self._lazy:
+            self._work_ahead()
 
     @torch.inference_mode()
     def copy_out(self, slot: int, tokens: int) -> KVState:
@@ -119,6 +144,7 @@ class SlotCache(Cache):
     def copy_in(self, state: KVState, slot: int, tokens: int) -> None:
         """Make the first positions of a slot those of a state."""
         self._make_room(slot + 1, tokens)
+        self._held[slot] = tokens
         for layer, (keys, values) in zip(self.layers, state.layers, strict=True):
             layer.keys[slot, :, :tokens] = keys[:, :tokens]
             layer.values[slot, :, :tokens] = values[:, :tokens]
@@ -126,6 +152,7 @@ class SlotCache(Cache):
     @torch.inference_mode()
     def leave(self, slot: int, tokens: int) -> None:
         """Note that a slot that held `tokens` is not used any more."""
+        self._held.pop(slot, None)
         if self._lazy and tokens >= LONG_TOKENS:
             self.scrub(slot)
 
@@ -146,7 +173,7 @@ class SlotCache(Cache):
         if self._batch is None:
             raise RuntimeError("the cache was written to outside a step")
         while len(self.layers) <= number:
-            self.layers.append(self._new_layer(keys, values))
+            self.layers.append(self._new_layer(keys.unsqueeze(0), values.unsqueeze(0)))
         layer = self.layers[number]
         layer.write(self._batch, keys, values)
         return layer.keys, layer.values
@@ -160,31 +187,38 @@ class SlotCache(Cache):
         return self.tokens, 0
 
     def _new_layer(self, keys: Tensor, values: Tensor) -> KVLayer:
-        slots, tokens = self._capacity
-        shapes = [(slots, like.shape[1], tokens, like.shape[2]) for like in (keys, values)]
-        if self._lazy:
-            lazy = tuple(LazyMemory(shape, keys.dtype) for shape in shapes)
-            return KVLayer(lazy[0].tensor, lazy[1].tensor, lazy)
-        return KVLayer(keys.new_zeros(shapes[0]), values.new_zeros(shapes[1]))
+        """Make a layer for keys and values like these, (1, rows, heads, head size)."""
+        slots, tokens = (
+            self._first if not self.layers else (self.layers[0].keys.shape[0], self.layers[0].tokens)
+        )
+        if not self.layers and self._batch is not None:
+            slots, tokens = self._room(slots, tokens, self._batch.highest_slot + 1, self._batch.extent)
+        like = keys.transpose(1, 2), values.transpose(1, 2)
+        return KVLayer.make(like, slots, tokens, lazy=self._lazy)
 
     def _make_room(self, slots_needed: int, tokens_needed: int) -> None:
-        slots, tokens = self._capacity
-        if slots_needed > slots or tokens_needed > tokens:
-            self._capacity = (
-                _doubled(slots, slots_needed, self.slots),
-                _doubled(tokens, tokens_needed, self.tokens),
-            )
-            for layer in self.layers:
-                layer.grow(*self._capacity)
+        for layer in self.layers:
+            slots, tokens = layer.keys.shape[0], layer.tokens
+            room = self._room(slots, tokens, slots_needed, tokens_needed)
+            if room != (slots, tokens):
+                layer.resize(*room, self._held)
+
+    def _room(self, slots: int, tokens: int, slots_needed: int, tokens_needed: int) -> tuple[int, int]:
+        if self._lazy:
+            return slots, tokens if tokens >= tokens_needed else self._ladder.length_for(tokens_needed)
+        return _doubled(slots, slots_needed, self.slots), _doubled(tokens, tokens_needed, self.tokens)
+
+    def _work_ahead(self) -> None:
+        """Give one layer the length that all should have by the time that the last of them needs it."""
+        soon = max(self._held.values()) + len(self.layers)
+        for layer in self.layers:
+            length = self._ladder.better(layer.tokens, soon)
+            if length != layer.tokens:
+                layer.resize(self.slots, length, self._held)
+                return
 
 
 def _doubled(now: int, needed: int, limit: int) -> int:
     while now < needed:
         now *= 2
     return min(now, limit)
-
-
-def _grown(old: Tensor, slots: int, tokens: int) -> Tensor:
-    new = old.new_zeros((slots, old.shape[1], tokens, old.shape[3]))
-    new[: old.shape[0], :, : old.shape[2]] = old
-    return new

@@ -30,6 +30,7 @@ from engine.kv_budget import KV_SHARE, LAZY_KV_SHARE, kv_budget
 from engine.kv_cache import commits_lazily
 from engine.loaded_model import LoadedModel
 from engine.options import ForwardOptions
+from engine.packed_linear import can_pack, pack
 from engine.probe import Probed, probe
 from engine.weights_progress import weights_progress
 
@@ -100,9 +101,14 @@ def _make_ready(
     """Give a module the forward pass that was asked for, and try it. Returns what is to be run."""
     progress("warming up", 0.8)
     probed = probe(module, vocabulary, fuse=not forward.compile)
+    if probed.module is not module:
+        # Its layers live on in the fused form; what is rearranged there must not stay here as well.
+        cast("Any", module).model.layers = torch.nn.ModuleList()
     if forward.quantize == "int8":
         progress("quantizing", 0.85)
         quantize(probed.module)
+    elif probed.module is not module and can_pack(module.device, module.dtype):
+        pack(probed.module)
     if forward.compile:
         progress("compiling", 0.85)
         compile_forward(module, vocabulary)

@@ -75,6 +75,7 @@ class SlotBatch:
         self.input_ids, self.position_ids = packed[0:1], packed[1:2]
         self.decode_slots = torch.tensor(slots).to(device, non_blocking=True)
         self.decode_positions = self.position_ids[0, :single]
+        self.stops = tuple((span.slot, span.stop) for span in spans)
         self.highest_slot = max(span.slot for span in spans)
         self.groups = _decode_groups(spans[:single], tokens, device)
         self.chunks = _prefill_chunks(spans[single:], single, self.position_ids[0])

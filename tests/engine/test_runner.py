@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -77,14 +79,46 @@ def test_memory_never_grows_beyond_its_bounds() -> None:
     assert run.cache.layers[0].keys.shape[2] == WINDOW
 
 
-def test_untouched_memory_is_zero_and_not_committed() -> None:
+def test_untouched_memory_is_zero() -> None:
     cache = SlotCache(slots=64, tokens=2**18, lazy=True)
-    batch = SlotBatch([Span(5, 0, [1], samples=True)], tokens=2**18, device=torch.device("cpu"))
-    cache.begin(batch)
+    cache.begin(SlotBatch([Span(5, 70, [1], samples=True)], tokens=2**18, device=torch.device("cpu")))
     keys, _ = cache.update(torch.ones(1, 2, 1, 64), torch.ones(1, 2, 1, 64), 0)
-    assert keys.nbytes == 2**33
-    assert (keys[5, :, 0] == 1).all()
-    assert (keys[5, :, 1:100] == 0).all()
+    assert tuple(keys.shape) == (64, 2, 128, 64)
+    assert (keys[5, :, 70] == 1).all()
+    assert not keys[5, :, :70].any()
+    assert not keys[5, :, 71:].any()
+
+
+def test_slots_grow_ahead_of_need_one_layer_a_step() -> None:
+    run, text = runner(slots=3), prompt(WINDOW)
+    lengths: list[tuple[int, ...]] = []
+    run.run([Span(0, 0, text[:61], samples=False), Span(2, 0, text[:9], samples=False)])
+    for place in range(61, 70):
+        logits = run.run([Span(0, place, text[place : place + 1], samples=True)])
+        lengths.append(tuple(layer.tokens for layer in run.cache.layers))
+        assert close(logits[0], by_itself("llama", text[: place + 1]))
+    changes = [sum(a != b for a, b in zip(*pair, strict=True)) for pair in pairwise(lengths)]
+    assert max(changes) == 1
+    assert sum(changes) == len(lengths[0]) - 1
+    assert set(lengths[-1]) == {128}
+
+
+def test_slots_shrink_when_the_long_replies_have_left_and_keep_what_the_others_hold() -> None:
+    cache = SlotCache(slots=2, tokens=4096, lazy=True)
+
+    def write(slot: int, start: int, count: int) -> None:
+        cache.begin(
+            SlotBatch([Span(slot, start, [1] * count, samples=True)], tokens=4096, device=torch.device("cpu"))
+        )
+        cache.update(torch.ones(1, 1, count, 8), torch.ones(1, 1, count, 8), 0)
+
+    write(0, 0, 30)
+    write(1, 0, 900)
+    assert cache.layers[0].tokens == 1088
+    cache.leave(1, 900)
+    write(0, 30, 1)
+    assert cache.layers[0].tokens == 64
+    assert cache.layers[0].keys[0, 0].sum() == 31 * 8
 
 
 def test_the_cache_takes_nothing_outside_a_step() -> None:

@@ -1,0 +1,31 @@
+"""How long the slots of a layer are: what the longest reply needs, on a ladder of few sizes. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+STEP = 64
+EVEN_UNTIL = 512
+GROWTH = 1.25
+SHRINKS_FROM = 3
+"""Slots that are so many times as long as needed are made shorter."""
+
+
+class Ladder:
+    """The lengths that slots may have, rising to `longest`. Evenly at first, then by a factor: few copies, little waste."""
+
+    def __init__(self, longest: int) -> None:
+        sizes = [STEP]
+        while sizes[-1] < longest:
+            size = sizes[-1] + STEP if sizes[-1] < EVEN_UNTIL else int(sizes[-1] * GROWTH)
+            sizes.append(-(-size // STEP) * STEP)
+        self._sizes = [*(size for size in sizes if size < longest), longest]
+
+    def length_for(self, positions: int) -> int:
+        """Return the smallest length that holds so many positions."""
+        return self._sizes[bisect_left(self._sizes, positions)]
+
+    def better(self, length: int, positions: int) -> int:
+        """Return the length that a layer of `length` should get where `positions` are needed soon; often its own."""
+        wanted = self.length_for(min(positions, self._sizes[-1]))
+        return wanted if wanted > length or wanted * SHRINKS_FROM <= length else length
