@@ -149,7 +149,7 @@ class Core:
         ends, self._refused = self._refused, []
         cancelled, self._cancelled = self._cancelled, []
         for active in cancelled:
-            ends += self._end(active, FinishReason.CANCELLED)
+            ends += self._guarded(active, partial(self._end, active, FinishReason.CANCELLED))
         now = self._clock()
         while self._deadlines and self._deadlines[0][0] <= now:
             active = heapq.heappop(self._deadlines)[2]
@@ -271,13 +271,13 @@ class Core:
         What was computed is kept for a later turn, unless `keep` says that it is no good.
         """
         cancelled = reason is FinishReason.CANCELLED
-        held_back = active.request.reply.flush() if flush and not cancelled else ""
+        held_back = active.request.reply.flush() if flush else ""
         del self._active[active.request.request_id]
         self._leave(active.sequence, keep=keep)
         if cancelled:
             self._counters.cancels += 1
             self._counters.steps_after_cancel += active.steps_after or 0
-        return [*active.chunk(held_back), active.finished(reason, error)]
+        return [*active.chunk("" if cancelled else held_back), active.finished(reason, error)]
 
     def _leave(self, sequence: Sequence, *, keep: bool) -> None:
         slot = sequence.slot

@@ -28,8 +28,9 @@ from engine.messages import (
     Request,
     ToEngine,
 )
-from engine.prepared import PreparedRequest, resolve_sampling
+from engine.prepared import PreparedRequest, Sampling, resolve_sampling
 from engine.prompt import PromptBuilder
+from engine.reply_memory import ReplyMemory
 from engine.reply_text import ReplyText
 
 log = logging.getLogger(__name__)
@@ -39,30 +40,52 @@ class Preparer:
     """Makes requests ready for the core, and counts prompts. For one thread."""
 
     def __init__(
-        self, prompts: PromptBuilder, detokenizers: Callable[[], Detokenizer], defaults: Params
+        self,
+        prompts: PromptBuilder,
+        detokenizers: Callable[[], Detokenizer],
+        defaults: Params,
+        *,
+        context_tokens: int,
     ) -> None:
-        """Take what the loaded model brought along."""
+        """Take what the loaded model brought along. `context_tokens`: of a prompt and its reply, at most."""
         self._prompts = prompts
         self._detokenizers = detokenizers
         self._defaults = defaults
+        self._context_tokens = context_tokens
+        self._memory = ReplyMemory()
 
     def prepare(self, request: Request) -> PreparedRequest | Finished:
         """Return the request made ready, or its end where its prompt is refused."""
+        sampling = resolve_sampling(request.params, self._defaults)
         try:
-            prompt = self._prompts.token_ids(request.messages)
+            prompt = self._prompt(request, sampling)
         except PromptRejected as error:
             return _refused(request, str(error))
-        reply = ReplyText(self._detokenizers(), request.params.stop)
+        notes = self._memory.notes(request.cache_salt)
+        reply = ReplyText(self._detokenizers(), request.params.stop, notes)
         return PreparedRequest(
             request.request_id,
             prompt,
-            resolve_sampling(request.params, self._defaults),
+            sampling,
             reply,
             cache_salt=request.cache_salt,
             client=request.client,
             priority=request.priority,
             shared_tokens=self._prompts.system_tokens(request.messages) if request.shares_system else 0,
         )
+
+    def _prompt(self, request: Request, sampling: Sampling) -> list[int]:
+        """Return the prompt as the model spelled its own replies, unless that leaves the new one too little room.
+
+        Prompts were counted as the tokenizer spells them; the window's last quarter is the reply's, if it needs as much.
+        Raises PromptRejected.
+        """
+        own = self._memory.of(request.cache_salt)
+        if own is None:
+            return self._prompts.token_ids(request.messages)
+        window = self._context_tokens
+        room = min(sampling.max_new_tokens, window // 4)
+        return self._prompts.spelled_ids(request.messages, own, most=window - room)
 
     def count(self, count: Count) -> Counted:
         """Return the prompt's length, or why it was refused."""

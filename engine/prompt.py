@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any
 
@@ -13,6 +14,8 @@ import msgspec
 
 from engine.errors import PromptRejected
 from engine.messages import Message
+from engine.reply_memory import OwnReplies
+from engine.spelling import Letters, Passage, Tokenized, changes, spelled
 
 _SYSTEMS_KNOWN = 64
 _PROBE = "Midstream asks whether this line is kept."
@@ -24,7 +27,11 @@ class PromptBuilder:
     def __init__(self, tokenizer: Any) -> None:
         """Take a transformers tokenizer that has a chat template, and try whether it knows a system role."""
         self._tokenizer = tokenizer
-        self._special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        special = {
+            id_: token.content for id_, token in tokenizer.added_tokens_decoder.items() if token.special
+        }
+        self._special = list(special.values())
+        self._letters = Letters(self._decode, frozenset(special))
         self._can_sanitize = (
             "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
         )
@@ -40,15 +47,34 @@ class PromptBuilder:
         """
         if self.folds_system:
             messages = fold_system(messages)
-        try:
+        with _refusals():
             token_ids: list[int] = self._apply(messages, tokenize=True, **self._sanitizing(messages))
-        except jinja2.TemplateError as error:
-            raise PromptRejected(f"The model's chat template refused the messages: {error}") from error
-        except (ValueError, TypeError, UnicodeError) as error:
-            raise PromptRejected(f"The model's tokenizer refused the messages: {error}") from error
-        if not token_ids:
-            raise PromptRejected("The model's chat template made an empty prompt of the messages.")
-        return token_ids
+        return _some(token_ids)
+
+    def spelled_ids(self, messages: Sequence[Message], own: OwnReplies, *, most: int) -> list[int]:
+        """Return the prompt with its replies spelled as the model wrote them: the same text in other tokens.
+
+        As `token_ids` where nothing fitting is remembered, the tokenizer can't say which characters a token stands for,
+        or the other spelling takes more tokens than that one and than `most`. A reply that the tokenizer spells alike
+        is forgotten. Raises PromptRejected.
+        """
+        folded = fold_system(messages) if self.folds_system else messages
+        passages = [
+            Passage(each.content, own.recall(each.content) if each.role == "assistant" else None)
+            for each in folded
+        ]
+        known = any(passage.reply for passage in passages)
+        if not (known and self._tokenizer.is_fast) or self._sanitizing(folded):
+            return self.token_ids(messages)
+        with _refusals():
+            plain = self._tokenized(folded)
+        _some(plain.token_ids)
+        changed = list(changes(plain, passages, self._letters))
+        for start, end, token_ids, reply in changed:
+            if len(token_ids) == len(reply.token_ids) and token_ids == plain.token_ids[start:end]:
+                own.forget(reply)
+        made = spelled(plain.token_ids, changed)
+        return made if len(made) <= max(most, len(plain.token_ids)) else plain.token_ids
 
     def system_tokens(self, messages: Sequence[Message]) -> int:
         """Return how many of the prompt's first tokens are the system prompt's, whatever the user says after it.
@@ -65,6 +91,18 @@ class PromptBuilder:
             while len(self._system_tokens) > _SYSTEMS_KNOWN:
                 self._system_tokens.popitem(last=False)
         return self._system_tokens[system]
+
+    def _tokenized(self, messages: Sequence[Message]) -> Tokenized:
+        text: str = self._apply(messages, tokenize=False)
+        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        offsets: list[tuple[int, int]] = encoded["offset_mapping"]
+        return Tokenized(
+            text, encoded["input_ids"], [start for start, _ in offsets], [end for _, end in offsets]
+        )
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False)
+        return text
 
     def _sanitizing(self, messages: Sequence[Message]) -> dict[str, bool]:
         asked = (message.content for message in messages if message.role != "assistant")
@@ -83,6 +121,23 @@ class PromptBuilder:
         return self._tokenizer.apply_chat_template(
             conversation, add_generation_prompt=True, return_dict=False, **options
         )
+
+
+def _some(token_ids: list[int]) -> list[int]:
+    if not token_ids:
+        raise PromptRejected("The model's chat template made an empty prompt of the messages.")
+    return token_ids
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise PromptRejected for what a template or a tokenizer raises."""
+    try:
+        yield
+    except jinja2.TemplateError as error:
+        raise PromptRejected(f"The model's chat template refused the messages: {error}") from error
+    except (ValueError, TypeError, UnicodeError) as error:
+        raise PromptRejected(f"The model's tokenizer refused the messages: {error}") from error
 
 
 def fold_system(messages: Sequence[Message]) -> list[Message]:

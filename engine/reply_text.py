@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from engine.characters import whole_length
 from engine.detokenizer import Detokenizer
+from engine.reply_memory import ReplyNotes
 from engine.stop_strings import StopStrings
 
 
@@ -22,26 +23,41 @@ class TextStep(NamedTuple):
 class ReplyText:
     """Detokenizer, then stop strings, then whole characters."""
 
-    def __init__(self, detokenizer: Detokenizer, stops: Sequence[str] = ()) -> None:
-        """Take a fresh detokenizer and the request's stop strings."""
+    def __init__(
+        self, detokenizer: Detokenizer, stops: Sequence[str] = (), notes: ReplyNotes | None = None
+    ) -> None:
+        """Take a fresh detokenizer, the request's stop strings, and where to note what is written, if anywhere."""
         self._detokenizer = detokenizer
         self._stops = StopStrings(stops)
         self._waiting = ""
         self._stopped = False
+        self._notes = notes
 
     def push(self, token_id: int) -> TextStep:
         """Take the next token. After a stop, push no more."""
-        return self._show(self._detokenizer.push(token_id))
+        text = self._detokenizer.push(token_id)
+        if self._notes is not None:
+            self._notes.add(token_id, text)
+        step = self._show(text)
+        if step.stopped:
+            self._close_notes()
+        return step
 
     def flush(self) -> str:
-        """Return what was held back, at an end that is no cancel. Nothing is left after a stop."""
+        """Return what was held back, at the reply's end. Nothing is left after a stop."""
         if self._stopped:
             return ""
-        last = self._show(self._detokenizer.flush())
+        text = self._detokenizer.flush()
+        self._close_notes(text)
+        last = self._show(text)
         if last.stopped:
             return last.text
         rest, self._waiting = self._waiting, ""
         return last.text + rest + self._stops.flush()
+
+    def _close_notes(self, rest: str = "") -> None:
+        if self._notes is not None:
+            self._notes.close(rest)
 
     def _show(self, text: str) -> TextStep:
         passed = self._stops.push(text)

@@ -52,7 +52,7 @@ class Gateway:
         self._decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
         intake = Intake(BlockingChannel(theirs), self.lanes)
         intake.start(self.gone.set)
-        intake.prepare_with(Preparer(Brittle(), NoText, Params()))
+        intake.prepare_with(Preparer(Brittle(), NoText, Params(), context_tokens=100))
 
     def ask(self, message: Count | Ping) -> FromEngine:
         self.end.sendall(pack(message))
