@@ -5,10 +5,14 @@ Knows slots, not requests: no text, no schedule.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import torch
+
+from engine.compute_threads import ComputeThreads
 from engine.devices import is_out_of_memory
 from engine.kv_cache import KVState
 from engine.loaded_model import LoadedModel
@@ -22,6 +26,10 @@ class Failure:
     """Why a span gave no token, in words for the one who asked."""
 
     message: str
+
+
+FEW_TOKENS = 64
+"""Steps of more are computed with all threads, without asking."""
 
 
 class OutOfMemory(Exception):
@@ -40,6 +48,8 @@ class Executor:
         self._sampler = Sampler(slots=slots, vocabulary=model.vocabulary, device=model.device)
         self._states: dict[int, KVState] = {}
         self._untried: set[int] = set()
+        self._most_threads = torch.get_num_threads()
+        self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
         """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far."""
@@ -71,8 +81,20 @@ class Executor:
 
         Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
         """
-        with _memory_told():
+        with _memory_told(), self._computing(sum(len(span.tokens) for span in spans)):
             return self._compute(spans)
+
+    @contextmanager
+    def _computing(self, tokens: int) -> Iterator[None]:
+        """Compute with as many threads as suit a step of so many tokens."""
+        if self._threads is None or tokens > FEW_TOKENS:
+            torch.set_num_threads(self._most_threads)
+            yield
+            return
+        torch.set_num_threads(self._threads.choose(tokens))
+        began = time.perf_counter()
+        yield
+        self._threads.observe(time.perf_counter() - began)
 
     def _compute(self, spans: Sequence[Span]) -> list[Outcome]:
         logits = self._runner.run(spans)
