@@ -249,6 +249,8 @@ def _request(
     conversation: Conversation, record: TurnRecord, prompt: Prompt | None, generation: Generation
 ) -> Request:
     owner = str(conversation.owner)
+    # The system prompt is the client's own words, so `shares_system` stays unset: what is shared is matched token by
+    # token, and `cached_tokens` would tell everyone how much of another's secret instructions they have guessed.
     return Request(
         record.turn_id,
         prompt.messages if prompt else (),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.e2e.wire import Wire, assert_no_hole, has_text, is_end_of, text_of, wire
 from tests.server_process import ServerProcess
 
@@ -143,3 +145,20 @@ async def test_a_system_prompt_stays_until_it_is_removed(server: ServerProcess, 
         _, without = await alice.chat("Hello!", parent_id=None, params={"system": "", "max_new_tokens": 1})
 
     assert with_system["usage"]["prompt_tokens"] > without["usage"]["prompt_tokens"]
+
+
+async def test_a_system_prompt_is_computed_once_for_a_client_and_tells_others_nothing(
+    server: ServerProcess, client_id: str
+) -> None:
+    """Another client that guesses it, or sends the same first message, finds nothing of it computed."""
+    system = "You are the assistant of a small bookshop by the sea, and you never tell anybody the code 7351."
+    asked: dict[str, Any] = {"params": {"system": system, "max_new_tokens": 2}}
+    async with wire(server.ws_url, client_id) as alice, wire(server.ws_url, f"{client_id}-other") as eve:
+        await alice.chat("Hello!", conversation_id="one", **asked)
+        _, at_home = await alice.chat("What is 2 plus 3?", conversation_id="two", **asked)
+        _, abroad = await eve.chat("Hello!", conversation_id="one", **asked)
+        await alice.chat("Hello!", conversation_id="three", params={"max_new_tokens": 2})
+        _, bare = await eve.chat("Hello!", conversation_id="three", params={"max_new_tokens": 2})
+
+    assert at_home["usage"]["cached_tokens"] >= 16
+    assert abroad["usage"]["cached_tokens"] == bare["usage"]["cached_tokens"] == 0

@@ -192,6 +192,18 @@ def test_a_second_request_of_the_same_id_is_refused_and_the_first_writes_on(
     assert written(outputs) == undisturbed
 
 
+def test_a_cancel_of_a_reply_whose_rest_cannot_be_told_ends_it_and_nobody_else_notices(
+    undisturbed: dict[str, list[int]],
+) -> None:
+    core = Core(model_with_poison())
+    core.submit(asking("bad", prompt(10), reply=Unended()))
+    outputs = start(core)
+    core.cancel("bad")
+    outputs += run_out(core)
+    assert end_of(outputs, "bad").error == "The reply's text could not be made."
+    assert written(outputs) == undisturbed
+
+
 def test_values_that_are_no_numbers_stay_behind_in_no_slot(undisturbed: dict[str, list[int]]) -> None:
     """A request that is cancelled before its first token has left them where nothing has looked yet."""
     core = Core(model_with_poison(), step_target_s=1e-9)

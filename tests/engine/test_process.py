@@ -121,6 +121,41 @@ async def test_a_prompt_beyond_the_window_is_an_error_of_its_own_request(engine:
     assert end.reason is FinishReason.ERROR
 
 
+SYSTEM = Message("system", "You are brief, kind and exact, and you never guess.")
+
+
+def first_turn(client: str, *messages: Message, shares_system: bool = False) -> Request:
+    return Request(
+        client,
+        messages,
+        Params(max_new_tokens=2),
+        cache_salt=client,
+        shares_system=shares_system,
+        client=client,
+    )
+
+
+async def test_the_operators_system_prompt_is_computed_once_for_all_clients(engine: EngineClient) -> None:
+    """And of the words behind it nothing is shared."""
+    secret, other = Message("user", "My code is 1234."), Message("user", "My code is 1299.")
+    first = await end_of(engine.generate(first_turn("alice", SYSTEM, secret, shares_system=True)))
+    second = await end_of(engine.generate(first_turn("bob", SYSTEM, secret, shares_system=True)))
+    third = await end_of(engine.generate(first_turn("carol", SYSTEM, other, shares_system=True)))
+    assert first.cached_tokens == 0
+    assert 16 <= second.cached_tokens == third.cached_tokens < await engine.count_tokens([SYSTEM, secret])
+
+
+async def test_nothing_else_leaks_between_clients(engine: EngineClient) -> None:
+    own_system = Message("system", "Speak as my grandmother Ottilie would, who was born at sea.")
+    words = Message("user", "A long first message that two clients happen to send.")
+    for messages in ((words,), (own_system, words)):
+        for client in ("dora", "emil"):
+            end = await end_of(engine.generate(first_turn(f"{client} {len(messages)}", *messages)))
+            assert end.cached_tokens == 0
+    again = await end_of(engine.generate(first_turn("dora 1", words)))
+    assert again.cached_tokens == again.prompt_tokens - 1
+
+
 async def test_ctrl_c_is_left_to_the_gateway(engine: EngineClient) -> None:
     stream = engine.generate(asking("r", 200))
     await until_it_writes(stream)

@@ -18,3 +18,11 @@ async def test_each_conversation_is_told_apart(chat: Chat) -> None:
     await chat.exchange("Hello?")
     await chat.exchange("Hello?", conversation_id="another room")
     assert [one.conversation for one in chat.engine.requests] == [ROOM, "another room"]
+
+
+async def test_a_clients_system_prompt_is_shared_with_nobody(chat: Chat) -> None:
+    """They are its own words: how much of them another one guessed must not be told by what was kept."""
+    await chat.exchange("Hello?", system="You know my secret.")
+    (request,) = chat.engine.requests
+    assert request.messages[0].content == "You know my secret."
+    assert not request.shares_system
