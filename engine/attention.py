@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from engine.slot_batch import DecodeGroup, PrefillChunk, SlotBatch
+from engine.slot_batch import EXTENT_STEP, ROWS_STEP, DecodeGroup, PrefillChunk, SlotBatch
 
 NAME = "midstream"
 
@@ -98,6 +98,8 @@ def attend(  # noqa: PLR0917 - the terms of attention
     layer.softcap = softcap
     parts = [layer.decode(query[group.rows], group) for group in batch.groups]
     parts += [layer.prefill(query[chunk.rows].transpose(0, 1), chunk) for chunk in batch.chunks]
+    if batch.idle_rows:
+        parts.append(query.new_zeros(batch.idle_rows, *parts[0].shape[1:]))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -145,14 +147,20 @@ class _Attend:
 
     def prefill(self, query: Tensor, chunk: PrefillChunk) -> Tensor:
         """Attend with a chunk of a prompt, (heads, rows, size), to all of its slot so far."""
-        keys = self.keys[chunk.slot, :, : chunk.stop]
-        values = self.values[chunk.slot, :, : chunk.stop]
-        bias = self._bias(chunk, chunk.query_positions, chunk.stop, query.dtype)
+        # Rounded up, so that kernels, which are kept for each shape, repeat; what lies beyond is masked.
+        extent = min(-(-chunk.stop // EXTENT_STEP) * EXTENT_STEP, self.keys.shape[2])
+        keys = self.keys[chunk.slot, :, :extent]
+        values = self.values[chunk.slot, :, :extent]
+        bias = self._bias(chunk, chunk.query_positions, extent, query.dtype)
         blocks = [slice(row, row + QUERY_BLOCK) for row in range(0, query.shape[1], QUERY_BLOCK)]
         mixed = [self._prefill_block(query[:, rows], keys, values, bias[rows]) for rows in blocks]
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
     def _prefill_block(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+        asked = query.shape[1]
+        if asked % ROWS_STEP and self.softcap is None:
+            idle = -asked % ROWS_STEP
+            query, bias = functional.pad(query, (0, 0, 0, idle)), functional.pad(bias, (0, 0, 0, idle))
         heads, rows, size = query.shape
         sharing = heads // len(keys)
         stacked = query.reshape(1, len(keys), sharing * rows, size)
@@ -163,7 +171,7 @@ class _Attend:
             )
         else:
             mixed = self._by_hand(stacked, keys[None], values[None], wide)
-        return mixed.view(heads, rows, -1).transpose(0, 1)
+        return mixed.view(heads, rows, -1)[:, :asked].transpose(0, 1)
 
     def _by_hand(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
         # For a single query, two matrix products beat the fused kernel on CPUs, in bf16 by a factor of three.

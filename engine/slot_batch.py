@@ -19,6 +19,9 @@ SPLIT_COST = 384
 EXTENT_STEP = 64
 """Extents are rounded up to this many positions, so that shapes (and with them allocations) repeat."""
 
+ROWS_STEP = 16
+"""Steps with prompts are padded to a multiple of this many rows: every new number of rows costs kernels that are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -62,7 +65,10 @@ class PrefillChunk:
 
 
 class SlotBatch:
-    """The layout of one step, on the device. Attention masks are kept for the layers that share them."""
+    """The layout of one step, on the device. Attention masks are kept for the layers that share them.
+
+    The last `idle_rows` belong to nobody.
+    """
 
     def __init__(self, spans: Sequence[Span], *, tokens: int, device: torch.device) -> None:
         """Lay out spans: the ones of a single token first, by rising slot. `tokens`: positions in a slot."""
@@ -70,6 +76,9 @@ class SlotBatch:
         self.decode_rows = single
         ids = [token for span in spans for token in span.tokens]
         positions = [place for span in spans for place in range(span.start, span.stop)]
+        self.idle_rows = -len(ids) % ROWS_STEP if len(spans) > single else 0
+        ids += [0] * self.idle_rows
+        positions += [0] * self.idle_rows
         slots = [span.slot for span in spans[:single]]
         packed = torch.tensor([ids, positions]).to(device, non_blocking=True)
         self.input_ids, self.position_ids = packed[0:1], packed[1:2]
@@ -80,7 +89,7 @@ class SlotBatch:
         self.groups = _decode_groups(spans[:single], tokens, device)
         self.chunks = _prefill_chunks(spans[single:], single, self.position_ids[0])
         self.extent = max([group.extent for group in self.groups] + [chunk.stop for chunk in self.chunks])
-        self.sampled_rows = _sampled_rows(spans, device)
+        self.sampled_rows = _sampled_rows(spans, device) if self.idle_rows or not _all_sample(spans) else None
         self.masks: dict[Any, Tensor] = {}
         self._places: dict[tuple[int, int], Tensor] = {}
 
@@ -155,10 +164,12 @@ def _prefill_chunks(spans: Sequence[Span], row: int, positions: Tensor) -> list[
     return chunks
 
 
-def _sampled_rows(spans: Sequence[Span], device: torch.device) -> Tensor | None:
-    """Return the rows whose logits are wanted, or None where that is every row."""
-    if all(span.samples and len(span.tokens) == 1 for span in spans):
-        return None
+def _all_sample(spans: Sequence[Span]) -> bool:
+    return all(span.samples and len(span.tokens) == 1 for span in spans)
+
+
+def _sampled_rows(spans: Sequence[Span], device: torch.device) -> Tensor:
+    """Return the rows whose logits are wanted."""
     rows, row = [], 0
     for span in spans:
         row += len(span.tokens)
