@@ -85,9 +85,7 @@ def _load(options: EngineOptions, channel: BlockingChannel, lanes: Lanes, intake
     )
     core = Core(model)
     prompts, detokenizers = PromptBuilder(model.tokenizer), detokenizers_for(model.tokenizer)
-    intake.prepare_with(
-        Preparer(prompts, detokenizers, model.defaults, context_tokens=model.context_tokens)
-    )
+    intake.prepare_with(Preparer(prompts, detokenizers, model.defaults, context_tokens=model.context_tokens))
     channel.send(model.facts())
     return StepLoop(core, lanes, channel.send)
 
