@@ -1,30 +1,42 @@
 """Chooses the next token of each reply from its logits.
 
 The limits are those of transformers, in its order: repetition penalty, temperature, top-k, top-p. Each reply has
-random numbers of its own, so that a seed gives the same text alone and in a batch. The vocabulary is
-never sorted on the way: a shortlist of the likeliest tokens settles nearly every draw, and a row that it can't
-settle is drawn exactly, by itself.
+random numbers of its own, so that a seed gives the same text alone and in a batch. The vocabulary is never
+sorted: a small top-k makes a shortlist, and all other rows are drawn from the whole (`nucleus.py`), which measured
+faster than a first look at their likeliest tokens.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from random import Random
+from typing import assert_never
 
 import torch
 from torch import Tensor
 
+from engine import nucleus
 from engine.prepared import Sampling
 
-OPEN_SHORTLIST = 128
-"""Shortlist of a row that has no top-k: enough for most nuclei."""
-
 LONGEST_SHORTLIST = 1024
-"""A top-k beyond this is drawn exactly: one such row must not slow the others."""
+"""A top-k beyond this is a border in the whole vocabulary: one such row must not lengthen the others' shortlists."""
+
+CACHED_SCORES = 2**20
+"""So many scores are drawn from at once on a CPU: with them in its cache, 32 rows of 151,936 took half the time."""
 
 COLDEST = 1e-5
 """Temperatures below are greedy: dividing by them leaves the range of float32."""
+
+
+class Way(Enum):
+    """How a row is drawn. Depends on the row alone, as the numbers that it takes must."""
+
+    LIKELIEST = auto()
+    SHORTLIST = auto()
+    WHOLE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +52,41 @@ class Chooser:
         return cls(sampling, Random(sampling.seed))
 
     @property
-    def greedy(self) -> bool:
-        """Whether the likeliest token is taken, always."""
-        return not self.sampling.do_sample or self.sampling.temperature < COLDEST
+    def way(self) -> Way:
+        """How this reply's rows are drawn."""
+        chosen = self.sampling
+        if not chosen.do_sample or chosen.temperature < COLDEST or chosen.top_k == 1 or chosen.top_p <= 0:
+            return Way.LIKELIEST
+        return Way.SHORTLIST if 0 < chosen.top_k <= LONGEST_SHORTLIST else Way.WHOLE
 
-    def top_k(self, vocabulary: int) -> int:
-        """Return how many tokens may be chosen from: all of them where there is no limit."""
-        return min(self.sampling.top_k, vocabulary) or vocabulary
 
-    def shortlist(self, vocabulary: int) -> int:
-        """Return how many of the likeliest tokens this row looks at first."""
-        top_k = self.top_k(vocabulary)
-        return top_k if top_k <= LONGEST_SHORTLIST else OPEN_SHORTLIST
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The rows of a step that are drawn in one way, with their limits as columns of shape (rows, 1)."""
+
+    way: Way
+    places: list[int]
+    """Where the rows stand in the step."""
+    index: slice | Tensor
+    """The same for tensors: a slice, which copies nothing, where they stand in a row."""
+    randoms: list[Random]
+    temperature: Tensor
+    top_p: Tensor | None
+    """Infinite for a row without a nucleus; None where no row has one."""
+    top_k: list[int]
+    top_ks: Tensor
+    """The same as a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The choosers of a step's rows as columns, each of shape (rows, 1). Kept while the rows stay the same."""
+    """What a step's rows ask for. Kept while the rows stay the same."""
 
     slots: tuple[int, ...]
-    choosers: tuple[Chooser, ...]
+    groups: list[_Group]
     slot_index: Tensor
-    temperature: Tensor
-    top_p: Tensor
-    shortlist: Tensor
-    complete: Tensor
-    """Whether the shortlist holds every token that top-k allows."""
-    wide: Tensor
-    """Whether top-k allows more than a shortlist: its share of the whole is unknown, the draw is never settled."""
-    greedy: Tensor
     penalty: Tensor | None
-    longest: int
-    """The longest shortlist; 0 where all rows are greedy."""
+    """A column of (rows, 1); None where no row has one."""
 
 
 class Sampler:
@@ -81,6 +96,7 @@ class Sampler:
         self._choosers: list[Chooser | None] = [None] * slots
         self._vocabulary = vocabulary
         self._device = device
+        self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
         self._seen: Tensor | None = None
 
@@ -100,28 +116,28 @@ class Sampler:
     def sample(self, logits: Tensor, slots: Sequence[int]) -> list[int | None]:
         """Choose a token for each row of logits, (rows, vocabulary), of the replies in these slots.
 
-        A row whose logits are not numbers gives None. Waits once for the device.
+        A row whose logits are not numbers gives None. Waits for the device once for each group of rows
+        that are drawn alike, and once more whenever some are drawn again. Leaves the logits as they are.
         """
         rows = self._rows_of(tuple(slots))
         scores = self._penalised(logits.float(), rows)
-        if rows.longest:
-            uniform = [0.0 if chooser.greedy else chooser.random.random() for chooser in rows.choosers]
-            chosen, best, settled = _draw(scores, rows, uniform)
-        else:
-            uniform = []
-            best, chosen = scores.max(dim=-1)
-            settled = torch.ones_like(chosen, dtype=torch.bool)
-        tokens, usable, settles = torch.stack((chosen, best.isfinite(), settled)).tolist()
-        for row in range(len(tokens)):
-            if usable[row] and not settles[row]:
-                tokens[row] = _draw_exactly(scores[row], rows.choosers[row], uniform[row])
+        tokens: list[int | None] = [None] * len(slots)
+        for group in rows.groups:
+            for place, token in zip(group.places, _draw(scores[group.index], group), strict=True):
+                tokens[place] = token
         self._remember(rows, tokens)
-        return [token if ok else None for token, ok in zip(tokens, usable, strict=True)]
+        return tokens
 
     def _rows_of(self, slots: tuple[int, ...]) -> _Rows:
         if self._rows is None or self._rows.slots != slots:
-            choosers = tuple(chooser for slot in slots if (chooser := self._choosers[slot]) is not None)
-            self._rows = _columns(slots, choosers, self._vocabulary, self._device)
+            choosers = [chooser for slot in slots if (chooser := self._choosers[slot]) is not None]
+            penalties = [chooser.sampling.repetition_penalty for chooser in choosers]
+            self._rows = _Rows(
+                slots=slots,
+                groups=_groups(choosers, self._at_once, self._device),
+                slot_index=torch.tensor(slots, device=self._device),
+                penalty=_column(penalties, self._device) if any(p != 1.0 for p in penalties) else None,
+            )
         return self._rows
 
     def _penalised(self, logits: Tensor, rows: _Rows) -> Tensor:
@@ -131,78 +147,82 @@ class Sampler:
         weighted = torch.where(logits < 0, logits * rows.penalty, logits / rows.penalty)
         return torch.where(self._seen[rows.slot_index] & (rows.penalty != 1.0), weighted, logits)
 
-    def _remember(self, rows: _Rows, tokens: list[int]) -> None:
+    def _remember(self, rows: _Rows, tokens: list[int | None]) -> None:
+        """Count tokens for the penalty. A row that has none ends here: what is noted for it is never read."""
         if rows.penalty is not None and self._seen is not None:
-            self._seen[rows.slot_index, torch.tensor(tokens, device=self._device)] = True
+            self._seen[rows.slot_index, torch.tensor([t or 0 for t in tokens], device=self._device)] = True
 
 
-def _columns(
-    slots: tuple[int, ...], choosers: tuple[Chooser, ...], vocabulary: int, device: torch.device
-) -> _Rows:
-    def column(values: list[float] | list[int] | list[bool]) -> Tensor:
-        return torch.tensor(values, device=device).unsqueeze(1)
+def _groups(choosers: Sequence[Chooser], most: int, device: torch.device) -> list[_Group]:
+    """Gather the rows of each way; up to `most` at a time of those that are drawn from the whole."""
+    ways: dict[Way, list[int]] = {}
+    for place, chooser in enumerate(choosers):
+        ways.setdefault(chooser.way, []).append(place)
+    parts = []
+    for way, places in ways.items():
+        at_once = most if way is Way.WHOLE else len(places)
+        parts += [(way, places[first : first + at_once]) for first in range(0, len(places), at_once)]
+    return [_group(way, part, [choosers[place] for place in part], device) for way, part in parts]
 
-    shortlists = [chooser.shortlist(vocabulary) for chooser in choosers]
-    greedy = [chooser.greedy for chooser in choosers]
-    penalties = [chooser.sampling.repetition_penalty for chooser in choosers]
-    return _Rows(
-        slots=slots,
-        choosers=choosers,
-        slot_index=torch.tensor(slots, device=device),
-        temperature=column([1.0 if chooser.greedy else chooser.sampling.temperature for chooser in choosers]),
-        top_p=column([chooser.sampling.top_p for chooser in choosers]),
-        shortlist=column(shortlists),
-        complete=column([chooser.top_k(vocabulary) <= LONGEST_SHORTLIST for chooser in choosers]),
-        wide=column([LONGEST_SHORTLIST < chooser.top_k(vocabulary) < vocabulary for chooser in choosers]),
-        greedy=torch.tensor(greedy, device=device),
-        penalty=column(penalties) if any(penalty != 1.0 for penalty in penalties) else None,
-        longest=0 if all(greedy) else max(s for s, g in zip(shortlists, greedy, strict=True) if not g),
+
+def _group(way: Way, places: list[int], choosers: Sequence[Chooser], device: torch.device) -> _Group:
+    samplings = [chooser.sampling for chooser in choosers]
+    # A mass that is rounded may be 1 before all tokens are counted: no limit has to be beyond it.
+    top_p = [one.top_p if one.top_p < 1 else math.inf for one in samplings]
+    top_k = [one.top_k for one in samplings]
+    return _Group(
+        way=way,
+        places=places,
+        index=_index(places, device),
+        randoms=[chooser.random for chooser in choosers],
+        temperature=_column([one.temperature for one in samplings], device),
+        top_p=_column(top_p, device) if min(top_p) < 1 else None,
+        top_k=top_k,
+        top_ks=_column(top_k, device),
     )
 
 
-def _draw(scores: Tensor, rows: _Rows, uniform: list[float]) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw from the shortlists. Returns the tokens, the best score and whether the draw holds, one for each row."""
-    scaled = scores / rows.temperature
-    likeliest, ids = scaled.topk(min(rows.longest, scaled.shape[1]))
-    place = torch.arange(likeliest.shape[1], device=scaled.device)
-    listed = likeliest.masked_fill(place >= rows.shortlist, -torch.inf)
-    total = torch.where(
-        rows.complete, listed.logsumexp(dim=-1, keepdim=True), scaled.logsumexp(dim=-1, keepdim=True)
-    )
-    probability = (listed - total).exp()
-    level = torch.tensor(uniform, device=scaled.device).unsqueeze(1)
-    index, settled = _invert(probability, rows.top_p, level)
-    index = index.masked_fill(rows.greedy, 0)
-    chosen = ids.gather(1, index.unsqueeze(1)).squeeze(1)
-    settled = settled & ~rows.wide.squeeze(1) | rows.complete.squeeze(1) | rows.greedy
-    return chosen, likeliest[:, 0], settled
+def _index(places: list[int], device: torch.device) -> slice | Tensor:
+    between = slice(places[0], places[-1] + 1)
+    return between if between.stop - between.start == len(places) else torch.tensor(places, device=device)
 
 
-def _invert(probability: Tensor, top_p: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-    """Find where the nucleus' cumulated probability passes `level`, in rows of falling probability.
-
-    Returns the place in each row, and whether it would be the same had the row gone on: its nucleus ends
-    within the row or, where there is no nucleus, the level is passed within it.
-    """
-    cumulated = probability.cumsum(dim=-1)
-    kept = cumulated - probability < top_p
-    mass = (probability * kept).sum(dim=-1, keepdim=True)
-    reached = cumulated[:, -1:]
-    unlimited = (top_p >= 1.0) & (level < reached)
-    # Without a nucleus the whole vocabulary has the mass 1, of which the row may show a part.
-    goal = level * torch.where(unlimited, torch.ones_like(mass), mass)
-    index = (cumulated <= goal).sum(dim=-1)
-    last = kept.sum(dim=-1) - 1
-    return torch.minimum(index, last.clamp(min=0)), (
-        unlimited | ((reached >= top_p) & (top_p < 1.0))
-    ).squeeze(1)
+def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device).unsqueeze(1)
 
 
-def _draw_exactly(scores: Tensor, chooser: Chooser, uniform: float) -> int:
-    """Draw one row, (vocabulary,), from all that top-k allows, with the random number that it has already."""
-    top_k = chooser.top_k(len(scores))
-    likeliest, ids = (scores / chooser.sampling.temperature).sort(descending=True)
-    probability = likeliest[:top_k].double().softmax(dim=-1).unsqueeze(0)
-    columns = probability.new_tensor([[chooser.sampling.top_p]]), probability.new_tensor([[uniform]])
-    index, _ = _invert(probability, *columns)
-    return int(ids[index[0]])
+def _draw(scores: Tensor, group: _Group) -> list[int | None]:
+    match group.way:
+        case Way.LIKELIEST:
+            best, tokens = scores.max(dim=-1, keepdim=True)
+            return nucleus.fetch(tokens, best.isfinite())
+        case Way.SHORTLIST:
+            return _draw_from_shortlist(scores, group)
+        case Way.WHOLE:
+            scaled = _without_tail(scores / group.temperature, group.top_k)
+            return nucleus.draw(scaled.softmax(dim=-1), group.top_p, group.randoms)
+        case _:
+            assert_never(group.way)
+
+
+def _draw_from_shortlist(scores: Tensor, group: _Group) -> list[int | None]:
+    longest = min(max(group.top_k), scores.shape[1])
+    likeliest, ids = scores.topk(longest)
+    if min(group.top_k) < longest:
+        place = torch.arange(longest, device=scores.device)
+        likeliest = likeliest.masked_fill(place >= group.top_ks, -torch.inf)
+    weights = (likeliest / group.temperature).softmax(dim=-1)
+    if group.top_p is not None:
+        weights = nucleus.cut_ranked(weights, group.top_p)
+    index, usable = nucleus.invert(weights, group.randoms)
+    return nucleus.fetch(ids.gather(1, index), usable)
+
+
+def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:
+    """Take, in place, what is below each row's top-k out of the draw. Tokens like the last one stay, as in transformers."""
+    vocabulary = scaled.shape[1]
+    for place, limit in enumerate(top_k):
+        if 0 < limit < vocabulary:
+            row = scaled[place]
+            row.masked_fill_(row < row.kthvalue(vocabulary - limit + 1).values, -torch.inf)
+    return scaled
