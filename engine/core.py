@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from engine.active_request import ActiveRequest
-from engine.executor import Executor, Failure, Outcome, OutOfMemory
+from engine.executor import Executor, Failure, Launched, Outcome, OutOfMemory
 from engine.kv_pool import KVPool
 from engine.loaded_model import LoadedModel
 from engine.messages import EngineStatistics, FinishReason, Output
@@ -45,6 +45,16 @@ class _Counters:
     step_seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step that was launched: what it runs, for whom, since when."""
+
+    plan: Plan
+    active: list[ActiveRequest]
+    launched: Launched
+    began: float
+
+
 class Core:
     """Serves up to `max_batch` requests at once with one model; more wait in a queue, first come, first served.
 
@@ -67,6 +77,8 @@ class Core:
         self._scheduler = Scheduler(slots, self._pool)
         self._executor = Executor(model, slots=slots)
         self._pace = PrefillPace(step_target_s)
+        self._flight: _Flight | None = None
+        self._untold: list[tuple[ActiveRequest, int]] = []
         self._active: dict[str, ActiveRequest] = {}
         self._refused: list[Output] = []
         self._cancelled: list[ActiveRequest] = []
@@ -129,18 +141,17 @@ class Core:
     def step(self) -> list[Output]:
         """Run one engine step and return its outputs, in order; nothing when idle.
 
-        Ends that need no step (cancels, timeouts, refusals) are returned at once, before anything else runs.
-        Raises RuntimeError where memory turns out to be held by nobody.
+        Where the device computes meanwhile they are those of the step before: its text is made, and leaves, while the
+        device is busy with this one. Ends that need no step (cancels, timeouts, refusals) are returned at once, before
+        anything else runs. Raises RuntimeError where memory turns out to be held by nobody.
         """
         ends = self._ends_without_a_step()
         if ends:
             return ends
-        if not self._active:
-            return []
-        began = self._clock()
-        plan = self._scheduler.schedule(self._pace.budget)
-        outputs = [*self._admit(plan), *self._tell_waiting(began), *self._run(plan)]
-        self._observe(plan, self._clock() - began)
+        if self._executor.computes_meanwhile:
+            outputs = [*self._land(), *self._launch(), *self._tell_texts()]
+        else:
+            outputs = [*self._launch(), *self._land()]
         if not self._active:
             self._pool.check_idle()
         return outputs
@@ -153,7 +164,7 @@ class Core:
         now = self._clock()
         while self._deadlines and self._deadlines[0][0] <= now:
             active = heapq.heappop(self._deadlines)[2]
-            if self._active.get(active.request.request_id) is active:
+            if self._serves(active):
                 ends += self._guarded(active, partial(self._end, active, FinishReason.TIMEOUT))
         return ends
 
@@ -171,21 +182,55 @@ class Core:
         self._let_go()
         return outputs
 
-    def _run(self, plan: Plan) -> list[Output]:
+    def _launch(self) -> list[Output]:
+        """Plan a step for those that are served, and let the device begin."""
+        if not self._active:
+            return []
+        began = self._clock()
+        plan = self._scheduler.schedule(self._pace.budget)
+        self._count(plan)
+        outputs = [*self._admit(plan), *self._tell_waiting(began)]
         active = [self._active[segment.sequence.request_id] for segment in plan.segments]
         try:
-            outcomes = self._executor.run([_span(segment) for segment in plan.segments])
+            launched = self._executor.launch([_span(segment) for segment in plan.segments])
         except OutOfMemory:
-            return self._make_memory(active)
-        for parking in self._scheduler.complete(plan):
+            return outputs + self._make_memory(active)
+        self._flight = _Flight(plan, active, launched, began)
+        return outputs
+
+    def _land(self) -> list[Output]:
+        """Take what a launched step gave. Whoever left meanwhile gets nothing of it."""
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return []
+        try:
+            outcomes = self._executor.fetch(flight.launched)
+        except OutOfMemory:
+            return self._make_memory(flight.active)
+        for parking in self._scheduler.complete(flight.plan):
             self._park(parking)
         outputs: list[Output] = []
-        for one, outcome in zip(active, outcomes, strict=True):
-            outputs += self._guarded(one, partial(self._take, one, outcome))
+        for one, outcome in zip(flight.active, outcomes, strict=True):
+            if self._serves(one):
+                outputs += self._guarded(one, partial(self._take, one, outcome))
+        if not self._executor.computes_meanwhile:
+            outputs += self._tell_texts()
+        self._observe(flight.plan, self._clock() - flight.began)
         return outputs
+
+    def _abandon(self) -> None:
+        """Let a launched step go that nobody waits for: until somebody did, idle time would count as its own."""
+        if self._flight is not None:
+            self._executor.abandon(self._flight.launched)
+            self._flight = None
+
+    def _serves(self, active: ActiveRequest) -> bool:
+        """Whether a request has not ended, even if another one has its id by now."""
+        return self._active.get(active.request.request_id) is active
 
     def _make_memory(self, active: list[ActiveRequest]) -> list[Output]:
         """After a step for which the device had too little: give up kept states, else put a reply back, else end it."""
+        outputs = self._tell_texts()
         freed = self._pool.drop_all()
         self._let_go()
         if freed:
@@ -194,9 +239,9 @@ class Core:
             log.warning("a step ran out of memory; the newest reply is computed again later")
         else:
             why = "The device has too little memory for this request."
-            ends = (self._guarded(one, partial(self._end, one, FinishReason.ERROR, why)) for one in active)
-            return [output for end in ends for output in end]
-        return []
+            for one in filter(self._serves, active):
+                outputs += self._guarded(one, partial(self._end, one, FinishReason.ERROR, why))
+        return outputs
 
     def _tell_waiting(self, now: float) -> list[Output]:
         if not self._scheduler.queued or now - self._told_waiting_at < WAITING_TOLD_EVERY_S:
@@ -243,19 +288,31 @@ class Core:
         self._counters.generated_tokens += 1
         if outcome in self._model.eos_ids:
             return self._end(active, FinishReason.STOP)
-        return self._tell(active, outcome)
+        if self._is_long_enough(active):
+            return self._tell(active, outcome, last=True)
+        self._untold.append((active, outcome))
+        return []
 
-    def _tell(self, active: ActiveRequest, token: int) -> list[Output]:
+    def _is_long_enough(self, active: ActiveRequest) -> bool:
         sequence = active.sequence
+        full = len(sequence.tokens) >= self._model.context_tokens
+        return full or sequence.generated >= active.request.sampling.max_new_tokens
+
+    def _tell_texts(self) -> list[Output]:
+        """Make text of the tokens that came last, but for those that ended their replies."""
+        untold, self._untold = self._untold, []
+        outputs: list[Output] = []
+        for active, token in untold:
+            outputs += self._guarded(active, partial(self._tell, active, token, last=False))
+        return outputs
+
+    def _tell(self, active: ActiveRequest, token: int, *, last: bool) -> list[Output]:
         step = active.request.reply.push(token)
         active.unsent += 1
         outputs = active.chunk(step.text)
         if step.stopped:
             return outputs + self._end(active, FinishReason.STOP, flush=False)
-        full = len(sequence.tokens) >= self._model.context_tokens
-        if full or sequence.generated >= active.request.sampling.max_new_tokens:
-            return outputs + self._end(active, FinishReason.LENGTH)
-        return outputs
+        return outputs + self._end(active, FinishReason.LENGTH) if last else outputs
 
     def _end(
         self,
@@ -274,6 +331,8 @@ class Core:
         held_back = active.request.reply.flush() if flush else ""
         del self._active[active.request.request_id]
         self._leave(active.sequence, keep=keep)
+        if not self._active:
+            self._abandon()
         if cancelled:
             self._counters.cancels += 1
             self._counters.steps_after_cancel += active.steps_after or 0
@@ -287,12 +346,14 @@ class Core:
         if slot is not None:
             self._executor.leave(slot, sequence.computed)
 
+    def _count(self, plan: Plan) -> None:
+        self._counters.steps += 1
+        self._counters.prefill_steps += bool(plan.prefills)
+        self._counters.prompt_tokens += plan.prefill_tokens
+
     def _observe(self, plan: Plan, seconds: float) -> None:
         prefilled = plan.prefill_tokens
         self._pace.observe(prefill_tokens=prefilled, decoding=bool(plan.decodes), seconds=seconds)
-        self._counters.steps += 1
-        self._counters.prefill_steps += bool(plan.prefills)
-        self._counters.prompt_tokens += prefilled
         self._counters.step_seconds += seconds
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from engine.compute_threads import ComputeThreads
 from engine.devices import is_out_of_memory
@@ -40,8 +41,21 @@ Outcome = int | Failure | None
 """The next token of a span, its failure, or None where none was to be chosen."""
 
 
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A step on its way: the logits of the spans that sample are there, or will be once the device gets to them."""
+
+    spans: Sequence[Span]
+    logits: Tensor
+    began: float
+
+
 class Executor:
-    """A model with slots for up to `slots` replies, and the states that are kept of replies that ended."""
+    """A model with slots for up to `slots` replies, and the states that are kept of replies that ended.
+
+    `computes_meanwhile`: a launch returns before the device has computed, so that there is time for other things
+    before its tokens are fetched.
+    """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
         self._runner = Runner(model.module, slots=slots, tokens=model.context_tokens)
@@ -50,6 +64,8 @@ class Executor:
         self._untried: set[int] = set()
         self._most_threads = torch.get_num_threads()
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
+        self._learns: ComputeThreads | None = None
+        self.computes_meanwhile = model.device.type != "cpu"
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
         """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far."""
@@ -76,31 +92,36 @@ class Executor:
         """Note that a slot that held `tokens` is free."""
         self._runner.cache.leave(slot, tokens)
 
-    def run(self, spans: Sequence[Span]) -> list[Outcome]:
-        """Compute spans, in the order that `Runner.run` asks for, and choose the tokens of those that sample.
+    def launch(self, spans: Sequence[Span]) -> Launched:
+        """Begin to compute spans, in the order that `Runner.run` asks for. Fetch or abandon it before the next launch.
 
         Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
         """
-        with _memory_told(), self._computing(sum(len(span.tokens) for span in spans)):
-            return self._compute(spans)
-
-    @contextmanager
-    def _computing(self, tokens: int) -> Iterator[None]:
-        """Compute with as many threads as suit a step of so many tokens."""
-        if self._threads is None or tokens > FEW_TOKENS:
-            torch.set_num_threads(self._most_threads)
-            yield
-            return
-        torch.set_num_threads(self._threads.choose(tokens))
+        self._set_threads(sum(len(span.tokens) for span in spans))
         began = time.perf_counter()
-        yield
-        self._threads.observe(time.perf_counter() - began)
+        with _memory_told():
+            return Launched(spans, self._runner.run(spans), began)
 
-    def _compute(self, spans: Sequence[Span]) -> list[Outcome]:
-        logits = self._runner.run(spans)
-        sampled = [span.slot for span in spans if span.samples]
-        tokens = iter(self._sampler.sample(logits, sampled) if sampled else ())
-        return [self._outcome(span.slot, next(tokens)) if span.samples else None for span in spans]
+    def fetch(self, launched: Launched) -> list[Outcome]:
+        """Choose the tokens of the spans that sample, and wait for them. Raises OutOfMemory, as `launch` does."""
+        sampled = [span.slot for span in launched.spans if span.samples]
+        with _memory_told():
+            tokens = iter(self._sampler.sample(launched.logits, sampled) if sampled else ())
+        outcomes = [
+            self._outcome(span.slot, next(tokens)) if span.samples else None for span in launched.spans
+        ]
+        if self._learns:
+            self._learns.observe(time.perf_counter() - launched.began)
+        return outcomes
+
+    def abandon(self, launched: Launched) -> None:
+        """Never fetch a launch. Nobody will see whether it computed numbers: its slots are cleaned before they are used."""
+        self._untried.update(span.slot for span in launched.spans)
+
+    def _set_threads(self, tokens: int) -> None:
+        """Compute with as many threads as suit a step of so many tokens."""
+        self._learns = self._threads if tokens <= FEW_TOKENS else None
+        torch.set_num_threads(self._learns.choose(tokens) if self._learns else self._most_threads)
 
     def _clean(self, slot: int) -> None:
         """Zero a slot that was left before a token was chosen from it: nobody saw whether it holds numbers."""
