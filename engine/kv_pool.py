@@ -45,12 +45,14 @@ class KVPool:
         """How many states are kept."""
         return len(self._states)
 
-    def find(self, salt: str, prompt: Sequence[int]) -> Match | None:
+    def find(self, salt: str, prompt: Sequence[int], *, shared: int = 0) -> Match | None:
         """Return the kept state that most of a prompt can be taken from; its last token is always to be computed.
 
-        A state of this salt, or one that everyone shares.
+        A state of this salt, or one that everyone shares of the first `shared` tokens: whoever shares none must not
+        learn by guessing what others share.
         """
-        found = [self._index.find(each, prompt[:-1]) for each in (salt, EVERYONE)]
+        known = prompt[:-1]
+        found = [self._index.find(salt, known), self._index.find(EVERYONE, known[:shared])]
         best = max((match for match in found if match), key=lambda match: match.tokens, default=None)
         if best is not None:
             self._states.move_to_end(best.key)

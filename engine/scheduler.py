@@ -254,7 +254,7 @@ class Scheduler:
 
     def _admit(self, sequence: Sequence) -> Admission | None:
         """Give a sequence a slot, and memory for all its tokens; None where it has to wait for either."""
-        match = self.pool.find(sequence.salt, sequence.tokens)
+        match = self.pool.find(sequence.salt, sequence.tokens, shared=sequence.shared_tokens)
         if self._waits_for_others(sequence, match.tokens if match else 0):
             return None
         if not self._reserve(sequence, match):

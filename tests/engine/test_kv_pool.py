@@ -32,13 +32,19 @@ def test_the_last_token_of_a_prompt_is_always_left_to_compute() -> None:
 def test_what_everyone_shares_is_found_by_everyone_where_it_is_longer() -> None:
     pool = KVPool(200)
     own, shared = pool.park("a", run(20)), pool.park(EVERYONE, run(30))
-    assert pool.find("a", run(50)) == (shared, 30)
-    assert pool.find("b", run(50)) == (shared, 30)
+    assert pool.find("a", run(50), shared=30) == (shared, 30)
+    assert pool.find("b", run(50), shared=30) == (shared, 30)
     pool.park("a", run(40))
     assert own in pool.take_dropped()
-    match = pool.find("a", run(50))
+    match = pool.find("a", run(50), shared=30)
     assert match is not None
     assert match.tokens == 40
+
+
+def test_what_everyone_shares_is_not_found_by_who_only_guesses_it() -> None:
+    pool = KVPool(200)
+    pool.park(EVERYONE, run(30))
+    assert pool.find("a", run(50)) is None
 
 
 def test_a_state_gives_way_to_one_that_goes_on_from_it() -> None:
@@ -83,7 +89,7 @@ def test_most_of_a_state_goes_along_with_the_reply_that_takes_it() -> None:
     pool.park("a", run(40))
     pool.park(EVERYONE, run(40, 1000))
     most, little = pool.find("a", run(30)), pool.find("a", run(18))
-    shared = pool.find("a", run(60, 1000))
+    shared = pool.find("a", run(60, 1000), shared=40)
     assert most is not None and little is not None and shared is not None  # noqa: PT018
     assert pool.goes_along(most)
     assert not pool.goes_along(little)
