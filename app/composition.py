@@ -24,6 +24,7 @@ from engine.door import Engine
 from engine.fleet import EngineFleet
 from engine.options import EngineOptions, ForwardOptions, spread
 from sessions.embedded import embedded_store
+from sessions.policy import Policy
 from sessions.service import Sessions
 from sessions.store import connect
 
@@ -67,8 +68,11 @@ async def composed(settings: Settings, engine: Engine, *, hello_s: float = HELLO
         sessions = Sessions(
             client=store,
             engine=engine,
-            ttl_s=settings.conversation_ttl_s,
-            max_turns=settings.max_turns,
+            policy=Policy(
+                ttl_s=settings.conversation_ttl_s,
+                max_turns=settings.max_turns,
+                system_prompt=settings.system_prompt or "",
+            ),
             observer=metrics,
         )
         async with sessions.running(alone=settings.redis_url is None):

@@ -36,6 +36,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(description="Hub name or folder of a causal chat model; unset: the bundled demo model."),
     ] = None
+    system_prompt: Annotated[
+        str | None,
+        Meta(
+            description="For conversations whose client names none; @PATH reads it from a file. Computed once for all."
+        ),
+    ] = None
     redis_url: Annotated[
         str | None, Meta(description="redis://, rediss:// or unix:// URL; unset: an embedded store.")
     ] = None
@@ -130,7 +136,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         }
         try:
             settings = msgspec.convert(
-                {name: _split(name, value) for name, value in values.items()}, cls, strict=False
+                {name: _parsed(name, value) for name, value in values.items()}, cls, strict=False
             )
         except msgspec.ValidationError as error:
             raise SettingsError(_complaint(str(error))) from None
@@ -151,16 +157,35 @@ def _from_environment(cls: type[Settings], environ: Mapping[str, str]) -> dict[s
     return {known[variable]: value for variable, value in given.items() if value}
 
 
-def _split(name: str, value: Any) -> Any:
-    if name == "allowed_origins" and isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
+def _parsed(name: str, value: Any) -> Any:
+    match name, value:
+        case "allowed_origins", str():
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        case "system_prompt", str() if value.startswith("@"):
+            return _file_text(name, Path(value[1:]).expanduser())
+        case _:
+            return value
+
+
+def _file_text(name: str, path: Path) -> str:
+    """What a file says, without the white space around it. Raises SettingsError."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{_called(name)}: {path} can't be read: {error}.") from error
+    if not text:
+        raise SettingsError(f"{_called(name)}: {path} is empty.")
+    return text
 
 
 def _complaint(message: str) -> str:
     text, _, place = message.partition(" - at `$.")
     name = place.rstrip("`").partition("[")[0]
-    return f"{PREFIX}{name.upper()} (--{name.replace('_', '-')}): {text}." if name else text
+    return f"{_called(name)}: {text}." if name else text
+
+
+def _called(name: str) -> str:
+    return f"{PREFIX}{name.upper()} (--{name.replace('_', '-')})"
 
 
 def _is_loopback(host: str) -> bool:

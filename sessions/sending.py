@@ -21,8 +21,10 @@ from sessions.events import Cause
 from sessions.history import Beginning, Duplicate, History, Moved, now_ms
 from sessions.index import Index
 from sessions.ownership import Ownership, RunningTurn
+from sessions.policy import SystemPrompt
 from sessions.records import MessageRecord, Meta, TurnRecord, digest
 from sessions.repeating import accepted_event, refuse_other_content, repeat_end, repeat_live
+from sessions.requests import request_of
 from sessions.turn import Turn, TurnIds
 
 TITLE_CHARS = 80
@@ -30,7 +32,7 @@ DEFAULT_NEW_TOKENS = 512
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """How the reply is made. `system` unset: the conversation's; empty: none from now on."""
+    """How the reply is made. `system` unset: the conversation's; empty: none of its own from now on."""
 
     params: Params = Params()
     system: str | None = None
@@ -40,16 +42,25 @@ class Sender:
     """Brings messages to the point where a turn may run.
 
     `unsettled` takes the turns of which nobody knows whether the store accepted them; the reaper withdraws those.
+    `system_prompt` is the operator's.
     """
 
     def __init__(
-        self, *, engine: Engine, history: History, index: Index, ownership: Ownership, unsettled: set[str]
+        self,
+        *,
+        engine: Engine,
+        history: History,
+        index: Index,
+        ownership: Ownership,
+        unsettled: set[str],
+        system_prompt: str,
     ) -> None:
         self._engine = engine
         self._history = history
         self._index = index
         self._ownership = ownership
         self._unsettled = unsettled
+        self._system_prompt = system_prompt
 
     async def take(
         self, conversation: Conversation, live: LiveTurn, generation: Generation
@@ -132,21 +143,22 @@ class Sender:
             accepted_seq=meta.seq + 1,
         )
         message = _user_message(record, live.send)
-        system = meta.system if generation.system is None else generation.system
+        named = meta.system if generation.system is None else generation.system
+        system = SystemPrompt(named, self._system_prompt)
         # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
-        prompt = await live.in_time(self._prompt(conversation, meta, message, system, generation))
+        prompt = await live.in_time(self._prompt(conversation, meta, message, system.text, generation))
         event = accepted_event(conversation, record, live.send, meta.epoch)
         beginning = Beginning(
             message=message,
             turn=record,
             event=msgspec.structs.replace(event, content=message.content),
             title=" ".join(message.content.split())[:TITLE_CHARS],
-            system=system,
+            system=system.named,
             context_from=prompt.context_from if prompt else meta.context_from or record.message_id,
         )
         await self._announce(conversation, record, message.created_at)
         await self._write(conversation, live, beginning)
-        return _request(conversation, record, prompt, generation)
+        return request_of(conversation, record.turn_id, prompt, generation.params, system)
 
     async def _write(self, conversation: Conversation, live: LiveTurn, beginning: Beginning) -> None:
         """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""
@@ -243,22 +255,6 @@ def arrive(conversation: Conversation, sender: Subscriber, send: Send) -> LiveTu
 def _refuse_revoked(live: LiveTurn) -> None:
     if live.revoked:
         raise NotFound("The conversation was deleted before this message was taken in.")
-
-
-def _request(
-    conversation: Conversation, record: TurnRecord, prompt: Prompt | None, generation: Generation
-) -> Request:
-    owner = str(conversation.owner)
-    # The system prompt is the client's own words, so `shares_system` stays unset: what is shared is matched token by
-    # token, and `cached_tokens` would tell everyone how much of another's secret instructions they have guessed.
-    return Request(
-        record.turn_id,
-        prompt.messages if prompt else (),
-        generation.params,
-        cache_salt=owner,
-        client=owner,
-        conversation=conversation.conversation_id,
-    )
 
 
 def _user_message(record: TurnRecord, send: Send) -> MessageRecord:

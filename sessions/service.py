@@ -24,6 +24,7 @@ from sessions.journal import Journal
 from sessions.observer import Observer, Silent
 from sessions.ownership import Ownership, RunningTurn
 from sessions.paging import HistoryPage, page_of, steady_branch
+from sessions.policy import Policy
 from sessions.reaping import Reaper
 from sessions.records import Owner
 from sessions.removing import Remover, doom
@@ -59,17 +60,16 @@ class Sessions:
         *,
         client: Redis,
         engine: Engine,
-        ttl_s: float,
-        max_turns: int,
+        policy: Policy,
         observer: Observer | None = None,
         replica: str | None = None,
     ) -> None:
         self._client = client
-        self._max_turns = max_turns
+        self._max_turns = policy.max_turns
         self._draining = False
         self._directory = Directory()
-        self._history = History(client, ttl_s=ttl_s)
-        self._index = Index(client, ttl_s=ttl_s)
+        self._history = History(client, ttl_s=policy.ttl_s)
+        self._index = Index(client, ttl_s=policy.ttl_s)
         self._journal = Journal(client)
         self._ownership = Ownership(client, replica=replica or secrets.token_hex(8))
         unsettled: set[str] = set()
@@ -87,6 +87,7 @@ class Sessions:
             index=self._index,
             ownership=self._ownership,
             unsettled=unsettled,
+            system_prompt=policy.system_prompt,
         )
         self._runner = Runner(
             engine=engine,

@@ -78,6 +78,27 @@ def test_origins_are_separated_by_commas() -> None:
     assert settings.allowed_origins == ("https://a.example", "https://b.example")
 
 
+def test_a_system_prompt_is_a_text_or_a_file(tmp_path: Path) -> None:
+    words = tmp_path / "system.txt"
+    words.write_text("\nBe brief.\nBe kind, café.\n", encoding="utf-8")
+    assert Settings.read({"MIDSTREAM_SYSTEM_PROMPT": "Be brief."}).system_prompt == "Be brief."
+    assert Settings.read({}, {"system_prompt": f"@{words}"}).system_prompt == "Be brief.\nBe kind, café."
+    assert Settings.read({}).system_prompt is None
+
+
+@pytest.mark.parametrize(
+    ("written", "why"), [(None, "can't be read: "), (b"\xff", "can't be read: "), (b" \n", "is empty")]
+)
+def test_a_file_that_says_no_system_prompt_stops_the_start(
+    written: bytes | None, why: str, tmp_path: Path
+) -> None:
+    words = tmp_path / "system.txt"
+    if written is not None:
+        words.write_bytes(written)
+    with pytest.raises(SettingsError, match=rf"^MIDSTREAM_SYSTEM_PROMPT \(--system-prompt\): .*{why}"):
+        Settings.read({"MIDSTREAM_SYSTEM_PROMPT": f"@{words}"})
+
+
 @pytest.mark.parametrize(
     ("device", "devices"),
     [("auto", ("auto",)), ("cuda:0, cuda:1", ("cuda:0", "cuda:1")), (" cpu ", ("cpu",))],

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
 from sessions import running, turn_journal
+from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
 from tests.sessions.chat import Chat
@@ -36,7 +37,7 @@ def engine() -> ScriptedEngine:
 @pytest.fixture
 async def sessions(store: Redis, engine: ScriptedEngine) -> AsyncIterator[Sessions]:
     """The floor; when the test is over it must have let go of all it held."""
-    sessions = Sessions(client=store, engine=engine, ttl_s=3600, max_turns=100)
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=3600, max_turns=100))
     async with sessions.running(alone=True):
         yield sessions
     assert sessions.statistics().turns == 0

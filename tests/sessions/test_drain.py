@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Cause, Done, Reason
 from sessions.history import History, Keys
+from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
 from tests.sessions.chat import ROOM, Chat, eventually
@@ -57,7 +58,7 @@ async def test_a_second_drain_may_hurry_the_first(chat: Chat, reader: Recorder) 
 
 
 async def test_leaving_ends_what_runs(store: Redis, engine: ScriptedEngine, owner: Owner) -> None:
-    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=10)
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
     async with sessions.running(alone=True):
         chat = Chat(sessions, engine, owner, Recorder())
         await chat.running("Hello?", "This")
@@ -70,7 +71,7 @@ async def test_leaving_ends_what_runs(store: Redis, engine: ScriptedEngine, owne
 
 
 async def test_leaving_by_an_error_leaves_no_task(store: Redis, engine: ScriptedEngine, owner: Owner) -> None:
-    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=10)
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
     failure: BaseException | None = None
     try:
         async with sessions.running(alone=True):

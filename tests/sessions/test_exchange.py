@@ -12,6 +12,7 @@ from engine.messages import Message
 from engine.scripted import ScriptedEngine
 from sessions.errors import BadParams, Draining, EngineDown, NotFound, Overloaded
 from sessions.events import Accepted, Delta, Done, Reason
+from sessions.policy import Policy
 from sessions.records import Owner, digest
 from sessions.service import Sessions
 from tests.sessions.chat import Chat, eventually
@@ -70,7 +71,7 @@ async def test_an_engine_that_refuses_a_prompt_after_all_ends_the_turn_with_its_
     store: Redis, owner: Owner
 ) -> None:
     engine = Miscounting(by_hand=True, context_tokens=20)
-    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=1)
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=1))
     async with sessions.running(alone=True):
         chat = Chat(sessions, engine, owner, Recorder())
         await chat.running("word " * 30)
@@ -131,7 +132,7 @@ async def test_no_running_turn_is_named_after_its_end(chat: Chat, store: Redis) 
 async def test_a_server_with_all_its_turns_refuses_one_more(
     store: Redis, engine: ScriptedEngine, owner: Owner
 ) -> None:
-    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=1)
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=1))
     async with sessions.running(alone=True):
         chat = Chat(sessions, engine, owner, Recorder())
         await chat.running("Hello?")
@@ -177,7 +178,7 @@ async def test_a_defect_is_told_to_its_sender_alone(chat: Chat, engine: Scripted
 
 
 async def test_messages_that_the_template_refuses_are_the_senders_fault(store: Redis, owner: Owner) -> None:
-    sessions = Sessions(client=store, engine=Prim(), ttl_s=60, max_turns=1)
+    sessions = Sessions(client=store, engine=Prim(), policy=Policy(ttl_s=60, max_turns=1))
     async with sessions.running(alone=True):
         with pytest.raises(BadParams, match="unspeakable"):
             await Chat(sessions, Prim(), owner, Recorder()).send("Hello?")

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
 from sessions.events import Done, Reason
+from sessions.policy import Policy
 from sessions.records import Owner, digest
 from sessions.service import Sessions
 from tests.sessions.chat import Chat
@@ -19,7 +20,7 @@ from tests.sessions.recorder import Recorder, continuous
 async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
     """The same owner on a second replica."""
     engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=10)
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
     async with sessions.running(alone=False):
         yield Chat(sessions, engine, owner, Recorder())
 
@@ -140,7 +141,8 @@ async def test_a_start_alone_closes_what_the_last_service_left(
 ) -> None:
     """Its lease may still be there: with an embedded store nobody else can be alive."""
     killed, successor = (
-        Sessions(client=store, engine=engine, ttl_s=60, max_turns=10, replica=name) for name in ("old", "new")
+        Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10), replica=name)
+        for name in ("old", "new")
     )
     with pytest.raises(ExceptionGroup):
         await abandoned(Chat(killed, engine, owner, Recorder()))

@@ -2,7 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.messages import Message
+from engine.scripted import ScriptedEngine
+from sessions.errors import ContextOverflow
+from sessions.policy import Policy
+from sessions.records import Owner
+from sessions.requests import UNDER_THE_OPERATORS
+from sessions.service import Sessions
 from tests.sessions.chat import ROOM, Chat
+from tests.sessions.recorder import Recorder
+
+Served = Callable[[str], AbstractAsyncContextManager[Chat]]
+
+
+@pytest.fixture
+def served(store: Redis, engine: ScriptedEngine, owner: Owner) -> Served:
+    """A replica whose operator says what the system prompt is."""
+
+    @asynccontextmanager
+    async def serve(system_prompt: str) -> AsyncIterator[Chat]:
+        policy = Policy(ttl_s=60, max_turns=10, system_prompt=system_prompt)
+        sessions = Sessions(client=store, engine=engine, policy=policy)
+        async with sessions.running(alone=True):
+            chat = Chat(sessions, engine, owner, Recorder())
+            yield chat
+            sessions.disconnect(chat.reader)
+
+    return serve
 
 
 async def test_a_request_names_its_owner_and_its_conversation(chat: Chat) -> None:
@@ -26,3 +58,50 @@ async def test_a_clients_system_prompt_is_shared_with_nobody(chat: Chat) -> None
     (request,) = chat.engine.requests
     assert request.messages[0].content == "You know my secret."
     assert not request.shares_system
+
+
+async def test_the_operators_system_prompt_is_used_where_nobody_names_one_and_shared_by_all(
+    served: Served,
+) -> None:
+    """Under a salt of its own: guesses of it must not match what the same client said under it."""
+    async with served("Be brief.") as chat:
+        await chat.exchange("Hello?")
+        await chat.exchange("Again?")
+        for request in chat.engine.requests:
+            assert request.messages[0] == Message("system", "Be brief.")
+            assert request.shares_system
+            assert request.client == str(chat.owner)
+            assert request.cache_salt == request.client + UNDER_THE_OPERATORS
+
+
+@pytest.mark.parametrize("named", ["I am your poet.", "Be brief."])
+async def test_a_client_that_names_a_system_prompt_gets_its_own_until_it_removes_it(
+    named: str, served: Served
+) -> None:
+    """Also where it is the operator's, word for word: whether it was guessed must not be told."""
+    async with served("Be brief.") as chat:
+        await chat.exchange("Hello?", system=named)
+        await chat.exchange("And now?")
+        await chat.exchange("And without it?", system="")
+        own, kept, back = chat.engine.requests
+    assert [one.messages[0].content for one in (own, kept, back)] == [named, named, "Be brief."]
+    assert [one.shares_system for one in (own, kept, back)] == [False, False, True]
+    assert own.cache_salt == kept.cache_salt == str(chat.owner)
+
+
+async def test_another_operators_prompt_holds_from_the_next_turn_on(
+    served: Served,
+) -> None:
+    """What the operator says is kept with no conversation."""
+    for number, system in enumerate(("Be brief.", "Be long.")):
+        async with served(system) as chat:
+            await chat.exchange("Hello?", client_msg_id=f"message-{number}")
+            assert chat.engine.requests[-1].messages[0].content == system
+
+
+async def test_the_operators_system_prompt_counts_for_the_window(
+    served: Served,
+) -> None:
+    async with served("word " * 200) as chat:
+        with pytest.raises(ContextOverflow):
+            await chat.send("Hello?")

@@ -18,6 +18,7 @@ from sessions import reaping, running, service, turn_journal
 from sessions.errors import Busy, StoreDown
 from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
 from sessions.observer import Silent
+from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
 from tests.sessions.chat import Chat, eventually
@@ -173,7 +174,7 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(
 ) -> None:
     """The store carried out what its client had given up on. The conversation must not stay busy for ever."""
     impatient = Redis.from_url(store_url, socket_timeout=0.3, retry=Retry(NoBackoff(), 0))
-    sessions = Sessions(client=impatient, engine=engine, ttl_s=60, max_turns=10)
+    sessions = Sessions(client=impatient, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
     async with impatient, sessions.running(alone=True):
         chat = Chat(sessions, engine, owner, Recorder())
         await chat.exchange("Hello?", "Hello.")
@@ -237,7 +238,7 @@ class Hasty(Silent):
 async def test_a_defect_within_a_reply_ends_it_and_stops_the_engine(
     store: Redis, engine: ScriptedEngine, owner: Owner
 ) -> None:
-    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=10, observer=Hasty())
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10), observer=Hasty())
     async with sessions.running(alone=True):
         chat = Chat(sessions, engine, owner, Recorder())
         await chat.running("Hello?", "This")
@@ -249,7 +250,7 @@ async def test_a_defect_within_a_reply_ends_it_and_stops_the_engine(
 async def test_a_defect_at_an_end_costs_nobody_else_anything(
     store: Redis, engine: ScriptedEngine, owner: Owner
 ) -> None:
-    sessions = Sessions(client=store, engine=engine, ttl_s=60, max_turns=10, observer=Rude())
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10), observer=Rude())
     async with sessions.running(alone=True):
         chat = Chat(sessions, engine, owner, Recorder())
         await chat.exchange("Hello?", "Hello.")
