@@ -6,8 +6,8 @@ slot, then chunks of prompts. Linear layers see a flat list of tokens; only atte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -80,16 +80,19 @@ class SlotBatch:
         ids += [0] * self.idle_rows
         positions += [0] * self.idle_rows
         slots = [span.slot for span in spans[:single]]
-        packed = torch.tensor([ids, positions]).to(device, non_blocking=True)
-        self.input_ids, self.position_ids = packed[0:1], packed[1:2]
-        self.decode_slots = torch.tensor(slots).to(device, non_blocking=True)
+        groups = _decode_groups(spans[:single], tokens)
+        wanted = _sampled_rows(spans) if self.idle_rows or not _all_sample(spans) else None
+        laid_out = [torch.tensor([ids, positions]), torch.tensor(slots, dtype=torch.int64)]
+        sent = send([*laid_out, *_tensors(groups), *([] if wanted is None else [wanted])], device)
+        self.input_ids, self.position_ids = sent[0][0:1], sent[0][1:2]
+        self.decode_slots = sent[1]
         self.decode_positions = self.position_ids[0, :single]
         self.stops = tuple((span.slot, span.stop) for span in spans)
         self.highest_slot = max(span.slot for span in spans)
-        self.groups = _decode_groups(spans[:single], tokens, device)
+        self.groups = groups if device.type == "cpu" else _moved(groups, iter(sent[2:]))
         self.chunks = _prefill_chunks(spans[single:], single, self.position_ids[0])
         self.extent = max([group.extent for group in self.groups] + [chunk.stop for chunk in self.chunks])
-        self.sampled_rows = _sampled_rows(spans, device) if self.idle_rows or not _all_sample(spans) else None
+        self.sampled_rows = None if wanted is None else sent[-1]
         self.masks: dict[Any, Tensor] = {}
         self._places: dict[tuple[int, int], Tensor] = {}
 
@@ -100,6 +103,18 @@ class SlotBatch:
             steps = torch.arange(heads, device=first.device) * tokens
             self._places[heads, tokens] = (first.unsqueeze(1) + steps).view(-1)
         return self._places[heads, tokens]
+
+
+def send(tensors: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
+    """Return tensors of int64 on a device, sent in one copy. From pinned memory: nobody waits for it on CUDA."""
+    if device.type == "cpu":
+        return tensors
+    sizes, pinned = [one.numel() for one in tensors], device.type == "cuda"
+    host = torch.empty(sum(sizes), dtype=torch.int64, pin_memory=pinned)
+    torch.cat([one.reshape(-1) for one in tensors], out=host)
+    # The allocator of pinned memory lends it out again only once the copy is done.
+    parts = torch.split(host.to(device, non_blocking=pinned), sizes)
+    return [part.view(one.shape) for part, one in zip(parts, tensors, strict=True)]
 
 
 def _decoding(spans: Sequence[Span]) -> int:
@@ -133,12 +148,12 @@ def partition(slots: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, i
     return ranges
 
 
-def _decode_groups(spans: Sequence[Span], tokens: int, device: torch.device) -> list[DecodeGroup]:
+def _decode_groups(spans: Sequence[Span], tokens: int) -> list[DecodeGroup]:
     cuts = partition([span.slot for span in spans], [span.stop for span in spans])
-    return [_decode_group(spans[begin:end], begin, tokens, device) for begin, end in cuts]
+    return [_decode_group(spans[begin:end], begin, tokens) for begin, end in cuts]
 
 
-def _decode_group(spans: Sequence[Span], row: int, tokens: int, device: torch.device) -> DecodeGroup:
+def _decode_group(spans: Sequence[Span], row: int, tokens: int) -> DecodeGroup:
     low, high = spans[0].slot, spans[-1].slot + 1
     longest = max(span.stop for span in spans)
     places = [span.slot - low for span in spans]
@@ -150,9 +165,25 @@ def _decode_group(spans: Sequence[Span], row: int, tokens: int, device: torch.de
         rows=slice(row, row + len(spans)),
         slots=slice(low, high),
         extent=min(tokens, -(-longest // EXTENT_STEP) * EXTENT_STEP),
-        members=None if dense else torch.tensor(places).to(device, non_blocking=True),
-        query_positions=torch.tensor(positions).to(device, non_blocking=True),
+        members=None if dense else torch.tensor(places),
+        query_positions=torch.tensor(positions),
     )
+
+
+def _tensors(groups: Sequence[DecodeGroup]) -> Iterator[Tensor]:
+    """Yield what of the groups belongs on the device."""
+    for group in groups:
+        yield group.query_positions
+        if group.members is not None:
+            yield group.members
+
+
+def _moved(groups: Sequence[DecodeGroup], sent: Iterator[Tensor]) -> list[DecodeGroup]:
+    """Return the groups with what was sent in the place of `_tensors`, in the same order."""
+    return [
+        replace(group, query_positions=next(sent), members=None if group.members is None else next(sent))
+        for group in groups
+    ]
 
 
 def _prefill_chunks(spans: Sequence[Span], row: int, positions: Tensor) -> list[PrefillChunk]:
@@ -168,11 +199,11 @@ def _all_sample(spans: Sequence[Span]) -> bool:
     return all(span.samples and len(span.tokens) == 1 for span in spans)
 
 
-def _sampled_rows(spans: Sequence[Span], device: torch.device) -> Tensor:
+def _sampled_rows(spans: Sequence[Span]) -> Tensor:
     """Return the rows whose logits are wanted."""
     rows, row = [], 0
     for span in spans:
         row += len(span.tokens)
         if span.samples:
             rows.append(row - 1)
-    return torch.tensor(rows, dtype=torch.int64).to(device, non_blocking=True)
+    return torch.tensor(rows, dtype=torch.int64)
