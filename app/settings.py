@@ -87,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="Memory of one engine for keys and values; unset: half of what is free once the model is loaded."
+            description="Memory of one engine for keys and values; unset: half of what is free after loading, on a CPU a quarter."
         ),
     ] = None
     max_turns: Annotated[
