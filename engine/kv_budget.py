@@ -44,12 +44,14 @@ def kv_budget(
             "Neither the model nor this machine names a limit for the context: set MIDSTREAM_KV_BYTES."
         )
     total = max_batch * (window or 0) if size is None else size // bytes_per_token
-    room = total if lazy else int(total * (1 - _PARKED_SHARE)) // max_batch
+    # Not lazily, one more slot is made than replies run: rows of nobody write there (`engine.padded_decode`).
+    slots = max_batch + 1
+    room = total if lazy else int(total * (1 - _PARKED_SHARE)) // slots
     context = room if window is None else min(window, room)
     if context < SMALLEST_CONTEXT:
         raise ModelNotUsable(
             f"Keys and values have room for {context} tokens a reply: too little. Lower MIDSTREAM_MAX_BATCH "
             "or raise MIDSTREAM_KV_BYTES."
         )
-    parked = total if lazy else total - max_batch * context
+    parked = total if lazy else total - slots * context
     return KVBudget(total, parked, context, bytes_per_token)

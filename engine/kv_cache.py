@@ -6,7 +6,7 @@ them, with the shapes that it writes, so that no table of model types is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,18 +101,22 @@ class SlotCache(Cache):
     Attention is expected to read only the slots that it needs (`engine.attention`). Slots are little longer than the
     longest reply, so that a batch of replies is read in one piece. Where memory is committed when it is written, all
     slots are there from the start, and layers change their length one a step, ahead of the need, so that no
-    step takes much longer than the others. Elsewhere all is doubled when a step needs it.
+    step takes much longer than the others. Elsewhere all is doubled when a step needs it. With `fixed`, layers have
+    their final size from the start, and stay where they are, with a spare slot behind the last; `resizes` counts moves.
     """
 
     layers: list[KVLayer]  # type: ignore[assignment] # transformers' own layers know one length, not slots
 
-    def __init__(self, *, slots: int, tokens: int, lazy: bool) -> None:
+    def __init__(self, *, slots: int, tokens: int, lazy: bool, fixed: bool = False) -> None:
         super().__init__(layers=[])
         self.slots = slots
         self.tokens = tokens
         self._lazy = lazy
         self._ladder = Ladder(tokens)
         self._first = (slots, self._ladder.length_for(1)) if lazy else (1, min(FIRST_TOKENS, tokens))
+        if fixed:
+            self._first = slots + 1, tokens
+        self.resizes = 0
         self._held: dict[int, int] = {}
         self._batch: SlotBatch | None = None
 
@@ -125,9 +129,13 @@ class SlotCache(Cache):
         """Make room for a step, and direct what the module writes to its slots."""
         self._batch = batch
         self._make_room(batch.highest_slot + 1, batch.extent)
-        self._held.update(batch.stops)
+        self.hold(batch.stops)
         if self._lazy:
             self._work_ahead()
+
+    def hold(self, stops: Iterable[tuple[int, int]]) -> None:
+        """Note how many positions slots hold: (slot, positions). Resizing keeps these."""
+        self._held.update(stops)
 
     @torch.inference_mode()
     def copy_out(self, slot: int, tokens: int) -> KVState:
@@ -202,6 +210,7 @@ class SlotCache(Cache):
             room = self._room(slots, tokens, slots_needed, tokens_needed)
             if room != (slots, tokens):
                 layer.resize(*room, self._held)
+                self.resizes += 1
 
     def _room(self, slots: int, tokens: int, slots_needed: int, tokens_needed: int) -> tuple[int, int]:
         if self._lazy:
@@ -219,6 +228,8 @@ class SlotCache(Cache):
 
 
 def _doubled(now: int, needed: int, limit: int) -> int:
+    if now >= needed:
+        return now
     while now < needed:
         now *= 2
     return min(now, limit)

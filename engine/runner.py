@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.attention import AttentionNotSupported
+from engine.cuda_graphs import CudaGraphs
 from engine.fused_decoder import FusedDecoder
 from engine.kv_cache import SlotCache, commits_lazily
 from engine.slot_batch import SlotBatch, Span
@@ -24,7 +25,10 @@ class Runner:
     def __init__(self, module: PreTrainedModel | FusedDecoder, *, slots: int, tokens: int) -> None:
         self._module = module
         self._device = module.device
-        self.cache = SlotCache(slots=slots, tokens=tokens, lazy=commits_lazily(self._device))
+        recordable = module if self._device.type == "cuda" and isinstance(module, FusedDecoder) else None
+        lazy = commits_lazily(self._device)
+        self.cache = SlotCache(slots=slots, tokens=tokens, lazy=lazy, fixed=recordable is not None)
+        self._graphs = CudaGraphs(recordable, self.cache) if recordable is not None else None
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
@@ -33,6 +37,10 @@ class Runner:
         Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
         Running the same spans again changes nothing.
         """
+        recorded = self._graphs.run(spans) if self._graphs is not None else None
+        return self._run_plainly(spans) if recorded is None else recorded
+
+    def _run_plainly(self, spans: Sequence[Span]) -> Tensor:
         batch = SlotBatch(spans, tokens=self.cache.tokens, device=self._device)
         self.cache.begin(batch)
         output = self._module(

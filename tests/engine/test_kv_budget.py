@@ -20,7 +20,7 @@ def test_where_memory_is_taken_with_use_one_reply_may_have_what_others_leave() -
 
 
 def test_elsewhere_slots_are_equal_and_kept_states_have_a_part_of_their_own() -> None:
-    assert budget(16_000, lazy=False) == KVBudget(1600, 400, 300, 10)
+    assert budget(16_000, lazy=False) == KVBudget(1600, 400, 240, 10)
     assert budget(10**9, lazy=False).context_tokens == 4096
 
 
