@@ -30,7 +30,7 @@ About a millisecond or two on today's devices; reckoned, not measured.
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Recorded:
     """A graph; the tensors that it reads and writes are those of `CudaGraphs`."""
 

@@ -1,0 +1,145 @@
+"""The engine on a CUDA device: what it says, with and without recorded steps, and what a cancel costs."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from engine.core import Core
+from engine.cuda_graphs import CudaGraphs
+from engine.messages import Chunk, FinishReason, Output
+from tests.engine.tiny_models import GREEDY, WINDOW, asking, end_of, make, prompt, run_out, tokens_of
+from tests.gpu.conftest import Loads
+
+pytestmark = pytest.mark.gpu
+
+LENGTHS = (3, 17, 40, 9, 60, 25)
+"""More prompts than slots."""
+NEW = 24
+LONG = msgspec.structs.replace(GREEDY, max_new_tokens=NEW)
+HOT = msgspec.structs.replace(LONG, do_sample=True, temperature=1.2, top_p=0.9)
+
+
+def graphs(core: Core) -> CudaGraphs:
+    recorder = core._executor._runner._graphs
+    assert recorder is not None
+    return recorder
+
+
+def ask_all(core: Core, limits: Any = LONG) -> list[Output]:
+    for number, length in enumerate(LENGTHS):
+        own = msgspec.structs.replace(limits, seed=number)
+        core.submit(asking(f"r{number}", prompt(length, number), own))
+    return run_out(core)
+
+
+@torch.inference_mode()
+def generated(device: torch.device, tokens: list[int]) -> list[int]:
+    module: Any = make("llama").to(device)
+    made = module.generate(torch.tensor([tokens], device=device), max_new_tokens=NEW, do_sample=False)
+    return made[0, len(tokens) :].tolist()  # type: ignore[no-any-return]
+
+
+def test_greedy_replies_side_by_side_are_those_of_generate(loaded: Loads, cuda: torch.device) -> None:
+    core = Core(loaded(torch.float32))
+    outputs = ask_all(core)
+    assert graphs(core)._recorded
+    for number, length in enumerate(LENGTHS):
+        assert tokens_of(outputs, f"r{number}") == generated(cuda, prompt(length, number))
+
+
+def test_in_bfloat16_each_greedy_token_is_likeliest_up_to_what_is_rounded(
+    loaded: Loads, cuda: torch.device
+) -> None:
+    outputs = ask_all(Core(loaded(torch.bfloat16)))
+    module = make("llama").to(cuda, torch.bfloat16)
+    for number, length in enumerate(LENGTHS):
+        tokens, reply = prompt(length, number), tokens_of(outputs, f"r{number}")
+        assert len(reply) == NEW
+        with torch.inference_mode():
+            logits = module(torch.tensor([[*tokens, *reply]], device=cuda)).logits[0, length - 1 : -1].float()
+        chosen = logits.gather(1, torch.tensor(reply, device=cuda)[:, None])[:, 0]
+        assert (logits.max(dim=-1).values - chosen <= 0.05 * logits.abs().max()).all()
+
+
+@pytest.mark.parametrize("limits", [LONG, HOT], ids=["greedy", "sampled"])
+def test_recorded_steps_say_what_plain_ones_say(loaded: Loads, limits: Any) -> None:
+    recorded, plain = Core(loaded(torch.float32)), Core(loaded(torch.float32))
+    plain._executor._runner._graphs = None
+    ours, theirs = ask_all(recorded, limits), ask_all(plain, limits)
+    assert graphs(recorded)._recorded
+    for number in range(len(LENGTHS)):
+        assert tokens_of(ours, f"r{number}") == tokens_of(theirs, f"r{number}")
+
+
+def test_a_second_turn_finds_what_recorded_steps_wrote(loaded: Loads, cuda: torch.device) -> None:
+    core, tokens = Core(loaded(torch.float32)), prompt(20)
+    core.submit(asking("a", tokens, LONG))
+    again = [*tokens, *tokens_of(run_out(core), "a"), *prompt(6, salt=3)]
+    core.submit(asking("b", again, LONG))
+    outputs = run_out(core)
+    assert end_of(outputs, "b").cached_tokens == 20 + NEW - 1
+    assert tokens_of(outputs, "b") == generated(cuda, again)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_a_cancel_costs_at_most_a_step(loaded: Loads, steps: int) -> None:
+    core = Core(loaded(torch.float32))
+    assert core._executor.computes_meanwhile
+    core.submit(asking("a", prompt(5), msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)))
+    core.submit(asking("b", prompt(5), LONG))
+    outputs = [output for _ in range(steps) for output in core.step()]
+    core.cancel("a")
+    outputs += run_out(core)
+    end = end_of(outputs, "a")
+    assert end.reason is FinishReason.CANCELLED
+    assert (end.steps_after or 0) <= 1
+    assert len(tokens_of(outputs, "b")) == NEW
+
+
+def test_a_text_leaves_while_the_next_step_is_computed(loaded: Loads) -> None:
+    core = Core(loaded(torch.float32))
+    core.submit(asking("a", prompt(5), LONG))
+    core.step()
+    assert [type(output) for output in core.step()] == [Chunk]
+    assert core.statistics().steps == 2
+
+
+def test_where_recording_fails_one_warning_is_given_and_all_goes_on(
+    loaded: Loads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    core, plain = Core(loaded(torch.float32)), Core(loaded(torch.float32))
+    plain._executor._runner._graphs = None
+    forward, calls = CudaGraphs._forward, []
+
+    def broken(self: CudaGraphs, layout: Any) -> torch.Tensor:
+        calls.append(layout)
+        if len(calls) > 1:
+            torch.cuda.synchronize()  # CUDA refuses to record that
+        return forward(self, layout)
+
+    monkeypatch.setattr(CudaGraphs, "_forward", broken)
+    with caplog.at_level(logging.WARNING):
+        outputs = ask_all(core)
+    assert [record.name for record in caplog.records] == ["engine.cuda_graphs"]
+    theirs = ask_all(plain)
+    for number in range(len(LENGTHS)):
+        assert tokens_of(outputs, f"r{number}") == tokens_of(theirs, f"r{number}")
+
+
+def test_what_was_recorded_is_dropped_once_slots_have_moved(loaded: Loads) -> None:
+    core = Core(loaded(torch.float32))
+    expected = ask_all(core)
+    before = dict(graphs(core)._recorded)
+    cache = core._executor._runner.cache
+    with torch.inference_mode():
+        for layer in cache.layers:
+            layer.resize(cache.slots + 1, cache.tokens, {})
+    cache.resizes += 1
+    outputs = ask_all(core)
+    assert not set(before.values()) & set(graphs(core)._recorded.values())
+    assert [tokens_of(outputs, f"r{n}") for n in range(3)] == [tokens_of(expected, f"r{n}") for n in range(3)]
