@@ -16,7 +16,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check test bench bench-engine train clean
+.PHONY: help install run lint check test bench bench-engine bench-gpu train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -46,6 +46,9 @@ bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same m
 
 bench-engine: $(DEV) ## the engine beside its peers on random weights, against its targets
 	@$(BIN)/python -m tests.bench.engine $(ARGS)
+
+bench-gpu: $(DEV) ## the same on a CUDA device: models of 1.5 and 8 billion random weights
+	@$(BIN)/python -m tests.bench.engine.gpu $(ARGS)
 
 train: $(DEV) ## train the demo model again, from its own generator
 	@$(BIN)/python -m demo_model.train $(ARGS)

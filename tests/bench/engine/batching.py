@@ -1,4 +1,4 @@
-"""Transformers' own continuous batching as a contender, with the settings that serve it best on a CPU."""
+"""Transformers' own continuous batching as a contender, with the settings that serve it best on each device."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from transformers.utils import is_flash_attn_2_available
 
 from tests.bench.engine.contender import TEMPERATURE, TOP_P, Asked, ContenderFailed, News
 
@@ -26,12 +27,13 @@ BATCH_TOKENS = 2048
 class ContinuousBatching:
     """The manager, its loop in its own thread, and what it told of each request so far."""
 
-    def __init__(self, folder: str, dtype: str) -> None:
+    def __init__(self, folder: str, dtype: str, device: str = "cpu") -> None:
         model: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=getattr(torch, dtype), attn_implementation="sdpa"
         )
-        self._manager = model.init_continuous_batching(
-            generation_config=_generation(), continuous_batching_config=_settings()
+        settings = _settings() if device == "cpu" else _settings_with_graphs()
+        self._manager = model.to(device).init_continuous_batching(
+            generation_config=_generation(), continuous_batching_config=settings
         )
         self._told: dict[str, int] = {}
         self._given_up: deque[News] = deque()
@@ -99,4 +101,13 @@ def _settings() -> ContinuousBatchingConfig:
         max_batch_tokens=BATCH_TOKENS,
         allow_block_sharing=False,  # no two prompts are alike, and looking for it costs time
         auto_switch_to_flash=False,  # there is no flash attention on a CPU, and asking for it asks the hub
+    )
+
+
+def _settings_with_graphs() -> ContinuousBatchingConfig:
+    """Return settings for a GPU: its own choice of sizes, CUDA graphs, and flash attention where it is installed."""
+    return ContinuousBatchingConfig(
+        allow_block_sharing=False,
+        use_cuda_graph=True,
+        auto_switch_to_flash=bool(is_flash_attn_2_available()),
     )

@@ -19,12 +19,19 @@ from tests.bench.engine.records import Bound, BoundFacts
 PRODUCTS_REPEATS = 15
 BANDWIDTH_BYTES = 512 * 2**20
 """Far more than any cache holds."""
+BANDWIDTH_BYTES_GPU = 4 * 2**30
+CPU = torch.device("cpu")
 BANDWIDTH_REPEATS = 7
 
 
 def measure(engine: OurEngine, job: Bound) -> BoundFacts:
-    """Measure a load's steps, then the products at the same shape with the model's own weights, on this thread."""
+    """Measure a load's steps, then the products at the same shape with the model's own weights, on this thread.
+
+    On a GPU the products are as fast as their weights are read, up to hundreds of rows: that is their bound there.
+    """
     step_s = _median_step(engine, job)
+    if engine.model.device.type == "cuda":
+        return _on_gpu(engine, job, step_s)
     plain: Any = AutoModelForCausalLM.from_pretrained(engine.model.name, dtype=engine.model.dtype)
     return BoundFacts(
         step_s=step_s,
@@ -71,10 +78,25 @@ def _products(module: nn.Module, rows: int) -> float:
     return _median_time(run, PRODUCTS_REPEATS)
 
 
-def _bandwidth() -> float:
-    """Return how many bytes a second all compute threads together read from memory."""
-    field = torch.ones(BANDWIDTH_BYTES // 4, dtype=torch.float32)
-    return BANDWIDTH_BYTES / _median_time(field.sum, BANDWIDTH_REPEATS)
+def _on_gpu(engine: OurEngine, job: Bound, step_s: float) -> BoundFacts:
+    linears = [one for one in engine.model.module.modules() if isinstance(one, nn.Linear)]
+    weight_bytes = sum(one.weight.numel() * one.weight.itemsize for one in linears)
+    positions = job.prompt_tokens + job.new_tokens / 2
+    bandwidth = _bandwidth(engine.model.device)
+    return BoundFacts(
+        step_s=step_s,
+        matrices_s=weight_bytes / bandwidth,
+        kv_bytes=job.at_once * positions * engine.model.kv.bytes_per_token,
+        bandwidth=bandwidth,
+    )
+
+
+def _bandwidth(device: torch.device = CPU) -> float:
+    """Return how many bytes a second a device, all compute threads of a CPU together, reads from memory."""
+    size = BANDWIDTH_BYTES if device.type == "cpu" else BANDWIDTH_BYTES_GPU
+    field = torch.ones(size // 4, dtype=torch.float32, device=device)
+    # `item` waits for the device: some microseconds beside a millisecond.
+    return size / _median_time(lambda: field.sum().item(), BANDWIDTH_REPEATS)
 
 
 def _median_time(act: Callable[[], object], repeats: int) -> float:

@@ -25,10 +25,12 @@ A = TypeVar("A")
 
 
 class Crew:
-    """Processes by what they were started with, and the models that they serve. Use `assembled`."""
+    """Processes by what they were started with, and the models that they serve, all on one device. Use `assembled`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, device: str = "cpu", most_at_once: int = 32) -> None:
         self._folder = folder
+        self._device = device
+        self._most_at_once = most_at_once
         self._processes: dict[Worker, Process] = {}
         self._useless: dict[Worker, str] = {}
         self.starting_s = 0.0
@@ -38,7 +40,14 @@ class Crew:
         """Return the folder of a model; its weights are drawn when it is first asked for. Raises MeasurementFailed."""
         folder = self._folder / shape.name
         if not folder.is_dir():
-            command = [sys.executable, "-m", "tests.bench.engine.weights", shape.name, str(folder)]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.bench.engine.weights",
+                shape.name,
+                str(folder),
+                self._device,
+            ]
             saved = subprocess.run(
                 command, env=environment(), capture_output=True, timeout=SAVING_S, check=False
             )
@@ -63,6 +72,8 @@ class Crew:
             dtype=dtype,
             vocabulary=shape.vocabulary,
             kv_bytes=kv_bytes,
+            device=self._device,
+            most_at_once=self._most_at_once,
         )
         return self._process(worker).ask(job, answer, limit_s=getattr(job, "cut_s", 0.0) + ANSWER_S)
 
@@ -94,9 +105,9 @@ class Crew:
 
 
 @contextmanager
-def assembled(folder: Path) -> Iterator[Crew]:
+def assembled(folder: Path, *, device: str = "cpu", most_at_once: int = 32) -> Iterator[Crew]:
     """Give a crew whose models and logs are in a folder; all its processes end with the block."""
-    crew = Crew(folder)
+    crew = Crew(folder, device=device, most_at_once=most_at_once)
     try:
         yield crew
     finally:

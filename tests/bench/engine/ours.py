@@ -12,8 +12,7 @@ from engine.messages import Chunk, Finished, FinishReason, Output
 from engine.prepared import PreparedRequest, Sampling
 from engine.reply_text import ReplyText, TextStep
 from tests.bench.engine.contender import TEMPERATURE, TOP_P, Asked, ContenderFailed, News
-
-MAX_BATCH = 32
+from tests.bench.engine.roster import Worker
 
 
 class RecordedReply:
@@ -36,9 +35,13 @@ class RecordedReply:
 class OurEngine:
     """A core with its model. `wait` is one step of it."""
 
-    def __init__(self, folder: str, dtype: str, *, kv_bytes: int | None = None) -> None:
+    def __init__(self, worker: Worker) -> None:
         self.model: LoadedModel = load(
-            folder, device="cpu", dtype=dtype, max_batch=MAX_BATCH, kv_bytes=kv_bytes
+            worker.folder,
+            device=worker.device,
+            dtype=worker.dtype,
+            max_batch=worker.most_at_once,
+            kv_bytes=worker.kv_bytes,
         )
         self.core = Core(self.model)
         self._detokenizers = detokenizers_for(self.model.tokenizer)

@@ -105,11 +105,11 @@ def _make(worker: Worker) -> Contender:
         case Name.OURS:
             from tests.bench.engine.ours import OurEngine  # noqa: PLC0415 - each process loads its own contender
 
-            return OurEngine(worker.folder, worker.dtype, kv_bytes=worker.kv_bytes)
+            return OurEngine(worker)
         case Name.BATCHING:
             from tests.bench.engine.batching import ContinuousBatching  # noqa: PLC0415
 
-            return ContinuousBatching(worker.folder, worker.dtype)
+            return ContinuousBatching(worker.folder, worker.dtype, worker.device)
         case Name.THREADS:
             from tests.bench.engine.threads import ThreadPerRequest  # noqa: PLC0415
 

@@ -23,10 +23,14 @@ TITLES = {
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A process: its contender and its model, a folder. `kv_bytes` bounds our engine's keys and values."""
+    """A process: its contender and its model, a folder. `kv_bytes` bounds our engine's keys and values.
+    `most_at_once`: streams that our engine has slots for.
+    """
 
     contender: Name
     folder: str
     dtype: str
     vocabulary: int
     kv_bytes: int | None = None
+    device: str = "cpu"
+    most_at_once: int = 32

@@ -59,7 +59,7 @@ def _turn(session: Session, name: Name, load: tuple[Shape, str, int], number: in
 def findings(runs: Sequence[Run]) -> list[Finding]:
     """Return, for each model, dtype and level, what ours is to the peers; targets are for the levels they name."""
     groups = dict.fromkeys((run.model, run.dtype, run.at_once) for run in runs)
-    return [found for group in groups for found in _compared(group, _medians(runs, group))]
+    return [found for group in groups for found in _compared(group, medians(runs, group))]
 
 
 def cuts(runs: Sequence[Run], rounds: int) -> list[str]:
@@ -74,7 +74,8 @@ def cuts(runs: Sequence[Run], rounds: int) -> list[str]:
     return told
 
 
-def _medians(runs: Iterable[Run], group: tuple[str, str, int]) -> dict[str, float]:
+def medians(runs: Iterable[Run], group: tuple[str, str, int]) -> dict[str, float]:
+    """Return the median tokens/s of each contender for a model, dtype and level."""
     found: dict[str, list[float]] = {}
     for run in runs:
         if (run.model, run.dtype, run.at_once) == group:

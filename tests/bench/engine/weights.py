@@ -1,18 +1,18 @@
-"""Draws a model's weights and saves them with a tokenizer and a chat template: `python -m … SHAPE FOLDER`.
+"""Draws a model's weights and saves them with a tokenizer and a chat template: `python -m … SHAPE FOLDER DEVICE`.
 
-No token ends a reply, and each one is one or two ASCII characters: a token is a piece of text, and lengths are exact.
+No token ends a reply, and each one is one to three ASCII characters: a token is a piece of text, and lengths are exact.
 """
 
 from __future__ import annotations
 
 import sys
-from itertools import islice, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from tests.bench.engine.shapes import SHAPES, Shape
 
@@ -23,11 +23,14 @@ TEMPLATE = (
 )
 
 
-def save(shape: Shape, folder: Path) -> None:
+def save(shape: Shape, folder: Path, device: str = "cpu") -> None:
     """Write a model folder as transformers reads it, the same one each time. Weights are stored in bfloat16."""
     torch.manual_seed(0)
-    model: Any = LlamaForCausalLM(_config(shape))
-    model = model.to(torch.bfloat16)
+    kind: Any = Qwen2ForCausalLM if shape.qwen else LlamaForCausalLM
+    # Billions of weights are drawn where they fit, and in what they are stored in.
+    drawn_in = torch.float32 if device == "cpu" else torch.bfloat16
+    with torch.device(device):
+        model = kind._from_config(_config(shape), dtype=drawn_in).to(torch.bfloat16)
     with torch.no_grad():
         # Behind the last norm a hidden state has a root mean square of 1.
         model.lm_head.weight.normal_(0.0, shape.logit_spread / shape.hidden**0.5)
@@ -37,27 +40,31 @@ def save(shape: Shape, folder: Path) -> None:
     _tokenizer(shape).save_pretrained(folder)
 
 
-def _config(shape: Shape) -> LlamaConfig:
-    return LlamaConfig(
+def _config(shape: Shape) -> LlamaConfig | Qwen2Config:
+    kind: Any = Qwen2Config if shape.qwen else LlamaConfig
+    made: LlamaConfig | Qwen2Config = kind(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
         intermediate_size=shape.intermediate,
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
-        num_key_value_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads or shape.heads,
         max_position_embeddings=shape.window,
-        tie_word_embeddings=False,
+        tie_word_embeddings=shape.tied,
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=None,
     )
+    return made
 
 
 def _tokenizer(shape: Shape) -> Any:
-    """Return a byte-level BPE over visible ASCII: single letters, then as many pairs as the vocabulary has room for."""
-    pairs = list(islice(product(LETTERS, LETTERS), shape.vocabulary - len(LETTERS)))
-    pieces = LETTERS + ["".join(pair) for pair in pairs]
-    backend = Tokenizer(models.BPE(vocab={piece: place for place, piece in enumerate(pieces)}, merges=pairs))
+    """Return a byte-level BPE over visible ASCII: single letters, then as many pairs as there is room for, then triples."""
+    pairs = [*product(LETTERS, LETTERS)]
+    triples = (("".join(pair), letter) for pair in pairs for letter in LETTERS)
+    merges = list(islice(chain(pairs, triples), shape.vocabulary - len(LETTERS)))
+    pieces = LETTERS + ["".join(merge) for merge in merges]
+    backend = Tokenizer(models.BPE(vocab={piece: place for place, piece in enumerate(pieces)}, merges=merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     untyped: Any = PreTrainedTokenizerFast
@@ -67,9 +74,9 @@ def _tokenizer(shape: Shape) -> Any:
 
 
 def main() -> None:
-    """Save: SHAPE FOLDER."""
-    name, folder = sys.argv[1:]
-    save(SHAPES[name], Path(folder))
+    """Save: SHAPE FOLDER DEVICE."""
+    name, folder, device = sys.argv[1:]
+    save(SHAPES[name], Path(folder), device)
 
 
 if __name__ == "__main__":

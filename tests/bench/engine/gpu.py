@@ -1,0 +1,171 @@
+"""`make bench-gpu`: the engine beside transformers' continuous batching on a CUDA device, and beside the device's memory.
+
+Both have the device to themselves in turns, since each takes what memory is left. Not part of `bench-engine`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from tests.bench.engine.budget import Budget
+from tests.bench.engine.crew import assembled
+from tests.bench.engine.findings import EngineReport, Figure, Finding, Run, Target, encode
+from tests.bench.engine.plan import Plan
+from tests.bench.engine.readings import MS, tokens_per_s
+from tests.bench.engine.records import Bound, BoundFacts, Load, Observed
+from tests.bench.engine.roster import TITLES, Name
+from tests.bench.engine.session import Session
+from tests.bench.engine.shapes import LLAMA_8B, QWEN_1B5, Shape
+from tests.bench.engine.table import table
+from tests.bench.engine.throughput import medians
+from tests.bench.machine import this_machine
+from tests.bench.table import TIMES
+
+NO_DEVICE = 2
+"""The exit code where there is nothing to measure on."""
+
+BOUND_ALONE = Target(0.7)
+"""Of the memory-bandwidth bound, at one stream."""
+
+PLAN = Plan(models=(QWEN_1B5, LLAMA_8B), levels=(1, 8, 64, 256), rounds=2, budget_s=8.5 * 60, cut_s=30.0)
+"""A start takes up to a minute, and none is begun that does not fit: all of it stays within ten minutes."""
+
+CONTENDERS = (Name.OURS, Name.BATCHING)
+PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
+RESULTS = Path(__file__).parents[3] / "docs" / "bench" / "gpu.json"
+
+
+def main() -> int:
+    """Measure; gives 0 when nothing failed, whatever the figures are, and 2 where there is no CUDA device."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.engine.gpu", description=__doc__)
+    parser.add_argument("--budget", type=float, default=PLAN.budget_s, metavar="SECONDS")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="the file for results (docs/bench/gpu.json)"
+    )
+    options = parser.parse_args()
+    device = _device_name()
+    if device is None:
+        print("bench-gpu: PyTorch finds no CUDA device here, and without one there is nothing to measure.")
+        return NO_DEVICE
+    report = conduct(msgspec.structs.replace(PLAN, budget_s=options.budget), device)
+    print(f"\n{report.date}, {device}\n{table(report)}")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_bytes(encode(report))
+    print(f"Written: {options.out}")
+    return 1 if report.failures else 0
+
+
+def conduct(plan: Plan, processor: str, *, device: str = "cuda") -> EngineReport:
+    """Measure a plan on a device; what fails is in the report with its reason. `processor`: the device's name."""
+    machine = msgspec.structs.replace(this_machine(PACKAGES), processor=processor)
+    with (
+        tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder,
+        assembled(Path(folder), device=device, most_at_once=plan.fullest) as crew,
+    ):
+        session = Session(plan, crew, Budget(plan.budget_s, time.monotonic), partial(print, flush=True))
+        for number in range(plan.rounds):
+            for shape in plan.models:
+                for name in CONTENDERS:
+                    _turn(session, shape, name, number)
+    return EngineReport(
+        date=datetime.now(UTC).date().isoformat(),
+        machine=machine,
+        prompt_tokens=plan.prompt_tokens,
+        new_tokens=plan.new_tokens,
+        findings=(*_compared(session), *session.findings),
+        runs=tuple(session.runs),
+        failures=tuple(session.failures),
+        cuts=tuple(session.cuts),
+    )
+
+
+def _turn(session: Session, shape: Shape, name: Name, number: int) -> None:
+    """Give a contender the device: all levels, and at ours the bound; then it leaves."""
+    key = shape.name, name
+    if not session.budget.allows(key) or session.budget.left_s <= 0:
+        session.cuts.append(f"{TITLES[name]}, {shape.name}: {number} of {session.plan.rounds} rounds")
+        return
+    began = time.monotonic()
+    for at_once in session.plan.levels:
+        what = f"{TITLES[name]}, {shape.name}, {at_once} at once"
+        if session.once(what, partial(_level, session, shape, name, at_once, number)) is None:
+            break
+        if name is Name.OURS and number == 0:
+            session.once(f"{what}: bound", partial(_bound, session, shape, at_once))
+    session.crew.dismiss()
+    session.budget.took(key, time.monotonic() - began)
+
+
+def _level(session: Session, shape: Shape, name: Name, at_once: int, number: int) -> Run:
+    """Measure a load after a short one of its kind, in which what is made once is made. Raises MeasurementFailed."""
+    job = session.plan.load(at_once, number)
+    ask = partial(session.crew.ask, name, shape, session.plan.dtype)
+    short: Load = msgspec.structs.replace(job, new_tokens=8)
+    ask(short, Observed)
+    observed = ask(job, Observed)
+    run = Run(
+        model=shape.name,
+        dtype=session.plan.dtype,
+        contender=name,
+        at_once=at_once,
+        round=number,
+        tokens_per_s=tokens_per_s(observed),
+        cut=observed.cut,
+    )
+    session.runs.append(run)
+    session.say(f"  {TITLES[name]}, {shape.name}, {at_once} at once: {run.tokens_per_s:,.0f} tokens/s")
+    return run
+
+
+def _bound(session: Session, shape: Shape, at_once: int) -> BoundFacts:
+    plan = session.plan
+    job = Bound(at_once=at_once, prompt_tokens=plan.prompt_tokens, new_tokens=plan.new_tokens)
+    facts = session.crew.ask(Name.OURS, shape, plan.dtype, job, BoundFacts)
+    session.found(
+        Finding(
+            figure=Figure.BOUND,
+            label=f"{shape.name}, {at_once} at once: weights and KV at the memory's bandwidth / step",
+            value=facts.share,
+            readings={"step ms": facts.step_s * MS, "weights ms": facts.matrices_s * MS},
+            target=BOUND_ALONE if at_once == 1 else None,
+            note=f"memory {facts.bandwidth / 1e9:,.0f} GB/s",
+        )
+    )
+    return facts
+
+
+def _compared(session: Session) -> list[Finding]:
+    """Return ours as a multiple of the peer's, for each model and level that was measured."""
+    groups = dict.fromkeys((run.model, run.dtype, run.at_once) for run in session.runs)
+    found = []
+    for group in groups:
+        speeds = medians(session.runs, group)
+        ours, peer = speeds.get(Name.OURS), speeds.get(Name.BATCHING)
+        found.append(
+            Finding(
+                figure=Figure.THROUGHPUT,
+                label=f"{group[0]} {group[1]}, {group[2]} at once: tokens/s against {TITLES[Name.BATCHING]}",
+                value=ours / peer if ours and peer else None,
+                unit=TIMES,
+                readings=speeds,
+            )
+        )
+    return found
+
+
+def _device_name() -> str | None:
+    import torch  # noqa: PLC0415 - who only asks for the options does not wait for it
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
