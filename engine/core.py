@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from engine.active_request import ActiveRequest
+from engine.counters import Counters
 from engine.executor import Executor, Failure, Launched, Outcome, OutOfMemory
 from engine.kv_pool import KVPool
 from engine.loaded_model import LoadedModel
@@ -31,18 +32,6 @@ WAITING_TOLD_EVERY_S = 0.25
 """How often those that wait are told of a new place in the queue, at most."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Counters:
-    steps: int = 0
-    prefill_steps: int = 0
-    generated_tokens: int = 0
-    cached_tokens: int = 0
-    prompt_tokens: int = 0
-    cancels: int = 0
-    steps_after_cancel: int = 0
-    step_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +72,7 @@ class Core:
         self._refused: list[Output] = []
         self._cancelled: list[ActiveRequest] = []
         self._deadlines: list[tuple[float, int, ActiveRequest]] = []
-        self._counters = _Counters()
+        self._counters = Counters()
         self._told_waiting_at = -WAITING_TOLD_EVERY_S
 
     @property
@@ -93,23 +82,7 @@ class Core:
 
     def statistics(self) -> EngineStatistics:
         """Return facts for metrics."""
-        counters, pool, size = self._counters, self._pool, self._model.kv.bytes_per_token
-        return EngineStatistics(
-            running=self._scheduler.running,
-            queued=self._scheduler.queued,
-            steps=counters.steps,
-            prefill_steps=counters.prefill_steps,
-            generated_tokens=counters.generated_tokens,
-            prompt_tokens=counters.prompt_tokens,
-            cached_tokens=counters.cached_tokens,
-            preemptions=self._scheduler.preemptions,
-            cancels=counters.cancels,
-            steps_after_cancel=counters.steps_after_cancel,
-            step_seconds=counters.step_seconds,
-            kv_used_bytes=pool.used * size,
-            kv_parked_bytes=pool.parked * size,
-            kv_total_bytes=pool.total * size,
-        )
+        return self._counters.statistics(self._scheduler, self._model.kv.bytes_per_token)
 
     def submit(self, request: PreparedRequest) -> None:
         """Queue a request. One that can't be served gets its end, an error, from the next step.
@@ -188,7 +161,7 @@ class Core:
             return []
         began = self._clock()
         plan = self._scheduler.schedule(self._pace.budget)
-        self._count(plan)
+        self._counters.count(plan)
         outputs = [*self._admit(plan), *self._tell_waiting(began)]
         active = [self._active[segment.sequence.request_id] for segment in plan.segments]
         try:
@@ -345,11 +318,6 @@ class Core:
             self._park(parking)
         if slot is not None:
             self._executor.leave(slot, sequence.computed)
-
-    def _count(self, plan: Plan) -> None:
-        self._counters.steps += 1
-        self._counters.prefill_steps += bool(plan.prefills)
-        self._counters.prompt_tokens += plan.prefill_tokens
 
     def _observe(self, plan: Plan, seconds: float) -> None:
         prefilled = plan.prefill_tokens
