@@ -13,7 +13,9 @@ MAX_STOPS = 8
 MAX_STOP_CHARS = 256
 MAX_SYSTEM_CHARS = 16_000
 MAX_TEMPERATURE = 2
-MAX_PENALTY = 2
+MIN_PENALTY, MAX_PENALTY = 0.01, 2
+SMALLEST_TOP_P = 1e-6
+MAX_TIME_S = 86_400
 MAX_INTEGER = 2**63 - 1
 
 
@@ -46,11 +48,15 @@ def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[str]:
     ranges: tuple[tuple[str, Callable[[float], bool], str], ...] = (
         ("max_new_tokens", lambda n: 1 <= n <= max_new_tokens, f"within 1 to {max_new_tokens}"),
         ("temperature", lambda n: 0 <= n <= MAX_TEMPERATURE, f"within 0 to {MAX_TEMPERATURE}"),
-        ("top_p", lambda n: 0 < n <= 1, "above 0 and at most 1"),
+        ("top_p", lambda n: SMALLEST_TOP_P <= n <= 1, f"within {SMALLEST_TOP_P} to 1"),
         ("top_k", lambda n: 0 <= n <= MAX_INTEGER, "0 or more"),
-        ("repetition_penalty", lambda n: 0 < n <= MAX_PENALTY, f"above 0 and at most {MAX_PENALTY}"),
+        (
+            "repetition_penalty",
+            lambda n: MIN_PENALTY <= n <= MAX_PENALTY,
+            f"within {MIN_PENALTY} to {MAX_PENALTY}",
+        ),
         ("seed", lambda n: 0 <= n <= MAX_INTEGER, f"within 0 to {MAX_INTEGER}"),
-        ("max_time_s", lambda n: n > 0, "above 0"),
+        ("max_time_s", lambda n: 0 < n <= MAX_TIME_S, f"above 0 and at most {MAX_TIME_S}"),
     )
     for field, fits, wanted in ranges:
         value = getattr(params, field)

@@ -171,7 +171,7 @@ class _Attend:
             )
         else:
             mixed = self._by_hand(stacked, keys[None], values[None], wide)
-        return mixed.view(heads, rows, -1)[:, :asked].transpose(0, 1)
+        return mixed.reshape(heads, rows, -1)[:, :asked].transpose(0, 1)
 
     def _by_hand(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
         # For a single query, two matrix products beat the fused kernel on CPUs, in bf16 by a factor of three.

@@ -5,7 +5,6 @@ Owns each request from its submission to its one end. Knows no processes, no soc
 
 from __future__ import annotations
 
-import heapq
 import logging
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from functools import partial
 
 from engine.active_request import ActiveRequest
 from engine.counters import Counters
+from engine.deadlines import Deadlines
 from engine.executor import Executor, Failure, Launched, Outcome, OutOfMemory
 from engine.kv_pool import KVPool
 from engine.loaded_model import LoadedModel
@@ -71,7 +71,7 @@ class Core:
         self._active: dict[str, ActiveRequest] = {}
         self._refused: list[Output] = []
         self._cancelled: list[ActiveRequest] = []
-        self._deadlines: list[tuple[float, int, ActiveRequest]] = []
+        self._deadlines: Deadlines[ActiveRequest] = Deadlines()
         self._counters = Counters()
         self._told_waiting_at = -WAITING_TOLD_EVERY_S
 
@@ -100,8 +100,7 @@ class Core:
         self._active[request.request_id] = active
         self._scheduler.add(active.sequence)
         if request.sampling.max_time_s is not None:
-            deadline = self._clock() + request.sampling.max_time_s
-            heapq.heappush(self._deadlines, (deadline, id(active), active))
+            self._deadlines.add(active.sequence.arrival, self._clock() + request.sampling.max_time_s, active)
 
     def cancel(self, request_id: str) -> None:
         """End a request, wherever it is: its end comes from the next step. Unknown and ended ids are ignored."""
@@ -119,6 +118,8 @@ class Core:
         anything else runs. Raises RuntimeError where memory turns out to be held by nobody.
         """
         ends = self._ends_without_a_step()
+        if not self._active:
+            self._pool.check_idle()
         if ends:
             return ends
         if self._executor.computes_meanwhile:
@@ -134,21 +135,20 @@ class Core:
         cancelled, self._cancelled = self._cancelled, []
         for active in cancelled:
             ends += self._guarded(active, partial(self._end, active, FinishReason.CANCELLED))
-        now = self._clock()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            active = heapq.heappop(self._deadlines)[2]
-            if self._serves(active):
-                ends += self._guarded(active, partial(self._end, active, FinishReason.TIMEOUT))
+        for active in self._deadlines.due(self._clock()):
+            ends += self._guarded(active, partial(self._end, active, FinishReason.TIMEOUT))
         return ends
 
     def _admit(self, plan: Plan) -> list[Output]:
-        """Fill the slots of those that were let in, then let go what was dropped for them."""
+        """Fill the slots of those that were let in, then let go what was dropped for them. Raises OutOfMemory."""
+        self._leave_slots()
         outputs: list[Output] = []
         for admission in plan.admitted:
             sequence = admission.sequence
             active = self._active[sequence.request_id]
             if admission.state is not None:
-                self._restore(sequence, admission.slot, admission.state)
+                self._executor.restore(admission.slot, admission.state, sequence.computed)
+                self._counters.cached_tokens += sequence.computed
             self._executor.join(admission.slot, active.chooser, sequence.tokens)
             if not sequence.generated:
                 outputs.append(active.started())
@@ -162,8 +162,11 @@ class Core:
         began = self._clock()
         plan = self._scheduler.schedule(self._pace.budget)
         self._counters.count(plan)
-        outputs = [*self._admit(plan), *self._tell_waiting(began)]
         active = [self._active[segment.sequence.request_id] for segment in plan.segments]
+        try:
+            outputs = [*self._admit(plan), *self._tell_waiting(began)]
+        except OutOfMemory:
+            return self._admit_later(plan)
         try:
             launched = self._executor.launch([_span(segment) for segment in plan.segments])
         except OutOfMemory:
@@ -180,8 +183,7 @@ class Core:
             outcomes = self._executor.fetch(flight.launched)
         except OutOfMemory:
             return self._make_memory(flight.active)
-        for parking in self._scheduler.complete(flight.plan):
-            self._park(parking)
+        self._scheduler.complete(flight.plan)
         outputs: list[Output] = []
         for one, outcome in zip(flight.active, outcomes, strict=True):
             if self._serves(one):
@@ -223,13 +225,22 @@ class Core:
         waiting = enumerate(self._scheduler.waiting(), start=1)
         return [output for place, one in waiting for output in self._active[one.request_id].queued(place)]
 
-    def _restore(self, sequence: Sequence, slot: int, state: int) -> None:
-        try:
-            self._executor.restore(slot, state, sequence.computed)
-            self._counters.cached_tokens += sequence.computed
-        except OutOfMemory:
-            log.warning("there was no memory to take up what was kept; the prompt is computed again")
-            sequence.computed = sequence.cached = 0
+    def _admit_later(self, plan: Plan) -> list[Output]:
+        """Undo a plan whose newcomers found no memory to begin in: nothing of it was computed."""
+        newcomers = [self._active[admission.sequence.request_id] for admission in plan.admitted]
+        for one in newcomers:
+            one.sequence.started = bool(one.sequence.generated)
+            self._scheduler.put_back(one.sequence)
+        freed = self._pool.drop_all()
+        self._let_go()
+        if freed or any(admission.state is not None for admission in plan.admitted):
+            log.warning("there was no memory to take up what was kept; it is computed again")
+            return []
+        return self._make_memory(newcomers)
+
+    def _leave_slots(self) -> None:
+        for slot, tokens in self._scheduler.take_vacated():
+            self._executor.leave(slot, tokens)
 
     def _park(self, parking: Parking) -> None:
         try:
@@ -257,6 +268,8 @@ class Core:
             return active.prefilling()
         if isinstance(outcome, Failure):
             return self._end(active, FinishReason.ERROR, outcome.message, keep=False)
+        if not active.sequence.generated and (parking := self._scheduler.share(active.sequence)):
+            self._park(parking)
         active.sequence.tokens.append(outcome)
         self._counters.generated_tokens += 1
         if outcome in self._model.eos_ids:
@@ -302,7 +315,10 @@ class Core:
         """
         cancelled = reason is FinishReason.CANCELLED
         held_back = active.request.reply.flush() if flush else ""
+        if not self._serves(active):
+            return []
         del self._active[active.request.request_id]
+        self._deadlines.remove(active.sequence.arrival)
         self._leave(active.sequence, keep=keep)
         if not self._active:
             self._abandon()
@@ -312,12 +328,11 @@ class Core:
         return [*active.chunk("" if cancelled else held_back), active.finished(reason, error)]
 
     def _leave(self, sequence: Sequence, *, keep: bool) -> None:
-        slot = sequence.slot
-        parking = self._scheduler.remove(sequence, keep=keep)
+        sound = sequence.slot is None or self._executor.is_sound(sequence.slot)
+        parking = self._scheduler.remove(sequence, keep=keep and sound)
         if parking is not None:
             self._park(parking)
-        if slot is not None:
-            self._executor.leave(slot, sequence.computed)
+        self._leave_slots()
 
     def _observe(self, plan: Plan, seconds: float) -> None:
         prefilled = plan.prefill_tokens

@@ -10,6 +10,7 @@ import torch
 
 from engine.errors import ModelNotUsable
 
+_NO_MEMORY = ("can't allocate memory", "MPS backend out of memory")
 AUTO = (None, "", "auto")
 FAST_BF16 = re.compile(r"^(?:flags|Features)\s*:.*\b(?:avx512_bf16|amx_bf16|bf16)\b", re.MULTILINE)
 DTYPES = {
@@ -60,7 +61,7 @@ def available_bytes(device: torch.device) -> int | None:
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Tell lack of memory from all else: PyTorch's CPU allocator has no error class of its own for it."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 def has_fast_bf16(cpuinfo: str) -> bool:

@@ -60,6 +60,7 @@ class Executor:
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
         self._runner = Runner(model.module, slots=slots, tokens=model.context_tokens)
         self._sampler = Sampler(slots=slots, vocabulary=model.vocabulary, device=model.device)
+        self._device = model.device
         self._states: dict[int, KVState] = {}
         self._untried: set[int] = set()
         self._most_threads = torch.get_num_threads()
@@ -68,10 +69,19 @@ class Executor:
         self.computes_meanwhile = model.device.type != "cpu"
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
-        """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far."""
+        """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far.
+
+        Raises OutOfMemory.
+        """
         self._clean(slot)
         self._untried.add(slot)
-        self._sampler.join(slot, chooser, tokens)
+        self._runner.cache.expect(slot, len(tokens))
+        with _memory_told():
+            self._sampler.join(slot, chooser, tokens)
+
+    def is_sound(self, slot: int) -> bool:
+        """Whether a token was chosen from a slot since it was joined: until then nobody saw whether it holds numbers."""
+        return slot not in self._untried
 
     def park(self, slot: int, state: int, tokens: int) -> None:
         """Keep a copy of a slot's first `tokens` positions under the number `state`. Raises OutOfMemory."""
@@ -107,12 +117,19 @@ class Executor:
         sampled = [span.slot for span in launched.spans if span.samples]
         with _memory_told():
             tokens = iter(self._sampler.sample(launched.logits, sampled) if sampled else ())
+        if not sampled:
+            self._wait()
         outcomes = [
             self._outcome(span.slot, next(tokens)) if span.samples else None for span in launched.spans
         ]
         if self._learns:
             self._learns.observe(time.perf_counter() - launched.began)
         return outcomes
+
+    def _wait(self) -> None:
+        """Wait for a step that gives no token: how long it takes decides how large the next one may be."""
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
 
     def abandon(self, launched: Launched) -> None:
         """Never fetch a launch. Nobody will see whether it computed numbers: its slots are cleaned before they are used."""

@@ -71,7 +71,9 @@ class Preparer:
             cache_salt=request.cache_salt,
             client=request.client,
             priority=request.priority,
-            shared_tokens=self._prompts.system_tokens(request.messages) if request.shares_system else 0,
+            shared_tokens=self._prompts.system_tokens(request.messages, prompt)
+            if request.shares_system
+            else 0,
         )
 
     def _prompt(self, request: Request, sampling: Sampling) -> list[int]:

@@ -21,6 +21,9 @@ from engine.slot_batch import SlotBatch
 FIRST_TOKENS = 512
 """Positions in a slot at first, on devices where memory is committed as soon as it is asked for."""
 
+PROMPT_LAYERS = 4
+"""Layers that change their length in one step while prompts are computed."""
+
 LONG_TOKENS = 512
 """Slots that held at least as many tokens hand their memory back when they are left."""
 
@@ -118,6 +121,8 @@ class SlotCache(Cache):
             self._first = slots + 1, tokens
         self.resizes = 0
         self._held: dict[int, int] = {}
+        self._expected: dict[int, int] = {}
+        self._written: dict[int, int] = {}
         self._batch: SlotBatch | None = None
 
     @property
@@ -136,6 +141,8 @@ class SlotCache(Cache):
     def hold(self, stops: Iterable[tuple[int, int]]) -> None:
         """Note how many positions slots hold: (slot, positions). Resizing keeps these."""
         self._held.update(stops)
+        if self._expected:
+            self._expected = {slot: n for slot, n in self._expected.items() if self._held.get(slot, 0) < n}
 
     @torch.inference_mode()
     def copy_out(self, slot: int, tokens: int) -> KVState:
@@ -161,12 +168,20 @@ class SlotCache(Cache):
     def leave(self, slot: int, tokens: int) -> None:
         """Note that a slot that held `tokens` is not used any more."""
         self._held.pop(slot, None)
-        if self._lazy and tokens >= LONG_TOKENS:
+        self._expected.pop(slot, None)
+        most = max(self._written.get(slot, 0), tokens)
+        self._written[slot] = most
+        if self._lazy and most >= LONG_TOKENS:
             self.scrub(slot)
+
+    def expect(self, slot: int, tokens: int) -> None:
+        """Note how many positions a slot will hold before long: its prompt's."""
+        self._expected[slot] = tokens
 
     @torch.inference_mode()
     def scrub(self, slot: int) -> None:
         """Zero a slot, after a reply that left something in it that is not a number."""
+        self._written.pop(slot, None)
         for layer in self.layers:
             layer.empty(slot)
 
@@ -214,17 +229,22 @@ class SlotCache(Cache):
 
     def _room(self, slots: int, tokens: int, slots_needed: int, tokens_needed: int) -> tuple[int, int]:
         if self._lazy:
-            return slots, tokens if tokens >= tokens_needed else self._ladder.length_for(tokens_needed)
+            soon = max(tokens_needed, *self._expected.values()) if self._expected else tokens_needed
+            return slots, tokens if tokens >= tokens_needed else self._ladder.length_for(
+                min(soon, self.tokens)
+            )
         return _doubled(slots, slots_needed, self.slots), _doubled(tokens, tokens_needed, self.tokens)
 
     def _work_ahead(self) -> None:
-        """Give one layer the length that all should have by the time that the last of them needs it."""
-        soon = max(self._held.values()) + len(self.layers)
+        """Give some layers the length that all should have by the time that the last of them needs it."""
+        soon = max(*self._held.values(), *self._expected.values(), 0) + len(self.layers)
+        # A prompt comes in large chunks; replies grow by one.
+        some = PROMPT_LAYERS if self._expected else 1
         for layer in self.layers:
             length = self._ladder.better(layer.tokens, soon)
-            if length != layer.tokens:
+            if length != layer.tokens and some:
                 layer.resize(self.slots, length, self._held)
-                return
+                some -= 1
 
 
 def _doubled(now: int, needed: int, limit: int) -> int:

@@ -15,17 +15,19 @@ class LazyMemory:
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         size = max(1, prod(shape)) * dtype.itemsize
-        if sys.platform == "win32":
-            self._memory = mmap.mmap(-1, size)
-        else:
-            self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            self._memory = _mapped(size)
+        except OSError as error:
+            # As torch's own allocator says it.
+            raise RuntimeError(f"can't allocate memory: {size} bytes") from error
         count = prod(shape)
         self.tensor: Tensor = torch.frombuffer(self._memory, dtype=dtype, count=count).view(shape)
         self._row_bytes = size // shape[0]
 
     def release(self, row: int) -> None:
         """Zero a row and hand its whole pages back, where the system offers that; else only zero it."""
-        if not hasattr(mmap, "MADV_DONTNEED"):
+        # Elsewhere pages may come back as they were.
+        if sys.platform != "linux":
             self.tensor[row].zero_()
             return
         first, last = row * self._row_bytes, (row + 1) * self._row_bytes
@@ -37,3 +39,9 @@ class LazyMemory:
         item = flat.element_size()
         flat[: max(0, min(begin, last) - first) // item].zero_()
         flat[max(0, max(end, first) - first) // item :].zero_()
+
+
+def _mapped(size: int) -> mmap.mmap:
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -38,7 +38,9 @@ class PackedLinear(nn.Module):
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether packed layers work here."""
     mkldnn: Any = torch.backends.mkldnn
-    return device.type == "cpu" and dtype in PACKED_DTYPES and bool(mkldnn.is_available())
+    if device.type != "cpu" or dtype not in PACKED_DTYPES or not mkldnn.is_available():
+        return False
+    return dtype is not torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
 
 
 @torch.no_grad()

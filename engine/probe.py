@@ -61,8 +61,10 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
 
 def agrees(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
     """Tell whether logits, (rows, vocabulary), are the same up to what a dtype rounds away. NaN never is."""
-    off: float = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).median().item()
-    return off <= TOLERANCE.get(dtype, 0.2)
+    off = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).sort().values
+    # In low precision one row may fall apart by rounding alone.
+    worst: float = (off[-1] if dtype is torch.float32 else off[len(off) * 3 // 4 - 1]).item()
+    return worst <= TOLERANCE.get(dtype, 0.2)
 
 
 @torch.inference_mode()

@@ -36,7 +36,7 @@ class PromptBuilder:
             "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
         )
         self.folds_system = not self._keeps_system_role()
-        self._system_tokens: OrderedDict[str, int] = OrderedDict()
+        self._system_tokens: OrderedDict[str, list[int]] = OrderedDict()
 
     def token_ids(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt that asks for the assistant's reply to these messages.
@@ -76,10 +76,10 @@ class PromptBuilder:
         made = spelled(plain.token_ids, changed)
         return made if len(made) <= max(most, len(plain.token_ids)) else plain.token_ids
 
-    def system_tokens(self, messages: Sequence[Message]) -> int:
+    def system_tokens(self, messages: Sequence[Message], prompt: Sequence[int]) -> int:
         """Return how many of the prompt's first tokens are the system prompt's, whatever the user says after it.
 
-        0 where there is none. Raises PromptRejected.
+        0 where there is none, or where the template puts it elsewhere in a longer talk. Raises PromptRejected.
         """
         if not messages or messages[0].role != "system":
             return 0
@@ -87,10 +87,11 @@ class PromptBuilder:
         if system not in self._system_tokens:
             ways = [self.token_ids([messages[0], Message("user", said)]) for said in ("Hello.", "One")]
             same = (first == second for first, second in zip(*ways, strict=False))
-            self._system_tokens[system] = sum(takewhile(bool, same))
+            self._system_tokens[system] = ways[0][: sum(takewhile(bool, same))]
             while len(self._system_tokens) > _SYSTEMS_KNOWN:
                 self._system_tokens.popitem(last=False)
-        return self._system_tokens[system]
+        beginning = self._system_tokens[system]
+        return len(beginning) if list(prompt[: len(beginning)]) == beginning else 0
 
     def _tokenized(self, messages: Sequence[Message]) -> Tokenized:
         text: str = self._apply(messages, tokenize=False)

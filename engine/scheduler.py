@@ -126,6 +126,7 @@ class Scheduler:
         self._free = list(range(slots))
         self._arrivals = 0
         self._closed = False
+        self._vacated: list[tuple[int, int]] = []
 
     @property
     def running(self) -> int:
@@ -175,23 +176,32 @@ class Scheduler:
             segment.sequence.steps += 1
         return plan
 
-    def complete(self, plan: Plan) -> list[Parking]:
-        """Note that a plan was run, whoever left meanwhile. Returns what of it is to be kept for everyone."""
-        parkings = []
+    def complete(self, plan: Plan) -> None:
+        """Note that a plan was run, whoever left meanwhile."""
         for segment in plan.segments:
             segment.sequence.computed += segment.count
         for segment in plan.prefills:
-            sequence, slot = segment.sequence, segment.slot
-            if sequence.slot is None:
-                continue
-            if segment.start < sequence.shared_tokens <= sequence.computed:
-                state = self.pool.park(EVERYONE, sequence.tokens[: sequence.shared_tokens])
-                if state is not None:
-                    parkings.append(Parking(slot, state, sequence.shared_tokens))
-            if segment.samples:
-                del self._prefilling[slot]
-                self._decoding[slot] = sequence
-        return parkings
+            if segment.samples and segment.sequence.slot is not None:
+                del self._prefilling[segment.slot]
+                self._decoding[segment.slot] = segment.sequence
+
+    def share(self, sequence: Sequence) -> Parking | None:
+        """Return what of a sequence is to be kept for everyone, now that its first token showed that it is sound."""
+        slot, tokens = sequence.slot, sequence.shared_tokens
+        state = self.pool.park(EVERYONE, sequence.tokens[:tokens]) if slot is not None and tokens else None
+        return None if state is None or slot is None else Parking(slot, state, tokens)
+
+    def put_back(self, sequence: Sequence) -> None:
+        """Put a running sequence back into the queue: it begins anew when there is room."""
+        if sequence.slot is not None:
+            self._vacate(sequence, sequence.slot)
+        sequence.computed = 0
+        self._queue.add(sequence)
+
+    def take_vacated(self) -> list[tuple[int, int]]:
+        """Return the slots left since the last call, each with how many tokens it held. They may be in use again."""
+        vacated, self._vacated = self._vacated, []
+        return vacated
 
     def make_memory(self) -> bool:
         """Run one sequence less until one of the others ends: the device has less memory than was counted on."""
@@ -204,21 +214,23 @@ class Scheduler:
             return False
         running = (*self._prefilling.values(), *self._decoding.values())
         last = max(running, key=lambda sequence: (-sequence.priority, sequence.arrival))
-        if last.slot is not None:
-            self._vacate(last, last.slot)
-        last.computed = 0
-        self._queue.add(last)
+        self.put_back(last)
         self.preemptions += 1
         return True
 
     def _plan_decodes(self) -> tuple[Segment, ...]:
-        while not self.pool.reserve(len(self._decoding)) and self._preempt_last():
-            pass
-        for sequence in self._decoding.values():
-            sequence.reserved += 1
+        granted = self.pool.reserve(self._growth())
+        while not granted and self._preempt_last():
+            granted = self.pool.reserve(self._growth())
+        for sequence in self._decoding.values() if granted else ():
+            sequence.reserved = len(sequence.tokens)
         return tuple(
             Segment(s, slot, s.computed, 1, samples=True) for slot, s in sorted(self._decoding.items())
         )
+
+    def _growth(self) -> int:
+        """Return how many tokens the running replies need memory for; a step that was tried again holds some already."""
+        return sum(len(sequence.tokens) - sequence.reserved for sequence in self._decoding.values())
 
     def _plan_prefills(self, budget: int) -> tuple[Segment, ...]:
         """Share the budget out: up to half of it to the oldest prompt, the rest to the shortest first."""
@@ -294,7 +306,9 @@ class Scheduler:
             return False
         beginning = sequence.tokens[:shared]
         return any(
-            other.shared_tokens == shared and other.computed < shared and other.tokens[:shared] == beginning
+            other.shared_tokens == shared
+            and (other.computed < shared or other.remaining <= shared)
+            and other.tokens[:shared] == beginning
             for other in self._prefilling.values()
         )
 
@@ -302,6 +316,7 @@ class Scheduler:
         self._decoding.pop(slot, None)
         self._prefilling.pop(slot, None)
         heapq.heappush(self._free, slot)
+        self._vacated.append((slot, sequence.computed))
         self.pool.give_back(sequence.reserved)
         self._clients[sequence.client] -= 1
         if not self._clients[sequence.client]:

@@ -336,7 +336,7 @@ def test_another_salt_takes_up_nothing_but_what_is_shared(core: Core) -> None:
     assert [end_of(outputs, name).cached_tokens for name in "ab"] == [0, 32]
     assert tokens_of(outputs, "b") == alone([*system, *second], 8)
     core.submit(asking("c", [*system, *first, *first], cache_salt="c"))
-    assert end_of(run_out(core), "c").cached_tokens == 32
+    assert end_of(run_out(core), "c").cached_tokens == 0
 
 
 def test_a_reply_that_gives_way_goes_on_with_nothing_lost_and_the_same_random_numbers() -> None:
@@ -378,3 +378,62 @@ def test_kept_states_are_counted_in_bytes(core: Core) -> None:
     run_out(core)
     facts = core.statistics()
     assert (facts.kv_used_bytes, facts.kv_parked_bytes, facts.kv_total_bytes) == (0, 47, 4 * WINDOW)
+
+
+def poisoned() -> Core:
+    """A core for whose model one token is no number."""
+    model = served("llama", max_batch=2)
+    with torch.no_grad():
+        model.module.get_input_embeddings().weight[POISON] = torch.nan
+        model.module.lm_head.weight[POISON] = 0
+    return Core(model)
+
+
+def test_what_a_poisoned_prompt_left_is_kept_for_nobody() -> None:
+    core, system = poisoned(), prompt(32)
+    core.submit(asking("bad", [*system, POISON, 1], cache_salt="a", shared_tokens=32))
+    assert end_of(run_out(core), "bad").reason is FinishReason.ERROR
+    core.submit(asking("good", [*system, 1], cache_salt="b", shared_tokens=32))
+    outputs = run_out(core)
+    assert end_of(outputs, "good").cached_tokens == 0
+    assert tokens_of(outputs, "good") == alone([*system, 1], 8)
+
+
+def test_what_was_cancelled_before_its_first_token_is_not_kept_unseen() -> None:
+    core = poisoned()
+    tokens = [*prompt(60), POISON, *prompt(60, salt=1)]
+    core._pace.target_s = 1e-9  # chunks of the smallest size
+    core.submit(asking("bad", tokens))
+    for _ in range(3):
+        core.step()
+    core.cancel("bad")
+    run_out(core)
+    core.submit(asking("good", [*prompt(60), 1]))
+    outputs = run_out(core)
+    assert end_of(outputs, "good").cached_tokens == 0
+    assert tokens_of(outputs, "good") == alone([*prompt(60), 1], 8)
+
+
+def test_no_memory_to_take_up_what_was_kept_means_computing_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    core, tokens = Core(served("llama", max_batch=2)), prompt(40)
+    core.submit(asking("a", tokens))
+    again = next_turn(run_out(core), tokens)
+
+    def full(*_arguments: object) -> None:
+        torch.empty(2**58)
+
+    core.submit(asking("beside", prompt(20, 5), LONG))
+    core.step()
+    monkeypatch.setattr("engine.kv_cache.SlotCache.copy_in", full)
+    core.submit(asking("b", again))
+    outputs = [output for _ in range(12) for output in core.step()]
+    assert end_of(outputs, "b").cached_tokens == 0
+    assert tokens_of(outputs, "b") == alone(again, 8)
+
+
+def test_requests_that_ended_leave_no_deadline_behind(core: Core) -> None:
+    slow = msgspec.structs.replace(GREEDY, max_new_tokens=1, max_time_s=1e9)
+    for n in range(20):
+        core.submit(asking(f"r{n}", prompt(5), slow))
+    run_out(core)
+    assert len(core._deadlines) == 0

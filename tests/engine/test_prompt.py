@@ -71,15 +71,30 @@ def test_refusals_name_the_template_or_the_tokenizer() -> None:
 def test_the_system_prompts_tokens_are_those_before_the_users_words() -> None:
     tokenizer = tokenizer_with(TURNS)
     prompts = PromptBuilder(tokenizer)
-    count = prompts.system_tokens([SYSTEM, HELLO])
+    whole = prompts.token_ids([SYSTEM, HELLO])
+    count = prompts.system_tokens([SYSTEM, HELLO], whole)
     assert (
         str(tokenizer.decode(prompts.token_ids([SYSTEM, HELLO])[:count]))
         == "<s>system: Be brief.</s><s>user: "
     )
-    assert prompts.system_tokens([HELLO]) == prompts.system_tokens([]) == 0
+    assert prompts.system_tokens([HELLO], whole) == prompts.system_tokens([], whole) == 0
 
 
 def test_only_the_newest_system_prompts_are_remembered() -> None:
     prompts = PromptBuilder(tokenizer_with(TURNS))
-    counts = [prompts.system_tokens([Message("system", "x" * n), HELLO]) for n in range(100)]
+    talks = [[Message("system", "x" * n), HELLO] for n in range(100)]
+    counts = [prompts.system_tokens(talk, prompts.token_ids(talk)) for talk in talks]
     assert counts == [counts[0] + n for n in range(100)]
+
+
+def test_a_system_prompt_that_the_template_moves_behind_users_words_is_not_shared() -> None:
+    """As Mistral's templates do: it stands before the last message of the user."""
+    last = (
+        "{% for m in messages if m.role != 'system' %}<s>"
+        "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content }} {% endif %}"
+        "{{ m.role }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>assistant:{% endif %}"
+    )
+    prompts = PromptBuilder(tokenizer_with(last))
+    first, later = [SYSTEM, HELLO], [SYSTEM, Message("user", "A secret."), REPLY, HELLO]
+    assert prompts.system_tokens(first, prompts.token_ids(first)) > 0
+    assert prompts.system_tokens(later, prompts.token_ids(later)) == 0

@@ -188,8 +188,10 @@ def test_a_beginning_that_everyone_shares_is_computed_once() -> None:
         scheduler.add(Sequence(name, [*system, ord(name)], salt=name, shared_tokens=40))
     plan = scheduler.schedule(100)
     assert ran(plan) == [("a", 0, 41)]
-    (parking,) = scheduler.complete(plan)
+    scheduler.complete(plan)
+    parking = scheduler.share(plan.segments[0].sequence)
     draw(plan)
+    assert parking is not None
     assert parking.tokens == 40
     assert ran(step(scheduler)) == [("a", 41, 1), ("b", 40, 1)]
 
@@ -263,3 +265,23 @@ def test_with_little_memory_every_reply_is_made_to_its_end(
             break
     assert not open_ones
     scheduler.pool.check_idle()
+
+
+def test_a_step_that_is_tried_again_holds_no_memory_twice() -> None:
+    scheduler = made(1, tokens=60)
+    (sequence,) = waiting(scheduler, 20)
+    step(scheduler)
+    for _ in range(50):
+        scheduler.schedule(10)
+    assert sequence.reserved == scheduler.pool.used == 21
+
+
+def test_slots_that_were_left_are_told_with_what_they_held() -> None:
+    scheduler = made(2)
+    first, second = waiting(scheduler, 20, 10)
+    step(scheduler)
+    assert scheduler.make_memory()
+    scheduler.remove(first)
+    assert scheduler.take_vacated() == [(1, 10), (0, 20)]
+    assert scheduler.take_vacated() == []
+    assert second.slot is None
