@@ -150,6 +150,7 @@ class Conversation:
         self.published_seq = 0
         self.version = 0
         self.users = 0
+        self.claiming = asyncio.Lock()  # arrivals take their places one after the other
         self.writing = asyncio.Lock()  # all that takes a seq, but for the running turn's own events
 
     @property

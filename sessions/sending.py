@@ -83,10 +83,12 @@ class Sender:
     async def _take(
         self, conversation: Conversation, live: LiveTurn, generation: Generation
     ) -> Request | None:
-        if await self._is_duplicate(conversation, live):
-            return None
-        for interrupted in conversation.claim(live):
-            running.cancel(conversation, interrupted, Cause.INTERRUPT)
+        # In the order of arrival, whichever answer of the store comes first.
+        async with conversation.claiming:
+            if await self._is_duplicate(conversation, live):
+                return None
+            for interrupted in conversation.claim(live):
+                running.cancel(conversation, interrupted, Cause.INTERRUPT)
         conversation.attach(live.sender)
         while (before := conversation.before(live)) is not None:
             await running.ended(before)
