@@ -29,7 +29,7 @@ class Failure:
     message: str
 
 
-FEW_TOKENS = 8
+FEW_TOKENS = 16
 """Steps of more are computed with all threads, without asking."""
 
 
