@@ -29,7 +29,7 @@ class Failure:
     message: str
 
 
-FEW_TOKENS = 16
+FEW_TOKENS = 64
 """Steps of more are computed with all threads, without asking."""
 
 
