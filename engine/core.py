@@ -328,8 +328,10 @@ class Core:
         return [*active.chunk("" if cancelled else held_back), active.finished(reason, error)]
 
     def _leave(self, sequence: Sequence, *, keep: bool) -> None:
-        sound = sequence.slot is None or self._executor.is_sound(sequence.slot)
-        parking = self._scheduler.remove(sequence, keep=keep and sound)
+        unseen = sequence.slot is not None and not self._executor.is_sound(sequence.slot)
+        # Nobody saw yet whether what was computed holds numbers; what was taken from a kept state does.
+        sound = 0 if not keep else sequence.taken if unseen else None
+        parking = self._scheduler.remove(sequence, sound=sound)
         if parking is not None:
             self._park(parking)
         self._leave_slots()

@@ -25,8 +25,8 @@ COPIED_AT_ONCE = 8192
 class Sequence:
     """One request as the scheduler sees it: `tokens` are the prompt's and those of the reply so far.
 
-    `computed` counts the tokens whose keys and values are in the slot, `cached` those of them that were taken from a
-    kept state, `reserved` those that memory is held for. `shared_tokens`: how many of the first ones everyone may share.
+    `computed` counts the tokens whose keys and values are in the slot, `taken` those of them that came from a kept
+    state, `cached` those that did when it began for the first time, `reserved` those that memory is held for. `shared_tokens`: how many of the first ones everyone may share.
     """
 
     request_id: str
@@ -39,6 +39,7 @@ class Sequence:
     arrival: int = 0
     slot: int | None = None
     computed: int = 0
+    taken: int = 0
     cached: int = 0
     reserved: int = 0
     steps: int = 0
@@ -153,16 +154,17 @@ class Scheduler:
         """Yield those that wait and never ran, in the order in which they would start now."""
         return (sequence for sequence in self._queue.in_order(self._clients) if not sequence.started)
 
-    def remove(self, sequence: Sequence, *, keep: bool = True) -> Parking | None:
-        """Forget a sequence, wherever it is. Returns what is to be kept of its slot, unless `keep` says nothing."""
+    def remove(self, sequence: Sequence, *, sound: int | None = None) -> Parking | None:
+        """Forget a sequence, wherever it is. Returns what is to be kept of its slot: the first `sound` tokens, or all."""
         slot = sequence.slot
         if slot is None:
             self._queue.remove(sequence)
             return None
         self._vacate(sequence, slot)
         self._closed = False
-        state = self.pool.park(sequence.salt, sequence.tokens[: sequence.computed]) if keep else None
-        return None if state is None else Parking(slot, state, sequence.computed)
+        kept = sequence.computed if sound is None else min(sound, sequence.computed)
+        state = self.pool.park(sequence.salt, sequence.tokens[:kept])
+        return None if state is None else Parking(slot, state, kept)
 
     def schedule(self, prefill_budget: int) -> Plan:
         """Plan the next step: a token of every running reply, and up to `prefill_budget` prompt tokens.
@@ -278,7 +280,7 @@ class Scheduler:
         self._queue.remove(sequence)
         # The lowest slot first keeps the running ones close together, so that attention reads few idle rows.
         slot = sequence.slot = heapq.heappop(self._free)
-        sequence.computed = match.tokens if match else 0
+        sequence.computed = sequence.taken = match.tokens if match else 0
         if not sequence.started:
             sequence.started, sequence.cached = True, sequence.computed
         self._clients[sequence.client] += 1

@@ -414,6 +414,21 @@ def test_what_was_cancelled_before_its_first_token_is_not_kept_unseen() -> None:
     assert tokens_of(outputs, "good") == alone([*prompt(60), 1], 8)
 
 
+def test_a_cancel_before_the_first_token_leaves_what_was_kept_of_earlier_turns() -> None:
+    core, tokens = Core(served("llama"), step_target_s=1e-9), prompt(40)
+    core.submit(asking("a", tokens))
+    outputs = run_out(core)
+    again = [*next_turn(outputs, tokens), *prompt(60, salt=4)]
+    core.submit(asking("b", again))
+    core.step()
+    core.cancel("b")
+    assert end_of(run_out(core), "b").generated_tokens == 0
+    core.submit(asking("c", again))
+    outputs = run_out(core)
+    assert end_of(outputs, "c").cached_tokens == 47
+    assert tokens_of(outputs, "c") == alone(again, 8)
+
+
 def test_no_memory_to_take_up_what_was_kept_means_computing_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     core, tokens = Core(served("llama", max_batch=2)), prompt(40)
     core.submit(asking("a", tokens))

@@ -153,7 +153,7 @@ def test_every_prompt_is_computed_exactly_once_and_nobody_starves(lengths: list[
         for part in step(scheduler, budget).prefills:
             computed[part.sequence.request_id] += part.count
             if part.samples:
-                scheduler.remove(part.sequence, keep=False)
+                scheduler.remove(part.sequence, sound=0)
     assert list(computed.values()) == lengths
 
 
@@ -209,7 +209,7 @@ def test_a_request_waits_while_those_that_run_need_the_memory() -> None:
     first, second = waiting(scheduler, 40, 18)
     step(scheduler)
     assert (first.slot, second.slot) == (0, None)
-    scheduler.remove(first, keep=False)
+    scheduler.remove(first, sound=0)
     step(scheduler)
     assert second.slot is not None
 
@@ -224,7 +224,7 @@ def test_the_newest_reply_gives_way_when_memory_is_outgrown_and_goes_on_later() 
     assert list(scheduler.waiting()) == []
     step(scheduler)
     assert second.slot is None
-    scheduler.remove(first, keep=False)
+    scheduler.remove(first, sound=0)
     plan = step(scheduler)
     assert ran(plan) == [(second.request_id, 0, written)]
     assert plan.segments[0].samples
