@@ -38,51 +38,56 @@ class _Trial:
 
 @dataclass(slots=True)
 class _Size:
+    """One size of step. Numbers of threads are halved from trial to trial; what is next to the best one is tried."""
+
     trials: list[_Trial]
     until_next: int = SHORTEST_PAUSE
     pause: int = SHORTEST_PAUSE
 
     @property
     def best(self) -> _Trial:
-        most = self.trials[0]
-        return min(self.trials, key=lambda trial: trial.seconds * (1.0 if trial is most else RELUCTANCE))
+        most, tried = self.trials[0], [trial for trial in self.trials if trial.count]
+        return min(
+            tried, key=lambda trial: trial.seconds * (1.0 if trial is most else RELUCTANCE), default=most
+        )
+
+    def next(self) -> _Trial:
+        best = self.best
+        place = self.trials.index(best)
+        # Never far from the best: on many cores a single thread could hold up everyone for seconds.
+        near = [trial for trial in self.trials[max(0, place - 1) : place + 2] if trial is not best]
+        untried = next((trial for trial in (best, *near) if trial.count < FIRST_TRIALS), None)
+        self.until_next -= 1
+        if untried is None and self.until_next <= 0 and near:
+            self.pause = self.until_next = min(2 * self.pause, LONGEST_PAUSE)
+            return min(near, key=lambda trial: trial.count)
+        return untried or best
 
 
 @dataclass(slots=True)
 class ComputeThreads:
-    """Chooses between one thread, half of `most` and `most`, for each size of step by itself."""
+    """Chooses between `most` threads, half of them, a quarter and so on, for each size of step by itself."""
 
     most: int
     _sizes: dict[int, _Size] = field(default_factory=dict, init=False)
-    _trying: _Trial | None = field(default=None, init=False)
-    _tried_in: _Size | None = field(default=None, init=False)
+    _trying: tuple[_Size, _Trial] | None = field(default=None, init=False)
 
     def choose(self, tokens: int) -> int:
         """Return the threads for a step of so many tokens."""
-        size = self._sizes.setdefault(tokens.bit_length(), self._new())
-        untried = next((trial for trial in size.trials if trial.count < FIRST_TRIALS), None)
-        size.until_next -= 1
-        self._tried_in = size
-        self._trying = untried or (self._other(size) if size.until_next <= 0 else size.best)
-        return self._trying.threads
+        size = self._sizes.setdefault(tokens.bit_length(), _Size(_halved(self.most)))
+        self._trying = size, size.next()
+        return self._trying[1].threads
 
     def observe(self, seconds: float) -> None:
         """Learn how long the step took that was chosen for last."""
-        if self._trying is None or self._tried_in is None:
+        if self._trying is None:
             return
-        before = self._tried_in.best
-        self._trying.observe(seconds)
-        if self._tried_in.best is not before:
-            self._tried_in.pause = self._tried_in.until_next = SHORTEST_PAUSE
+        size, trial = self._trying
+        before = size.best
+        trial.observe(seconds)
+        if size.best is not before:
+            size.pause = size.until_next = SHORTEST_PAUSE
 
-    def _new(self) -> _Size:
-        counts = sorted({self.most, max(1, self.most // 2), 1}, reverse=True)
-        return _Size([_Trial(count) for count in counts])
 
-    def _other(self, size: _Size) -> _Trial:
-        """Try the one that was tried least; the pause grows while that changes nothing."""
-        best = size.best
-        others = [trial for trial in size.trials if trial is not best] or [best]
-        size.pause = min(2 * size.pause, LONGEST_PAUSE)
-        size.until_next = size.pause
-        return min(others, key=lambda trial: trial.count)
+def _halved(most: int) -> list[_Trial]:
+    return [_Trial(most >> halvings) for halvings in range(most.bit_length())]

@@ -54,3 +54,7 @@ def test_what_was_not_chosen_for_is_not_learned_from() -> None:
     threads = ComputeThreads(2)
     threads.observe(1.0)
     assert threads.choose(1) == 2
+
+
+def test_what_is_far_from_the_best_is_never_tried() -> None:
+    assert set(steps(ComputeThreads(16), 20_000, 1, lambda number: 1 / number)) == {16, 8}
