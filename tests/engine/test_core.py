@@ -13,10 +13,12 @@ from engine.messages import Chunk, FinishReason, Output, Prefilling, Queued, Sta
 from engine.prepared import DuplicateRequest
 from tests.engine.tiny_models import (
     GREEDY,
+    LONG,
     VOCABULARY,
     WINDOW,
+    Clock,
     Numbers,
-    Said,
+    alone,
     asking,
     end_of,
     prompt,
@@ -24,29 +26,12 @@ from tests.engine.tiny_models import (
     served,
     tokens_of,
 )
-
-LONG = msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)
-POISON = 200
-"""A token whose embedding is not a number."""
+from tests.engine.trouble import POISON, Broken, hungry, poisoned
 
 
 @pytest.fixture
 def core() -> Core:
     return Core(served("llama", max_batch=2))
-
-
-def alone(tokens: list[int], count: int) -> list[int]:
-    core = Core(served("llama"))
-    core.submit(asking("alone", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
-    return tokens_of(run_out(core), "alone")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_an_idle_core_does_nothing(core: Core) -> None:
@@ -208,11 +193,7 @@ def test_a_second_request_of_the_same_id_is_refused_and_the_first_goes_on(core: 
 
 
 def test_values_that_are_no_numbers_end_their_request_alone_and_leave_nothing_behind() -> None:
-    model = served("llama", max_batch=2)
-    with torch.no_grad():
-        model.module.get_input_embeddings().weight[POISON] = torch.nan
-        model.module.lm_head.weight[POISON] = 0
-    core = Core(model)
+    core = Core(poisoned())
     core.submit(asking("bad", [1, POISON, 2]))
     core.submit(asking("good", prompt(5)))
     outputs = run_out(core)
@@ -221,12 +202,6 @@ def test_values_that_are_no_numbers_end_their_request_alone_and_leave_nothing_be
     core.submit(asking("next", prompt(5)))
     assert tokens_of(run_out(core), "next") == tokens_of(outputs, "good")
     assert len(tokens_of(outputs, "good")) == 8
-
-
-def hungry(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
-    """Ask the allocator for more than any machine has, wherever one token takes part."""
-    if (arguments[0] == POISON).any():
-        torch.empty(2**58)
 
 
 def test_a_request_for_which_memory_is_too_small_fails_alone() -> None:
@@ -252,11 +227,6 @@ def test_any_other_fault_of_the_device_is_not_hidden() -> None:
     core.submit(asking("a", prompt(5)))
     with pytest.raises(RuntimeError, match="gone"):
         core.step()
-
-
-class Broken(Numbers):
-    def push(self, token_id: int) -> Said:
-        raise UnicodeError(f"no text for {token_id}")
 
 
 def test_a_reply_whose_text_cannot_be_made_fails_alone(core: Core, caplog: pytest.LogCaptureFixture) -> None:
@@ -380,17 +350,8 @@ def test_kept_states_are_counted_in_bytes(core: Core) -> None:
     assert (facts.kv_used_bytes, facts.kv_parked_bytes, facts.kv_total_bytes) == (0, 47, 4 * WINDOW)
 
 
-def poisoned() -> Core:
-    """A core for whose model one token is no number."""
-    model = served("llama", max_batch=2)
-    with torch.no_grad():
-        model.module.get_input_embeddings().weight[POISON] = torch.nan
-        model.module.lm_head.weight[POISON] = 0
-    return Core(model)
-
-
 def test_what_a_poisoned_prompt_left_is_kept_for_nobody() -> None:
-    core, system = poisoned(), prompt(32)
+    core, system = Core(poisoned()), prompt(32)
     core.submit(asking("bad", [*system, POISON, 1], cache_salt="a", shared_tokens=32))
     assert end_of(run_out(core), "bad").reason is FinishReason.ERROR
     core.submit(asking("good", [*system, 1], cache_salt="b", shared_tokens=32))
@@ -400,7 +361,7 @@ def test_what_a_poisoned_prompt_left_is_kept_for_nobody() -> None:
 
 
 def test_what_was_cancelled_before_its_first_token_is_not_kept_unseen() -> None:
-    core = poisoned()
+    core = Core(poisoned())
     tokens = [*prompt(60), POISON, *prompt(60, salt=1)]
     core._pace.target_s = 1e-9  # chunks of the smallest size
     core.submit(asking("bad", tokens))

@@ -15,7 +15,6 @@ import torch
 from engine.client import EngineClient
 from engine.core import Core
 from engine.door import Stream
-from engine.loaded_model import LoadedModel
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request
 from engine.options import EngineOptions
 from engine.prepared import DuplicateRequest, PreparedRequest, Sampling, resolve_sampling
@@ -28,25 +27,14 @@ from tests.engine.tiny_models import (
     end_of,
     prompt,
     run_out,
-    served,
     tokens_of,
 )
-
-POISON = 200
-"""A token whose embedding is not a number."""
+from tests.engine.trouble import POISON, poisoned
 
 ROOM = 16 * WINDOW
 """Tokens of KV memory: enough for all, so that nobody has to wait."""
 
 NAMES = [f"bystander {n}" for n in range(8)]
-
-
-def model_with_poison() -> LoadedModel:
-    model = served("llama", max_batch=9, kv_tokens=ROOM)
-    with torch.no_grad():
-        model.module.get_input_embeddings().weight[POISON] = torch.nan
-        model.module.lm_head.weight[POISON] = 0
-    return model
 
 
 def bystander(n: int) -> PreparedRequest:
@@ -75,7 +63,7 @@ def written(outputs: Sequence[Output]) -> dict[str, list[int]]:
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, list[int]]:
     """What the bystanders write where nothing is wrong."""
-    core = Core(model_with_poison())
+    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
     return written(start(core) + run_out(core))
 
 
@@ -127,7 +115,7 @@ def test_a_bad_request_ends_with_its_own_error_and_nobody_else_notices(
     case: str, undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, word = REFUSED[case]
-    core = Core(model_with_poison())
+    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
         core.submit(bad)
@@ -152,7 +140,7 @@ NONSENSE = {
 def test_odd_wishes_for_sampling_end_as_any_other_and_nobody_else_notices(
     case: str, undisturbed: dict[str, list[int]]
 ) -> None:
-    core = Core(model_with_poison())
+    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
     outputs = start(core)
     core.submit(asking("odd", prompt(5), NONSENSE[case]))
     outputs += run_out(core)
@@ -161,7 +149,7 @@ def test_odd_wishes_for_sampling_end_as_any_other_and_nobody_else_notices(
 
 
 def test_temperature_0_is_the_likeliest_token_each_time(undisturbed: dict[str, list[int]]) -> None:
-    core = Core(model_with_poison())
+    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
     outputs = start(core)
     core.submit(asking("cold", prompt(5), NONSENSE["temperature 0"]))
     core.submit(asking("greedy", prompt(5)))
@@ -171,7 +159,7 @@ def test_temperature_0_is_the_likeliest_token_each_time(undisturbed: dict[str, l
 
 
 def test_a_reply_that_outgrows_the_window_ends_where_it_does(undisturbed: dict[str, list[int]]) -> None:
-    core = Core(model_with_poison())
+    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
     outputs = start(core)
     core.submit(asking("endless", prompt(WINDOW - 20), how(max_new_tokens=10 * WINDOW)))
     outputs += run_out(core)
@@ -183,7 +171,7 @@ def test_a_reply_that_outgrows_the_window_ends_where_it_does(undisturbed: dict[s
 def test_a_second_request_of_the_same_id_is_refused_and_the_first_writes_on(
     undisturbed: dict[str, list[int]],
 ) -> None:
-    core = Core(model_with_poison())
+    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
     outputs = start(core)
     for name in NAMES:
         with pytest.raises(DuplicateRequest, match=name):
@@ -195,7 +183,7 @@ def test_a_second_request_of_the_same_id_is_refused_and_the_first_writes_on(
 def test_a_cancel_of_a_reply_whose_rest_cannot_be_told_ends_it_and_nobody_else_notices(
     undisturbed: dict[str, list[int]],
 ) -> None:
-    core = Core(model_with_poison())
+    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
     core.submit(asking("bad", prompt(10), reply=Unended()))
     outputs = start(core)
     core.cancel("bad")
@@ -206,7 +194,7 @@ def test_a_cancel_of_a_reply_whose_rest_cannot_be_told_ends_it_and_nobody_else_n
 
 def test_values_that_are_no_numbers_stay_behind_in_no_slot(undisturbed: dict[str, list[int]]) -> None:
     """A request that is cancelled before its first token has left them where nothing has looked yet."""
-    core = Core(model_with_poison(), step_target_s=1e-9)
+    core = Core(poisoned(max_batch=9, kv_tokens=ROOM), step_target_s=1e-9)
     core.submit(asking("warm", prompt(100)))  # the pace learns that it is slow
     run_out(core)
     core.submit(asking("bad", [POISON] * 120))
@@ -227,7 +215,7 @@ def hungry(_module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> Non
 def test_a_step_without_enough_memory_ends_the_newest_alone_even_where_its_text_fails_as_well(
     reply: type[Numbers], undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = model_with_poison()
+    model = poisoned(max_batch=9, kv_tokens=ROOM)
     model.module.get_input_embeddings().register_forward_pre_hook(hungry)
     core = Core(model)
     with caplog.at_level(logging.CRITICAL):

@@ -16,10 +16,10 @@ from engine.loaded_model import LoadedModel
 from engine.messages import Chunk, Finished, FinishReason, Output, Started
 from engine.prepared import PreparedRequest
 from engine.reply_text import ReplyText
-from tests.engine.test_core import POISON, Broken, Clock, hungry
 from tests.engine.tiny_models import (
     GREEDY,
-    WINDOW,
+    LONG,
+    Clock,
     Numbers,
     Said,
     asking,
@@ -29,8 +29,8 @@ from tests.engine.tiny_models import (
     served,
     tokens_of,
 )
+from tests.engine.trouble import POISON, Broken, hungry
 
-LONG = msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)
 HOT = msgspec.structs.replace(GREEDY, do_sample=True, temperature=1.5, top_p=0.9)
 
 Scene = Callable[[Core], list[Output]]

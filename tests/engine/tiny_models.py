@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -70,6 +71,9 @@ GREEDY = Sampling(
 )  # fmt: skip
 
 
+LONG = msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)
+
+
 def prompt(length: int, salt: int = 0) -> list[int]:
     return [(37 * place + 11 * salt + 5) % VOCABULARY for place in range(length)]
 
@@ -104,3 +108,20 @@ def end_of(outputs: Sequence[Output], request_id: str) -> Finished:
     assert len(ends) == 1
     assert own[-1] is ends[0]
     return ends[0]
+
+
+def alone(tokens: Sequence[int], count: int) -> list[int]:
+    """The greedy reply to a prompt that nobody else is served beside."""
+    core = Core(served("llama"))
+    core.submit(asking("alone", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
+    return tokens_of(run_out(core), "alone")
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now

@@ -1,0 +1,34 @@
+"""What can go wrong with a request, made on purpose: values that are no numbers, too little memory, text that can't be made."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.loaded_model import LoadedModel
+from tests.engine.tiny_models import Numbers, Said, served
+
+POISON = 200
+"""A token that brings the trouble."""
+
+
+def poisoned(*, max_batch: int = 2, kv_tokens: int | None = None) -> LoadedModel:
+    """A model for which one token's embedding is not a number."""
+    memory = {} if kv_tokens is None else {"kv_tokens": kv_tokens}
+    model = served("llama", max_batch=max_batch, **memory)
+    with torch.no_grad():
+        model.module.get_input_embeddings().weight[POISON] = torch.nan
+        model.module.lm_head.weight[POISON] = 0
+    return model
+
+
+def hungry(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+    """Ask the allocator for more than any machine has, wherever one token takes part."""
+    if (arguments[0] == POISON).any():
+        torch.empty(2**58)
+
+
+class Broken(Numbers):
+    """A reply that has no text for its tokens."""
+
+    def push(self, token_id: int) -> Said:
+        raise UnicodeError(f"no text for {token_id}")
