@@ -47,7 +47,8 @@ class Stream(Protocol):
 
     Any but the last may be missing; a request that is preempted is queued and started again. Chunks merge while
     their reader is late, and a `Queued` or `Prefilling` that waits is superseded by whatever follows. Iterating
-    raises `EngineLost`, after what had come before it, when the engine's process died.
+    raises `EngineLost`, after what had come before it, when the engine's process died, and `EngineUnavailable`
+    where an upstream turned the request away.
     """
 
     @property
@@ -60,7 +61,7 @@ class Stream(Protocol):
         ...
 
     async def __anext__(self) -> Output:
-        """Wait for the next output. Raises StopAsyncIteration after the end, EngineLost after a death."""
+        """Wait for the next output. Raises StopAsyncIteration after the end, EngineLost after a death, EngineUnavailable."""
         ...
 
     def cancel(self) -> None:

@@ -15,7 +15,11 @@ class EngineError(Exception):
 
 
 class EngineUnavailable(EngineError):
-    """No engine can take the request now."""
+    """No engine can take the request now. `retry_after_s`: when one might, where it said so."""
+
+    def __init__(self, message: str | None = None, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class EngineLost(EngineError):

@@ -74,7 +74,7 @@ class EngineFleet:
     def facts(self) -> ModelFacts | None:
         """The model as all engines that were loaded can serve it; stays known while they restart."""
         known = [engine.facts for engine in self._engines if engine.facts is not None]
-        return reduce(_together, known) if known else None
+        return reduce(together, known) if known else None
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
         """Wait until one engine serves. Raises ModelNotUsable and EngineUnavailable where none will."""
@@ -107,7 +107,7 @@ class EngineFleet:
 
     def statistics(self) -> EngineStatistics:
         """Return the sums of what the running processes told last; see `parts` for each."""
-        return reduce(_sum, (engine.statistics() for engine in self._engines))
+        return reduce(summed, (engine.statistics() for engine in self._engines))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[EngineFleet]:
@@ -173,8 +173,8 @@ def _load_of(engine: EngineClient) -> Load:
     return Load(engine.open_requests, engine.facts.max_batch if engine.facts else 0)
 
 
-def _together(one: ModelFacts, other: ModelFacts) -> ModelFacts:
-    """Return what holds for requests that either engine may get."""
+def together(one: ModelFacts, other: ModelFacts) -> ModelFacts:
+    """Return what holds for requests that either of two engines may get."""
     devices = dict.fromkeys([*one.device.split(", "), *other.device.split(", ")])
     return msgspec.structs.replace(
         one,
@@ -184,7 +184,8 @@ def _together(one: ModelFacts, other: ModelFacts) -> ModelFacts:
     )
 
 
-def _sum(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:
+def summed(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:
+    """Return the sums of what two engines counted."""
     more = msgspec.structs.asdict(other)
     return EngineStatistics(
         **{name: count + more[name] for name, count in msgspec.structs.asdict(one).items()}

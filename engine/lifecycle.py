@@ -27,10 +27,10 @@ class Lifecycle:
         self._blame = _Blame.ENGINE
         self._settled = asyncio.Event()
 
-    def loading(self, stage: str, progress: float) -> None:
-        """Note the progress of a start, the first one or a later one."""
+    def loading(self, stage: str, progress: float, message: str | None = None) -> None:
+        """Note the progress of a start, the first one or a later one, and what there is to say, where that is new."""
         old = self.status
-        self.status = EngineStatus(old.state, stage, progress, old.message, old.restarts)
+        self.status = EngineStatus(old.state, stage, progress, message or old.message, old.restarts)
 
     def loaded(self, facts: ModelFacts) -> None:
         """Note that requests are served from now on."""

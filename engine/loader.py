@@ -24,6 +24,7 @@ from engine.compiling import compile_forward
 from engine.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
 from engine.errors import ModelNotUsable
 from engine.forward_choice import check_forward, check_quantization
+from engine.fused_decoder import FusedDecoder
 from engine.generation_defaults import defaults_of, eos_ids_of, window_of
 from engine.int8_linear import quantize
 from engine.kv_budget import KV_SHARE, LAZY_KV_SHARE, kv_budget
@@ -31,7 +32,7 @@ from engine.kv_cache import commits_lazily
 from engine.loaded_model import LoadedModel
 from engine.options import ForwardOptions
 from engine.packed_linear import can_pack, pack
-from engine.probe import Probed, probe
+from engine.probe import Probed, agrees, probe, through_slots
 from engine.weights_progress import weights_progress
 
 DEFAULT_MAX_BATCH = 32
@@ -108,11 +109,19 @@ def _make_ready(
         progress("quantizing", 0.85)
         quantize(probed.module)
     elif probed.module is not module and can_pack(module.device, module.dtype):
-        pack(probed.module)
+        _pack(probed.module, vocabulary)
     if forward.compile:
         progress("compiling", 0.85)
         compile_forward(module, vocabulary)
     return probed
+
+
+def _pack(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
+    """Pack weights, and see that they still say the same: the plain ones are gone then. Raises ModelNotUsable."""
+    expected = through_slots(module, vocabulary)
+    pack(module)
+    if not agrees(through_slots(module, vocabulary), expected, module.dtype):
+        raise ModelNotUsable("Packed for this CPU, the weights say something else; try another --dtype.")
 
 
 def _quiet() -> None:

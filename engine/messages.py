@@ -98,6 +98,16 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
+class ErrorCode(StrEnum):
+    """Whose fault an ERROR is."""
+
+    INTERNAL = "internal"
+    CONTEXT_OVERFLOW = "context_overflow"
+    """The prompt is longer than the window: an upstream's tokenizer found so, where ours could only estimate."""
+    BAD_PARAMS = "bad_params"
+    """An upstream does not take the request as it is."""
+
+
 class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
     """Whole characters of a reply, ready to show. `text` is never empty.
 
@@ -134,7 +144,8 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The one end of a request. Text that was held back comes in a `Chunk` before it (except at a cancel).
 
-    `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled.
+    `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled, and
+    where an upstream that had begun does not tell. `error_code` says whose fault an `error` is.
     `generated_tokens` counts every token sampled for the request, the end token included.
     """
 
@@ -145,6 +156,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     generated_tokens: int
     steps_after: int | None = None
     error: str | None = None
+    error_code: ErrorCode = ErrorCode.INTERNAL
 
 
 Output = Queued | Started | Prefilling | Chunk | Finished

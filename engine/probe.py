@@ -39,7 +39,7 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
     Raises ModelNotUsable where the model can't be served, RuntimeError where memory is too small.
     """
     kind = type(module).__name__
-    ids = [(7919 * place + 13) % vocabulary for place in range(LENGTH)]
+    ids = _trial(vocabulary)
     expected = _by_itself(module, ids)
     attention.register()
     try:
@@ -59,12 +59,21 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
     return Probed(module, bytes_per_token)
 
 
+def through_slots(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> Tensor:
+    """Return the logits of the trial, (rows, vocabulary): what a changed form of the module must say again."""
+    return _through_slots(module, _trial(vocabulary))[0]
+
+
 def agrees(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
     """Tell whether logits, (rows, vocabulary), are the same up to what a dtype rounds away. NaN never is."""
     off = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).sort().values
     # In low precision one row may fall apart by rounding alone.
     worst: float = (off[-1] if dtype is torch.float32 else off[len(off) * 3 // 4 - 1]).item()
     return worst <= TOLERANCE.get(dtype, 0.2)
+
+
+def _trial(vocabulary: int) -> list[int]:
+    return [(7919 * place + 13) % vocabulary for place in range(LENGTH)]
 
 
 @torch.inference_mode()

@@ -18,6 +18,7 @@ from typing import NoReturn
 
 import msgspec
 
+from engine import process_log
 from engine.channel import BlockingChannel
 from engine.detokenizer import detokenizers_for
 from engine.errors import ModelNotUsable
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 def main(arguments: list[str]) -> int:
     """Serve until the gateway goes. `arguments`: the socket's descriptor, `EngineOptions` as JSON."""
     descriptor, options = int(arguments[0]), msgspec.json.decode(arguments[1], type=EngineOptions)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="engine: %(levelname)s: %(message)s")
+    process_log.set_up()
     _live_and_die_with_the_gateway()
     _let_compute_threads_yield()
     connection = socket.socket(fileno=descriptor)

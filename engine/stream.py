@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import assert_never
 
-from engine.errors import EngineLost
+from engine.errors import EngineError, EngineLost
 from engine.messages import Chunk, Finished, Output, Prefilling, Queued, Started
 
 
@@ -72,7 +72,7 @@ class ReplyStream:
         self._news = asyncio.Event()
         self._closed = False
         self._cancelled = False
-        self._loss: str | None = None
+        self._loss: EngineError | None = None
 
     @property
     def closed(self) -> bool:
@@ -93,19 +93,23 @@ class ReplyStream:
 
     def lose(self, why: str) -> None:
         """End the stream by EngineLost, raised once the reader has had what came before."""
+        self.fail(EngineLost(why))
+
+    def fail(self, error: EngineError) -> None:
+        """End the stream by this error, raised once the reader has had what came before."""
         if not self._closed:
             self._closed = True
-            self._loss = why
+            self._loss = error
             self._news.set()
 
     def get_nowait(self) -> Output | None:
         """Take what is there, None where the reader has to wait.
 
-        Raises StopAsyncIteration after the end, EngineLost after a loss; both again at every call.
+        Raises StopAsyncIteration after the end, EngineLost (or what `fail` was told) after a loss; both again at every call.
         """
         output = self._collector.get_nowait()
         if output is None and self._loss is not None:
-            raise EngineLost(self._loss)
+            raise self._loss
         if output is None and self._closed:
             raise StopAsyncIteration
         return output

@@ -1,0 +1,40 @@
+"""The log of the engine's process: lines on standard error, without what people wrote."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+from engine.tracebacks import without_values
+
+TOLD = (OSError, RuntimeError)
+"""What the system and torch say of themselves: sizes, shapes and devices."""
+
+log = logging.getLogger(__name__)
+
+
+class Formatter(logging.Formatter):
+    """Lines with tracebacks that hold no values."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is logging's
+        """See `logging.Formatter`."""
+        return without_values(ei[1], told=TOLD)
+
+
+def set_up() -> None:
+    """Log to standard error, also what nobody caught."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Formatter("engine: %(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    sys.excepthook = _uncaught
+    threading.excepthook = lambda trouble: _uncaught(
+        trouble.exc_type, trouble.exc_value, trouble.exc_traceback
+    )
+
+
+def _uncaught(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
+    if error is not None and not isinstance(error, KeyboardInterrupt):
+        log.critical("an exception nobody caught", exc_info=(kind, error, where))

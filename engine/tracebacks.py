@@ -1,0 +1,38 @@
+"""Exceptions as the log may hold them: where and of what type, but no value. Pure; for the gateway and the engine's process."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+
+
+def without_values(error: BaseException, *, told: tuple[type[BaseException], ...] = (OSError,)) -> str:
+    """Return the traceback of an exception, of what led to it and of those in it.
+
+    Messages are left out, but for those of the types in `told`: a message often quotes what the code choked on, and that
+    may be what a person wrote.
+    """
+    return "\n".join(_lines(error, told, set()))
+
+
+def _lines(error: BaseException, told: tuple[type[BaseException], ...], seen: set[int]) -> Iterator[str]:
+    seen.add(id(error))
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None and id(before) not in seen:
+        yield from _lines(before, told, seen)
+        yield "Behind it came:"
+    yield "Traceback (most recent call last):"
+    for frame in traceback.format_tb(error.__traceback__):
+        yield frame.rstrip("\n")
+    yield _name(error, told)
+    for number, inner in enumerate(
+        error.exceptions if isinstance(error, BaseExceptionGroup) else (), start=1
+    ):
+        yield f"Number {number} of them:"
+        yield from (f"  {line}" for line in _lines(inner, told, seen))
+
+
+def _name(error: BaseException, told: tuple[type[BaseException], ...]) -> str:
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{name}: {error}" if isinstance(error, told) else name

@@ -1,0 +1,283 @@
+"""An OpenAI-compatible server as an `Engine`: a connection for each reply, which is closed where the reply is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from engine.door import Engine, EngineStatus
+from engine.errors import EngineError, EngineLost, EngineUnavailable, PromptRejected
+from engine.messages import (
+    EngineStatistics,
+    ErrorCode,
+    Finished,
+    FinishReason,
+    Message,
+    ModelFacts,
+    Output,
+    Request,
+)
+from engine.stream import ReplyStream
+from engine.upstream_errors import RequestRefused
+from engine.upstream_exchange import Exchange, Wanted, http_client
+from engine.upstream_options import UpstreamOptions
+from engine.upstream_reply import Completion, UpstreamReply
+from engine.upstream_request import estimated_tokens, most_new_tokens
+from engine.upstream_watch import UpstreamWatch
+
+log = logging.getLogger(__name__)
+
+
+class OpenRequest:
+    """A request that has not ended: who waits for it, who works on it, and how far it is."""
+
+    __slots__ = ("reply", "request", "sent", "stream", "task")
+
+    def __init__(self, request: Request, stream: ReplyStream, reply: UpstreamReply) -> None:
+        self.request = request
+        self.stream = stream
+        self.reply = reply
+        self.task: asyncio.Task[None] | None = None
+        self.sent = False
+
+
+TurnedAway = Callable[[Request, ReplyStream, EngineError], bool]
+"""Told of a request that failed before it had any text; returns whether another engine serves it."""
+
+
+class UpstreamEngine:
+    """Serves requests by one upstream.
+
+    Nothing is asked until `run` runs: put that into a task group, or use `running`. The upstream is ready once it
+    answers; while it is away requests wait, up to `timeouts.patience_s`, then they end by EngineUnavailable.
+    """
+
+    def __init__(
+        self,
+        options: UpstreamOptions,
+        *,
+        key: str | None = None,
+        on_change: Callable[[], None] = lambda: None,
+        turned_away: TurnedAway = lambda *_: False,
+    ) -> None:
+        """Take what the operator says of it, and its key. `on_change` is called, and must not raise, in another state."""
+        self.options = options
+        self._client = http_client(options, key)
+        self._exchange = Exchange(self._client, options)
+        self._turned_away = turned_away
+        self._watch = UpstreamWatch(self._client, options, on_change)
+        self._open: dict[str, OpenRequest] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._statistics = EngineStatistics()
+
+    @property
+    def status(self) -> EngineStatus:
+        """Where the upstream is in its life, as the last look at it told."""
+        return self._watch.life.status
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """What the operator says of the model, once the upstream answered."""
+        return self._watch.life.facts
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engine itself, alone."""
+        return (self,)
+
+    @property
+    def open_requests(self) -> int:
+        """How many requests were made here and have not ended."""
+        return len(self._open)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it turned a request away a moment ago."""
+        return self._watch.rests
+
+    def has_open(self, request_id: str) -> bool:
+        """Whether a request of this id has not ended."""
+        return request_id in self._open
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait until the upstream answers; for `patience_s` at most where it did before. Raises EngineUnavailable."""
+        if timeout_s is None and self.facts is not None:
+            timeout_s = self.options.timeouts.patience_s
+        return await self._watch.life.ready(timeout_s)
+
+    async def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the prompt's length: counted by the upstream where it can (`features.tokenize`), else estimated.
+
+        Raises PromptRejected; EngineUnavailable, at once while the upstream asks for no more requests.
+        """
+        self._watch.life.refuse_when_over()
+        self._watch.refuse_while_asked_to()
+        estimate = estimated_tokens(messages, self.options.bytes_per_token)
+        path = self.options.features.tokenize
+        if path is None:
+            return estimate
+        await self.ready()
+        try:
+            return await self._exchange.count(tuple(messages), path)
+        except RequestRefused as refusal:
+            if refusal.code is ErrorCode.CONTEXT_OVERFLOW:
+                return max(estimate, self.options.context_tokens)
+            raise PromptRejected(str(refusal)) from refusal
+        except EngineLost as loss:
+            raise EngineUnavailable(str(loss)) from loss
+
+    def generate(self, request: Request) -> ReplyStream:
+        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        self._watch.life.refuse_when_over()
+        if request.request_id in self._open:
+            raise ValueError(f"request {request.request_id!r} is still open")
+        stream = ReplyStream(request.request_id, self.cancel)
+        self.take_over(request, stream)
+        return stream
+
+    def take_over(self, request: Request, stream: ReplyStream) -> None:
+        """Answer a request by a stream that its reader has already."""
+        stream.redirect(self.cancel)
+        try:
+            estimate = estimated_tokens(request.messages, self.options.bytes_per_token)
+        except PromptRejected as error:
+            end = Finished(request.request_id, FinishReason.ERROR, 0, 0, 0, None, str(error))
+            stream.put_nowait(end)
+            return
+        limit = most_new_tokens(request.params.max_new_tokens, self.options, estimate)
+        reply = UpstreamReply(request.request_id, prompt_tokens=estimate, max_new_tokens=limit)
+        opened = self._open[request.request_id] = OpenRequest(request, stream, reply)
+        if self._tasks is not None:
+            self._launch(opened, self._tasks)
+
+    def give_up_waiting(self) -> list[tuple[Request, ReplyStream]]:
+        """Return, for another engine to answer, the requests that wait here for the upstream to come back."""
+        waiting = [opened for opened in self._open.values() if not opened.sent]
+        for opened in waiting:
+            self._close(opened)
+            if opened.task is not None:
+                opened.task.cancel()
+        return [(opened.request, opened.stream) for opened in waiting]
+
+    def cancel(self, request_id: str) -> None:
+        """End a request at once. Its connection is closed at the loop's next turn, and nothing more of it is told."""
+        opened = self._open.get(request_id)
+        if opened is None:
+            return
+        self._count(cancels=1)
+        steps_after = None if opened.sent else 0
+        self._end(opened, [opened.reply.finished(FinishReason.CANCELLED, steps_after=steps_after)])
+        if opened.task is not None:
+            opened.task.cancel()
+
+    def statistics(self) -> EngineStatistics:
+        """Return what was counted so far, by what the upstream told."""
+        running = sum(opened.sent for opened in self._open.values())
+        return msgspec.structs.replace(self._statistics, running=running, queued=len(self._open) - running)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[UpstreamEngine]:
+        """Run inside the block; behind it no connection is open."""
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(self.run(), name=f"upstream {self.options.name}")
+            try:
+                yield self
+            finally:
+                serving.cancel()
+
+    async def run(self) -> None:
+        """Serve, and look after the upstream, until this is cancelled."""
+        try:
+            async with self._client, asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                for opened in list(self._open.values()):
+                    self._launch(opened, tasks)
+                await self._watch.run()
+        finally:
+            self._tasks = None
+            self._watch.life.stopped()
+            for opened in list(self._open.values()):
+                self._close(opened)
+                opened.stream.lose("The engine is stopped.")
+
+    def _launch(self, opened: OpenRequest, tasks: asyncio.TaskGroup) -> None:
+        name = f"reply of {self.options.name}"
+        opened.task = tasks.create_task(self._serve(opened), name=name)
+
+    async def _serve(self, opened: OpenRequest) -> None:
+        """Bring a request to its end, whichever it is."""
+        params = opened.request.params
+        try:
+            async with asyncio.timeout(params.max_time_s):
+                await self._answer(opened)
+        except TimeoutError:
+            self._end(opened, [*opened.reply.rest(), opened.reply.finished(FinishReason.TIMEOUT)])
+        except RequestRefused as refusal:
+            end = opened.reply.finished(FinishReason.ERROR, error=str(refusal), code=refusal.code)
+            self._end(opened, [*opened.reply.rest(), end])
+        except EngineError as error:
+            self._failed(opened, error)
+        except Exception:
+            log.exception("a reply of the engine %s failed", self.options.name)
+            self._failed(opened, EngineLost(f"The engine {self.options.name} could not be asked."))
+
+    async def _answer(self, opened: OpenRequest) -> None:
+        await self._watch.life.ready(self.options.timeouts.patience_s)
+        opened.sent = True
+        reply = opened.reply
+        try:
+            await self._exchange.reply(
+                opened.request, reply.max_new_tokens, lambda chunk: self._heard(opened, chunk)
+            )
+        except EngineError:
+            if not reply.ended:
+                raise
+        self._end(opened, reply.finish())
+
+    def _heard(self, opened: OpenRequest, chunk: Completion) -> Wanted:
+        """Tell what a chunk makes known; nothing that comes behind a cancel."""
+        for output in opened.reply.take(chunk):
+            opened.stream.put_nowait(output)
+        if not opened.reply.ended:
+            return Wanted.TEXT
+        return Wanted.TOTALS if opened.reply.told else Wanted.NOTHING
+
+    def _failed(self, opened: OpenRequest, error: EngineError) -> None:
+        """Let another engine serve what nothing was said of yet; else end it by the error."""
+        if not self._is_open(opened):
+            return  # it was cancelled, and closing its connection went wrong
+        self._watch.note(error)
+        self._close(opened)
+        said = opened.reply.generated_tokens > 0
+        if not said and self._turned_away(opened.request, opened.stream, error):
+            return
+        for output in opened.reply.rest():
+            opened.stream.put_nowait(output)
+        opened.stream.fail(error)
+
+    def _is_open(self, opened: OpenRequest) -> bool:
+        return self._open.get(opened.request.request_id) is opened
+
+    def _end(self, opened: OpenRequest, outputs: Sequence[Output]) -> None:
+        """Tell the last outputs of a request."""
+        if self._is_open(opened):
+            self._close(opened)
+            for output in outputs:
+                opened.stream.put_nowait(output)
+
+    def _close(self, opened: OpenRequest) -> None:
+        if self._open.pop(opened.request.request_id, None) is not None and opened.sent:
+            reply = opened.reply
+            self._count(
+                generated_tokens=reply.generated_tokens,
+                prompt_tokens=max(0, reply.prompt_tokens - reply.cached_tokens),
+                cached_tokens=reply.cached_tokens,
+            )
+
+    def _count(self, **more: int) -> None:
+        grown = {name: getattr(self._statistics, name) + amount for name, amount in more.items()}
+        self._statistics = msgspec.structs.replace(self._statistics, **grown)

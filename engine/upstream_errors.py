@@ -1,0 +1,114 @@
+"""What an upstream's refusals and errors mean at the engine's door. Pure.
+
+Shed (429, 503, 529), the operator's to mend (401, 403, 404, redirects): EngineUnavailable. The request's own fault
+(other 4xx): RequestRefused. All else, a server's failure: EngineLost.
+"""
+
+from __future__ import annotations
+
+import re
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from engine.errors import EngineError, EngineLost, EngineUnavailable
+from engine.messages import ErrorCode
+
+_SHED = {429, 503, 529}
+_OPERATORS = {401: "refuses our key", 403: "refuses our key", 404: "does not know the model or the path"}
+_SERVER_FAILED = 500
+_LATE = {408, 409, 425}
+_OVERFLOW = re.compile(
+    r"context[ _]?(length|window|size)|maximum (context|sequence|model)|exceeds? (the )?(available|max\w*|model)"
+    r"|prompt is too long|input (is )?too long|longer than the (model|maximum)",
+    re.IGNORECASE,
+)
+_MOST_SHOWN = 300
+
+
+class RequestRefused(EngineError):
+    """The upstream does not take the request, as it is, and never will."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        """Take the kind of fault, and words for whoever sent the request."""
+        super().__init__(message)
+        self.code = code
+
+
+class Complaint(msgspec.Struct, frozen=True):
+    """What an upstream said about an error: its words, and its codes and types, as far as it has them."""
+
+    message: str = ""
+    words: str = ""
+    status: int | None = None
+
+    @property
+    def is_overflow(self) -> bool:
+        """Whether the prompt was longer than the window."""
+        return _OVERFLOW.search(f"{self.words} {self.message}") is not None
+
+
+def complaint_in(error: Any) -> Complaint:
+    """Read an error as OpenAI's peers write it: an object, one inside `error` or `detail`, or a text."""
+    match error:
+        case {"error": inner} | {"detail": inner}:
+            return complaint_in(inner)
+        case {"message": str(message)}:
+            code = error.get("code")
+            status = int(code) if str(code).isdecimal() else None
+            return Complaint(message, f"{error.get('type') or ''} {code or ''}", status)
+        case str(message):
+            return Complaint(message)
+        case _:
+            return Complaint()
+
+
+def complaint_of(body: bytes) -> Complaint:
+    """Read the body of an answer that is no 200."""
+    try:
+        return complaint_in(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Complaint(body.decode(errors="replace"))
+
+
+def error_for(
+    name: str, status: int, complaint: Complaint, retry_after_s: float | None = None
+) -> EngineError:
+    """Return what an answer of this status is at our door; `name`: the upstream's."""
+    if status in _SHED:
+        return EngineUnavailable(
+            f"The engine {name} takes no more requests now.", retry_after_s=retry_after_s
+        )
+    if status in _OPERATORS:
+        return EngineUnavailable(f"The engine {name} {_OPERATORS[status]} ({status}).")
+    if status >= _SERVER_FAILED or status in _LATE:
+        return EngineLost(f"The engine {name} failed ({status}).")
+    if status < 400:  # noqa: PLR2004 - the border of HTTP's errors
+        return EngineUnavailable(f"The engine {name} answers {status}: its URL is not the right one.")
+    if complaint.is_overflow:
+        return RequestRefused(ErrorCode.CONTEXT_OVERFLOW, "The prompt is longer than the model's window.")
+    shown = complaint.message[:_MOST_SHOWN] or "no reason given"
+    return RequestRefused(ErrorCode.BAD_PARAMS, f"The engine refuses the request ({status}): {shown}")
+
+
+def error_inside(name: str, error: Any) -> EngineError:
+    """Return what an error event, in a stream that had begun well, is at our door."""
+    complaint = complaint_in(error)
+    if complaint.is_overflow:
+        return error_for(name, 400, complaint)
+    return error_for(name, complaint.status or _SERVER_FAILED, complaint)
+
+
+def retry_after(header: str | None, now: float) -> float | None:
+    """Return the seconds that a `Retry-After` asks for (RFC 9110, 10.2.3), None where it can't be read; `now`: Unix time."""
+    if not header:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(header).timestamp() - now
+        except ValueError:
+            return None
+    return min(max(seconds, 0.0), 3600.0) if seconds == seconds else None  # noqa: PLR0124 - NaN is no number of seconds

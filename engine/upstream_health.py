@@ -1,0 +1,80 @@
+"""Whether an upstream serves: looked at in intervals, with growing pauses while it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import httpx
+import msgspec
+
+from engine.upstream_options import UpstreamOptions
+
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 15.0
+MISSES = 2
+"""Looks in a row that may fail before an upstream that served counts as away."""
+_TOO_MANY = 429
+
+
+class _Model(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _Models(msgspec.Struct, frozen=True):
+    data: tuple[_Model, ...] = ()
+
+
+async def trouble_of(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
+    """Ask an upstream for its models; return why it does not serve ours, None where it does."""
+    try:
+        response = await client.get(options.health, timeout=options.timeouts.connect_s)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return f"The engine {options.name} can't be reached ({type(error).__name__})."
+    if response.status_code == _TOO_MANY:
+        return None  # it lives, and has a lot to do
+    if response.status_code != httpx.codes.OK:
+        return f"The engine {options.name} answers {response.status_code} to GET {options.health}."
+    try:
+        names = {model.id for model in msgspec.json.decode(response.content, type=_Models).data}
+    except msgspec.DecodeError:
+        return None  # another page than OpenAI's list: that it answers has to be enough
+    if names and options.model not in names:
+        return f"The engine {options.name} does not serve {options.model!r}."
+    return None
+
+
+class Pauses:
+    """How long to wait before the next look. Pure."""
+
+    def __init__(self, health_s: float, random: Callable[[], float]) -> None:
+        """Take the interval of looks at an upstream that serves, and a source of numbers from 0 to 1."""
+        self._health_s = health_s
+        self._random = random
+        self._misses = 0
+
+    @property
+    def away(self) -> bool:
+        """Whether so many looks failed in a row that the upstream is away."""
+        return self._misses >= MISSES
+
+    def seen(self) -> float:
+        """Note that it serves; return the seconds to the next look."""
+        self._misses = 0
+        return self._health_s
+
+    def missed(self) -> float:
+        """Note that it does not; return the seconds to the next look, which grow and differ between replicas."""
+        longest = min(FIRST_PAUSE_S * 2.0**self._misses, LONGEST_PAUSE_S, self._health_s)
+        self._misses = min(self._misses + 1, 16)
+        return longest * (0.5 + self._random() / 2)
+
+
+async def either(event: asyncio.Event, seconds: float) -> None:
+    """Return once the event is set or the time has passed; the event is cleared."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+    event.clear()
