@@ -7,131 +7,17 @@ It writes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import Literal, Protocol, TypeVar
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from engine.door import Stream
 from sessions.errors import Busy
-from sessions.events import Accepted, Cause, Delta, Done, Event, Journalled, Removed, Status
-from sessions.history import Keys
-from sessions.records import Meta, Owner, TurnRecord
-from sessions.turn import Turn
-
-T = TypeVar("T")
-OnBusy = Literal["reject", "interrupt"]
-
-
-class Subscriber(Protocol):
-    """An attached connection, as conversations see it. Nothing here ever waits."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it left for good."""
-        ...
-
-    def publish(self, event: Event) -> None:
-        """Takes an event for delivery."""
-        ...
-
-    def handed(self, turn_id: str) -> int:
-        """The furthest offset of the turn's text that was handed to the transport."""
-        ...
-
-    def withdraw(self, turn_id: str, chars: int) -> None:
-        """Takes back what waits of the turn's text beyond `chars`."""
-        ...
-
-
-class Send(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's message, valid in itself. `parent_id` unset: behind the active leaf."""
-
-    client_msg_id: str
-    conversation_id: str
-    content: str
-    parent_id: str | msgspec.UnsetType | None = msgspec.UNSET
-    on_busy: OnBusy = "reject"
-    ref: str | None = None
-
+from sessions.events import Accepted, Cause, Deleted, Delta, Done, Event, Journalled, Removed, Status
+from sessions.keys import Keys
+from sessions.live_turn import LiveTurn, Subscriber
+from sessions.records import Meta, Owner
 
 Attached = dict[Subscriber, set["Conversation"]]
-
-
-class LiveTurn:
-    """A turn with what runs it here.
-
-    `record.done`: its end, once that was told; `ended`: it was told, or the turn was never accepted; `released`: it is
-    saved too; `revoked`: its conversation was deleted before it was accepted; `status`: the last one that was told.
-    """
-
-    __slots__ = (
-        "accepted",
-        "confirm_by",
-        "ended",
-        "followers",
-        "handed",
-        "published_off",
-        "record",
-        "released",
-        "revoked",
-        "send",
-        "sender",
-        "status",
-        "stream",
-        "turn",
-        "unsaved",
-        "waiting",
-    )
-
-    def __init__(self, turn: Turn, record: TurnRecord, send: Send, sender: Subscriber) -> None:
-        self.turn = turn
-        self.record = record
-        self.send = send
-        self.sender = sender
-        self.followers: set[Subscriber] = set()
-        self.handed = 0
-        self.published_off = 0
-        self.status: Status | None = None
-        self.stream: Stream | None = None
-        self.waiting: asyncio.Timeout | None = None
-        self.confirm_by: float | None = None
-        self.unsaved = False
-        self.revoked = False
-        self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.ended = asyncio.Event()
-        self.released = asyncio.Event()
-
-    @property
-    def published_text(self) -> str:
-        """The part of the reply that attached connections were given."""
-        return self.turn.text[: self.published_off]
-
-    @property
-    def wait(self) -> Status | None:
-        """What was told of the wait for its text, while there is none."""
-        return None if self.published_off or self.turn.is_over else self.status
-
-    async def in_time(self, output: Awaitable[T]) -> T | None:
-        """Waits for something; None where the turn was cancelled, and its time to be confirmed is up before."""
-        try:
-            async with asyncio.timeout_at(self.confirm_by) as limit:
-                self.waiting = limit
-                return await output
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            return None
-        finally:
-            self.waiting = None
-
-    def expect_confirmation(self, by: float) -> None:
-        """The engine has until `by` (the loop's time) to confirm the cancel."""
-        self.confirm_by = by
-        if self.waiting is not None:
-            self.waiting.reschedule(by)
-        if self.stream is not None:
-            self.stream.cancel()
 
 
 class Conversation:
@@ -147,21 +33,55 @@ class Conversation:
         self.subscribers: set[Subscriber] = set()
         self._attached = attached
         self.seq = 0
+        self.epoch = ""  # in which `published_seq` counts
         self.published_seq = 0
         self.version = 0
         self.users = 0
+        self.followed = False  # whether `published_seq` is what attached connections know
+        self.heard_seq = 0  # the newest event that another replica told of
+        self.watching = False  # the store knows that connections are attached here
+        self.watched = False  # other replicas have connections attached, as far as known
+        self.watch_news = 0  # how often the store told of changes in that by itself
+        self.newest_reply = (
+            ""  # of the turn that was accepted last here: the next message of the queue stands behind it
+        )
+        self.sent_elsewhere: dict[
+            str, LiveTurn
+        ] = {}  # messages that another replica takes in, by client_msg_id
+        self.cancelling: list[
+            Callable[[Done], None]
+        ] = []  # cancels that another replica has not answered so far
+        self.deleting: dict[Subscriber, str | None] = {}  # who asked for its deletion, under which ref
+        self.deleted_epoch = ""
+        self.entering = asyncio.Lock()  # entries to the store's list of watchers, and leaves
         self.claiming = asyncio.Lock()  # arrivals take their places one after the other
+        self.ordering = asyncio.Lock()  # a seq from memory, from its reservation until it was told
         self.writing = asyncio.Lock()  # all that takes a seq, but for the running turn's own events
 
     @property
     def idle(self) -> bool:
         """Whether nobody needs it here."""
-        return not self.turns and not self.arriving and not self.subscribers and not self.users
+        return self.is_unused and not self.turns and not self.arriving and not self.watching
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether no connection is attached to it here, or about to be."""
+        return not self.subscribers and not self.users
+
+    @property
+    def is_attended(self) -> bool:
+        """Whether a connection is attached, on any replica, as far as known."""
+        return bool(self.subscribers) or self.watched
+
+    @property
+    def live(self) -> LiveTurn | None:
+        """The turn that runs here, once it was accepted."""
+        return next((live for live in self.turns if live.turn.accepted_at is not None), None)
 
     def know(self, meta: Meta) -> None:
         """Takes over the store's facts."""
         self.meta = meta
-        self.seq = self.published_seq = meta.seq
+        self.seq = meta.seq
 
     def forget(self) -> None:
         """The store's facts must be read again."""
@@ -192,17 +112,20 @@ class Conversation:
         blocking = self.blocking()
         if blocking and live.send.on_busy == "reject":
             raise Busy(
-                "A reply is being written in this conversation. Cancel it, or send with on_busy=interrupt."
+                "A reply is being written in this conversation. Cancel it, or send with another on_busy."
             )
         self.arriving.remove(live)
         self.turns.append(live)
-        return blocking
+        return [] if live.send.on_busy == "enqueue" else blocking
 
     def release(self, live: LiveTurn) -> None:
         """A turn is over, or was never accepted."""
         for place in (self.turns, self.arriving):
             if live in place:
                 place.remove(live)
+        self.followed = self.followed and bool(self.subscribers or self.turns)
+        if live.grace is not None:
+            live.grace.cancel()
         live.ended.set()
         live.released.set()
 
@@ -216,6 +139,8 @@ class Conversation:
     ) -> bool:
         """Fixes the cut and withdraws what waits beyond it; False where the end had been decided before."""
         handed = max([live.handed, *(one.handed(live.turn.ids.turn_id) for one in self.subscribers)])
+        if self.watched:  # what was published reached other replicas, and their connections
+            handed = live.published_off
         cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, rollback=rollback, now=now)
         if cut is None:
             return False
@@ -226,8 +151,33 @@ class Conversation:
     def attach(self, subscriber: Subscriber) -> None:
         """Gives a connection all events from now on."""
         if not subscriber.closed:
+            self.keep_turns()
             self.subscribers.add(subscriber)
             self._attached.setdefault(subscriber, set()).add(self)
+
+    def keep_turns(self) -> None:
+        """Somebody came back: no turn's grace runs any more."""
+        for live in self.turns:
+            if live.grace is not None:
+                live.grace.cancel()
+                live.grace = None
+
+    def ack(self, seq: int) -> None:
+        """A reader has all events up to `seq`. Nothing where it says more than was told, or no turn runs here."""
+        live = self.live
+        if live is not None and live.record.accepted_seq <= seq <= self.published_seq:
+            live.turn.ack(seq)
+
+    def stand_at(self, seq: int) -> None:
+        """Whoever is attached knows all events up to `seq`, and is told those behind it."""
+        self.followed = True
+        self.published_seq = seq
+
+    def enter_epoch(self, epoch: str) -> None:
+        """Whoever is attached is told that seqs count anew; news that the one before was deleted are no news any more."""
+        if epoch != self.epoch:
+            self.deleted_epoch = self.epoch
+        self.epoch = epoch
 
     def leave(self, subscriber: Subscriber) -> None:
         """Detaches a connection; what it was handed counts on."""
@@ -235,6 +185,7 @@ class Conversation:
             live.handed = max(live.handed, subscriber.handed(live.turn.ids.turn_id))
             live.followers.discard(subscriber)
         self.subscribers.discard(subscriber)
+        self.followed = self.followed and bool(self.subscribers or self.turns)
 
     def publish(self, event: Event) -> None:
         """Gives an event to every attached connection."""
@@ -258,35 +209,66 @@ class Conversation:
         self.publish(removed)
         self.version += 1
 
-    def publish_late(self, events: Sequence[Journalled]) -> None:
-        """Gives what was journalled for a turn that nobody runs, and what others know of it is known anew."""
+    def take_over(self, events: Sequence[Journalled]) -> None:
+        """Gives what was journalled, but not by a turn of this replica, as far as it is news here."""
         for event in events:
+            if event.seq <= self.published_seq:
+                continue
             match event:
+                case Accepted():
+                    self._publish_accepted_elsewhere(event)
+                case Delta():
+                    self.publish(event)
+                    self.stand_at(event.seq)
                 case Done():
                     self.publish_done(event)
                 case Removed():
                     self.publish_removed(event)
-                case _:
-                    self.publish(event)
         self.forget()
+
+    def publish_deleted(self, epoch: str) -> None:
+        """Tells, once, that all of it is gone: to whoever asked for it with the ref of that."""
+        if epoch == self.deleted_epoch:
+            return
+        self.deleted_epoch = epoch
+        refs, self.deleting = self.deleting, {}
+        told = Deleted(conversation_id=self.conversation_id)
+        for subscriber in self.subscribers | refs.keys():
+            ref = refs.get(subscriber)
+            subscriber.publish(told if ref is None else msgspec.structs.replace(told, ref=ref))
+        self.forget()
+        self.heard_seq = 0
+        self.followed = self.watching = self.watched = False
+
+    def _publish_accepted_elsewhere(self, event: Accepted) -> None:
+        mine = self.sent_elsewhere.pop(event.client_msg_id, None)
+        for subscriber in self.subscribers:
+            is_sender = mine is not None and subscriber is mine.sender
+            ref = mine.send.ref if mine is not None and is_sender else None
+            subscriber.publish(msgspec.structs.replace(event, ref=ref, content=None) if is_sender else event)
+        self.stand_at(event.seq)
 
     def publish_done(self, done: Done) -> None:
         """Gives the end of a turn; it covers the seqs of deltas that no one was given."""
         if (live := self.turn(done.turn_id)) is not None:
             live.record = msgspec.structs.replace(live.record, done=done)
             live.ended.set()
+        for answered_by in [*self.cancelling]:
+            answered_by(done)
         first = self.published_seq + 1
         self.publish(msgspec.structs.replace(done, first_seq=first) if first < done.seq else done)
-        self.published_seq = done.seq
+        self.published_seq = max(done.seq, self.published_seq)  # more was told where its owner lost the turn
         self.version += 1
 
     def publish_accepted(self, live: LiveTurn, event: Accepted) -> None:
         """Gives `accepted`: to the sender with its ref, to all others with the content."""
-        told = msgspec.structs.replace(event, content=live.send.content)
         for subscriber in self.subscribers - {live.sender}:
-            subscriber.publish(told)
+            subscriber.publish(event)
         if live.sender in self.subscribers:
             live.sender.publish(msgspec.structs.replace(event, ref=live.send.ref, content=None))
         live.followers = set(self.subscribers)
-        self.seq = self.published_seq = event.seq
+        self.newest_reply = live.record.reply_id
+        self.seq = event.seq
+        self.epoch = event.epoch
+        self.stand_at(event.seq)
         self.version += 1

@@ -7,6 +7,8 @@ SessionError
 │   ├── ContextOverflow     the message alone does not fit the model's window
 │   ├── NotFound            no such message or conversation of this owner
 │   ├── BadParams           a parameter is out of the model's range
+│   ├── Filtered            a filter of the operator's refuses the message
+│   ├── QueueFull           as many messages wait in the conversation as may
 │   ├── Overloaded          the server has as many turns as it may have
 │   ├── Draining            the server is about to stop
 │   ├── StoreDown           the store does not answer
@@ -65,6 +67,19 @@ class BadParams(Refused):
     """A parameter does not suit the model or the conversation."""
 
     code = "bad_params"
+
+
+class Filtered(Refused):
+    """A filter of the operator's refuses the message."""
+
+    code = "filtered"
+
+
+class QueueFull(Refused):
+    """As many messages wait in the conversation as may."""
+
+    code = "queue_full"
+    retryable = True
 
 
 class Overloaded(Refused):

@@ -81,13 +81,18 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
-    """A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root."""
+    """A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root.
+
+    `queue_position`: its place behind the running turn, 1 being the next.
+    """
 
     client_msg_id: str
     turn_id: str
     message_id: str
     epoch: str
     seq: int
+    first_seq: int | None = None
+    queue_position: int | None = None
     ref: str | None = None
     duplicate: bool = False
     content: str | None = None
@@ -128,6 +133,7 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 
     turn_id: str
     seq: int
+    first_seq: int | None = None
 
 
 class Status(Event, frozen=True, kw_only=True, tag="status"):
@@ -148,7 +154,44 @@ class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
     ref: str | None = None
 
 
+class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
+    """What a reader missed follows, then what happens; not journalled. `live`: the running turn."""
+
+    ref: str | None = None
+    epoch: str
+    replayed: int | msgspec.UnsetType = msgspec.UNSET
+    live: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Gap(Event, frozen=True, kw_only=True, tag="gap"):
+    """What a reader missed can't be told again; a snapshot follows. `min_seq`: the oldest event that could be."""
+
+    ref: str | None = None
+    epoch: str
+    min_seq: int
+
+
+class Snapshot(Event, frozen=True, kw_only=True, tag="snapshot"):
+    """Where a conversation stands: the running turn, if any, and its text up to `seq`."""
+
+    epoch: str
+    seq: int
+    turn_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    text: str | msgspec.UnsetType = msgspec.UNSET
+
+
 Journalled = Accepted | Delta | Done | Removed
+
+Bare = Accepted | Done | Removed
+"""The journalled events that are no text."""
+
+
+def covering(event: Bare, first_seq: int) -> Bare:
+    """The event, saying that it stands for all seqs from `first_seq` on: what was between them is withdrawn."""
+    if first_seq >= (event.first_seq or event.seq):
+        return event
+    return msgspec.structs.replace(event, first_seq=first_seq)
+
 
 encode = msgspec.json.Encoder().encode
 decode_journalled = msgspec.json.Decoder(Journalled).decode

@@ -8,9 +8,9 @@ import msgspec
 from redis.asyncio import Redis
 
 from sessions.errors import NotFound
-from sessions.history import Keys
+from sessions.keys import Keys
 from sessions.records import Owner
-from sessions.store import store_errors
+from sessions.store import RENAME, run_script, store_errors
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,21 +63,28 @@ class Index:
         listed = [row for row in rows if isinstance(row, Listed)]
         return Page(listed[:limit], len(ids) > limit)
 
+    async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:
+        """Gives a conversation another title; gives its row. Raises NotFound too."""
+        keys = Keys.of(owner, conversation_id)
+        row = await run_script(self._client, RENAME, [keys.conversation], [title])
+        if row is None:
+            raise NotFound(f"No conversation {conversation_id!r}.")
+        return _listed(conversation_id, row)
+
     async def _rows(self, owner: Owner, ids: list[str]) -> list[Listed | None]:
         pipe = self._client.pipeline(transaction=False)
         for conversation_id in ids:
             pipe.hmget(Keys.of(owner, conversation_id).conversation, ["title", "updated_at", "messages"])
-        rows = [_listed(found, values) for found, values in zip(ids, await pipe.execute(), strict=True)]
+        answers = zip(ids, await pipe.execute(), strict=True)
+        rows = [None if values[1] is None else _listed(found, values) for found, values in answers]
         expired = [found for found, row in zip(ids, rows, strict=True) if row is None]
         if expired:
             await self._client.zrem(_key(owner), *expired)
         return rows
 
 
-def _listed(conversation_id: str, values: list[Any]) -> Listed | None:
+def _listed(conversation_id: str, values: list[Any]) -> Listed:
     title, updated_at, messages = values
-    if updated_at is None:
-        return None
     return Listed(
         conversation_id=conversation_id,
         title=title.decode(),

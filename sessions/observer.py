@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from sessions.events import Done
+from sessions.records import Owner
 
 
 class Observer(Protocol):
@@ -18,8 +19,8 @@ class Observer(Protocol):
         """Two deltas of a turn were published so far apart."""
         ...
 
-    def ended(self, done: Done) -> None:
-        """A turn ended."""
+    def ended(self, done: Done, owner: Owner) -> None:
+        """A turn of this owner's ended."""
         ...
 
 
@@ -32,5 +33,27 @@ class Silent:
     def gap(self, seconds: float) -> None:
         """Ignores it."""
 
-    def ended(self, done: Done) -> None:
+    def ended(self, done: Done, owner: Owner) -> None:
         """Ignores it."""
+
+
+class Several:
+    """Observers that are all told."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def first_token(self, seconds: float) -> None:
+        """Tells all."""
+        for observer in self._observers:
+            observer.first_token(seconds)
+
+    def gap(self, seconds: float) -> None:
+        """Tells all."""
+        for observer in self._observers:
+            observer.gap(seconds)
+
+    def ended(self, done: Done, owner: Owner) -> None:
+        """Tells all."""
+        for observer in self._observers:
+            observer.ended(done, owner)

@@ -17,8 +17,8 @@ from sessions.errors import StoreDown
 from sessions.records import Owner
 from sessions.store import store_errors
 
-LEASE_S = 9.0
-RENEW_S = 3.0
+LEASE_S = 8.0
+RENEW_S = 2.5
 _RUNNING = "ms:running"
 
 
@@ -49,9 +49,16 @@ class Ownership:
             await asyncio.sleep(RENEW_S)
 
     async def renew(self) -> None:
-        """Takes or prolongs the lease."""
+        """Takes or prolongs the lease; a store without memory lets it be prolonged still."""
+        lease_ms = int(LEASE_S * 1000)
         with store_errors():
-            await self._client.set(_lease(self.replica), b"1", px=int(LEASE_S * 1000))
+            if not await self._client.pexpire(_lease(self.replica), lease_ms):
+                await self._client.set(_lease(self.replica), b"1", px=lease_ms)
+
+    async def lives(self, replica: str) -> bool:
+        """Whether a replica's lease holds."""
+        with store_errors():
+            return bool(await self._client.exists(_lease(replica)))
 
     async def give_up(self) -> None:
         """Ends the lease: what this replica ran may be closed by others at once."""
@@ -70,6 +77,12 @@ class Ownership:
         with store_errors():
             await self._client.hset(_RUNNING, turn.turn_id, msgspec.json.encode(turn).decode())
 
+    async def find(self, turn_id: str) -> RunningTurn | None:
+        """A turn that has no end yet."""
+        with store_errors():
+            row = await cast("Awaitable[bytes | None]", self._client.hget(_RUNNING, turn_id))
+        return _decode(row) if row else None
+
     async def discard(self, turn_id: str) -> None:
         """Forgets a turn that has its end, or that was never accepted."""
         with store_errors():
@@ -82,7 +95,7 @@ class Ownership:
                 _decode(row) for row in await cast("Awaitable[list[bytes]]", self._client.hvals(_RUNNING))
             ]
             replicas = {turn.replica for turn in turns} - {self.replica}
-            dead = {name for name in replicas if not await self._client.exists(_lease(name))}
+        dead = {name for name in replicas if not await self.lives(name)}
         return [turn for turn in turns if turn.replica in dead or self._left(turn, runs)]
 
     def _left(self, turn: RunningTurn, runs: Callable[[RunningTurn], bool]) -> bool:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import msgspec
 
+from sessions.filters import NO_FILTERS, Filters
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """`ttl_s`: seconds that a conversation is kept after its last turn; `max_turns`: running or waiting at once.
 
-    `system_prompt` is used where neither the conversation nor its client names one; empty: none.
+    `max_queued`: messages that wait behind a running reply in one conversation.
+
+    `system_prompt` is used where neither the conversation nor its client names one; empty: none. `filters`: what
+    messages and replies go through.
     """
 
     ttl_s: float
     max_turns: int
+    max_queued: int = 16
     system_prompt: str = ""
+    filters: Filters = NO_FILTERS
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):

@@ -10,11 +10,14 @@ import structlog
 
 from sessions.errors import OwnershipLost, StoreDown
 from sessions.events import Delta, Done, Failure, Journalled, Reason, Removed, Timing, Usage
-from sessions.history import Ending, History, Keys, now_ms
+from sessions.history import History
+from sessions.keys import Keys, now_ms
 from sessions.ownership import LEASE_S, Ownership, RunningTurn
-from sessions.records import MessageRecord, TurnRecord, digest, status_of
+from sessions.records import MessageRecord, Meta, TurnRecord, digest, status_of
+from sessions.transactions import Ending
 
-REAP_S = 3.0
+REAP_S = 1.0
+"""With the lease that a dead replica leaves behind, less than ten seconds."""
 SLOW_S = 1.0
 
 _log = structlog.get_logger("midstream.reaper")
@@ -59,19 +62,36 @@ class Reaper:
                 orphans = await self._ownership.orphans(self._runs)
         except TimeoutError:
             raise StoreDown("The store is too slow to say who is alive.") from None
-        for orphan in orphans:
-            await self._close(orphan)
+        await self._close_in_order(orphans)
         return len(orphans)
 
-    async def _close(self, orphan: RunningTurn) -> None:
+    async def _close_in_order(self, orphans: Sequence[RunningTurn]) -> None:
+        """A turn that waits behind another is closed once that is."""
+        while orphans:
+            left = [orphan for orphan in orphans if not await self._close(orphan)]
+            if len(left) == len(orphans):
+                return
+            orphans = left
+
+    async def _close(self, orphan: RunningTurn) -> bool:
+        """Closes a turn; False where it is not its turn."""
         keys = Keys.of(orphan.owner, orphan.conversation_id)
         meta = await self._history.load(keys)
         record = await self._history.turn(keys, orphan.turn_id)
-        if meta is not None and record is not None and meta.running == orphan.turn_id:
+        if meta is not None and record is not None and orphan.turn_id in (meta.running, *meta.queue):
+            if not await self._is_next(keys, meta, orphan):
+                return False
             close = self._withdraw if orphan.turn_id in self._unsettled else self._end
             await close(orphan, keys, record, seq=meta.seq + 1)
         await self._ownership.discard(orphan.turn_id)
         self._unsettled.discard(orphan.turn_id)
+        return True
+
+    async def _is_next(self, keys: Keys, meta: Meta, orphan: RunningTurn) -> bool:
+        """Whether it runs, if only in the sense that nobody else may."""
+        if meta.running == orphan.turn_id:
+            return True
+        return meta.running is None and await self._history.start(keys, orphan.turn_id)
 
     async def _withdraw(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
         removed = Removed(conversation_id=orphan.conversation_id, turn_id=orphan.turn_id, seq=seq)

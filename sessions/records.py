@@ -47,7 +47,10 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a conversation. `seq`: of its last journalled event; `running`: the turn that has no end yet."""
+    """The facts of a conversation. `seq`: of its last journalled event; `running`: the turn that has no end yet.
+
+    `runner`: the replica that ran the last turn, and runs `running`; `queue`: the turns that wait behind that.
+    """
 
     epoch: str
     seq: int
@@ -56,6 +59,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     context_from: str | None
     running: str | None
+    runner: str | None
+    queue: list[str]
     updated_at: int
     messages: int
 
@@ -70,9 +75,24 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
             system="",
             context_from=None,
             running=None,
+            runner=None,
+            queue=[],
             updated_at=0,
             messages=0,
         )
+
+
+def user_message(record: TurnRecord, content: str, *, at_ms: int) -> MessageRecord:
+    """The message that begins a turn."""
+    return MessageRecord(
+        message_id=record.message_id,
+        parent_id=record.parent_id,
+        turn_id=record.turn_id,
+        role="user",
+        content=content,
+        status="complete",
+        created_at=at_ms,
+    )
 
 
 def digest(content: str) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from sessions import running
-from sessions.conversation import Conversation, LiveTurn, Subscriber
+from sessions.conversation import Conversation
 from sessions.errors import Busy, NotFound
-from sessions.events import Cause, Deleted, Removed
-from sessions.history import History, Moved
+from sessions.events import Cause, Removed
+from sessions.following import follow_up_to
+from sessions.history import History
 from sessions.index import Index
+from sessions.live_turn import LiveTurn
+from sessions.transactions import Moved
 
 
 def doom(conversation: Conversation) -> list[LiveTurn]:
@@ -43,21 +44,27 @@ class Remover:
                     return
             except Moved:
                 raise Busy("The conversation changed in this moment; try again.") from None
-            conversation.publish_removed(removed)
             conversation.forget()
+            if conversation.published_seq == removed.seq - 1:
+                conversation.publish_removed(removed)
+        # Else what other replicas wrote before it is still on its way here, or they were asked the same and told it.
+        await follow_up_to(self._history, conversation, meta.epoch, removed.seq)
 
     async def delete(
-        self, conversation: Conversation, doomed: list[LiveTurn], *, by: Subscriber, ref: str | None
+        self, conversation: Conversation, doomed: list[LiveTurn], *, epoch: str, is_last: bool = True
     ) -> None:
-        """Removes a conversation when the turns that it had are over; `by` asked for it, under `ref`."""
+        """Removes a conversation when the turns that it had are over, and tells all who are attached.
+
+        `epoch`: that it was there in when this was asked for; else empty. Raises Moved where another turn has begun,
+        unless this is the last attempt.
+        """
         for live in doomed:
             await running.ended(live)
         async with conversation.writing:
-            if not await self._history.delete(conversation.keys):
+            epoch = (
+                await self._history.delete(conversation.keys, with_turns=is_last) or epoch
+            )  # another one may have been faster
+            if not epoch:
                 raise NotFound(f"No conversation {conversation.conversation_id!r}.")
-            conversation.forget()
         await self._index.forget(conversation.owner, conversation.conversation_id)
-        told = Deleted(conversation_id=conversation.conversation_id)
-        for attached in conversation.subscribers - {by}:
-            attached.publish(told)
-        by.publish(msgspec.structs.replace(told, ref=ref))
+        conversation.publish_deleted(epoch)

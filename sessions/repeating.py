@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from sessions.conversation import Conversation, LiveTurn, Send, Subscriber
+import msgspec
+
+from sessions.conversation import Conversation
 from sessions.errors import Conflict
 from sessions.events import Accepted, Delta, Done
-from sessions.records import TurnRecord, digest
+from sessions.live_turn import LiveTurn, Subscriber
+from sessions.places import digest_of
+from sessions.records import TurnRecord
+from sessions.sends import Send
+from sessions.transactions import Since
 
 
 def accepted_event(
@@ -26,17 +32,18 @@ def accepted_event(
 
 
 def refuse_other_content(record: TurnRecord, send: Send) -> None:
-    """Raises Conflict where the same id came with another text."""
-    if record.digest != digest(send.content):
+    """Raises Conflict where the same id came with another text, or for another place."""
+    if record.digest != digest_of(send.content, send.place):
         raise Conflict("client_msg_id: other content was sent under this id before.")
 
 
 def repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) -> None:
     """Answers a duplicate of a running turn; one that does not follow it yet gets what was told so far: its text, as one delta."""
     refuse_other_content(live.record, arrival.send)
-    epoch = conversation.meta.epoch if conversation.meta else ""
     reader = arrival.sender
-    reader.publish(accepted_event(conversation, live.record, arrival.send, epoch, duplicate=True))
+    reader.publish(
+        accepted_event(conversation, live.record, arrival.send, conversation.epoch, duplicate=True)
+    )
     conversation.attach(reader)
     if live.record.done is not None:  # told, but not saved so far
         repeat_end(reader, live.record, live.record.done, live.turn.text)
@@ -58,6 +65,23 @@ def repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) -
                 tokens=live.turn.tokens_at(len(text)),
             )
         )
+
+
+def repeat_elsewhere(conversation: Conversation, record: TurnRecord, since: Since, arrival: LiveTurn) -> None:
+    """Answers a duplicate of a turn that runs on another replica, as far as that is journalled."""
+    reader = arrival.sender
+    reader.publish(accepted_event(conversation, record, arrival.send, since.epoch, duplicate=True))
+    conversation.attach(reader)
+    deltas = [event for event in since.events if isinstance(event, Delta)]
+    if deltas and not arrival.was_attached:
+        whole = msgspec.structs.replace(
+            deltas[0],
+            seq=since.seq,
+            first_seq=record.accepted_seq + 1,
+            text="".join(delta.text for delta in deltas),
+            tokens=sum(delta.tokens for delta in deltas),
+        )
+        reader.publish(whole)
 
 
 def repeat_end(reader: Subscriber, record: TurnRecord, done: Done, text: str) -> None:

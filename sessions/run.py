@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from engine.messages import Prefilling, Queued, Request
-from sessions.conversation import Conversation, LiveTurn
+from sessions.conversation import Conversation
 from sessions.events import Status, StatusState
+from sessions.live_turn import LiveTurn
 from sessions.observer import Observer
 from sessions.turn_journal import TurnJournal
 

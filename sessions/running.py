@@ -13,19 +13,24 @@ from time import monotonic
 import msgspec
 import structlog
 
-from engine.door import Engine
+from engine.door import Engine, Stream
 from engine.errors import EngineLost, EngineUnavailable
 from engine.messages import Chunk, Finished, FinishReason, Prefilling, Queued, Request, Started
-from sessions.conversation import Conversation, LiveTurn
+from sessions.conversation import Conversation
+from sessions.ending import EndTeller, reply_of
 from sessions.errors import OwnershipLost, StoreDown
 from sessions.events import Cause, Done, Failure, Reason, encode
-from sessions.history import Ending, History, now_ms
+from sessions.filtered_reply import Released
+from sessions.filters import NO_FILTERS, Filters
+from sessions.history import History
 from sessions.journal import Entry, Journal
+from sessions.live_turn import LiveTurn
+from sessions.losing import Losing
 from sessions.observer import Observer
 from sessions.ownership import Ownership
-from sessions.records import MessageRecord, status_of
 from sessions.run import Pace, Run
-from sessions.turn import EngineCount
+from sessions.transactions import Ending
+from sessions.turn import EngineCount, Turn
 from sessions.turn_journal import PATIENCE_S, TurnJournal
 
 CONFIRM_S = 2.0
@@ -55,29 +60,50 @@ class Runner:
     """Runs turns. One `run` per turn; it never raises but when it is cancelled itself."""
 
     def __init__(
-        self, *, engine: Engine, journal: Journal, history: History, ownership: Ownership, observer: Observer
+        self,
+        *,
+        engine: Engine,
+        journal: Journal,
+        history: History,
+        ownership: Ownership,
+        observer: Observer,
+        filters: Filters = NO_FILTERS,
     ) -> None:
         self._engine = engine
         self._journal = journal
         self._history = history
         self._ownership = ownership
         self._observer = observer
+        self._filters = filters
+        self._teller = EndTeller(observer)
+        self._losing = Losing(history=history, ownership=ownership, teller=self._teller)
 
-    async def run(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
-        """Runs an accepted turn until its end is published and saved."""
-        journal = TurnJournal(self._journal, keys=conversation.keys.pair(), turn_id=live.turn.ids.turn_id)
+    def ready(self, conversation: Conversation, live: LiveTurn) -> None:
+        """What is accepted from here on while the turn runs can use its journal."""
+        live.journal = TurnJournal(
+            self._journal, keys=conversation.keys.pair(), turn_id=live.turn.ids.turn_id
+        )
+        live.ready.set()
+
+    async def run(self, conversation: Conversation, live: LiveTurn, request: Request) -> bool:
+        """Runs an accepted turn, which is `ready`, until its end is published and saved; False where it was lost."""
+        journal = live.journal
+        if journal is None:
+            raise RuntimeError("The turn was not made ready.")
         pace = Pace(self._observer, live.turn.accepted_at or monotonic())
         run = Run(conversation, live, request, journal, pace)
         try:
             await self._end(run, await self._outcome(run))
         except OwnershipLost:
-            await self._give_up(run)
+            await self._losing.give_up(conversation, live)
+            return False
         except Exception:  # noqa: BLE001 - a task's boundary: the reaper closes what could not be ended here
             _log.exception("turn not ended", turn_id=run.turn_id)
         finally:
             journal.drop()
             conversation.forget()
             conversation.release(live)
+        return True
 
     async def _outcome(self, run: Run) -> Outcome:
         try:
@@ -106,12 +132,23 @@ class Runner:
 
     async def _attempt(self, run: Run, request: Request) -> Outcome:
         live = run.live
+        if live.failure is not None:
+            return Outcome(Reason.ERROR, live.failure)
         if live.turn.is_over:
             live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
             return Outcome(Reason.CANCELLED)
         stream = live.stream = self._engine.generate(request)
+        outcome = await live.in_time(self._follow(run, stream))
+        if outcome is None:  # the engine does not confirm in time that it has stopped
+            return Outcome(Reason.CANCELLED if live.turn.is_over else Reason.FILTERED)
+        return outcome
+
+    async def _follow(self, run: Run, stream: Stream) -> Outcome:
+        live, reply, filtered = run.live, self._filters.reply(), False
         while True:
-            match await live.in_time(anext(stream)):
+            match await anext(stream):
+                case Chunk() as chunk:
+                    filtered = filtered or await self._release(run, reply.feed(chunk.text, chunk.tokens))
                 case Queued() | Prefilling() as report:
                     run.report(report)
                 case Started() as started:
@@ -121,46 +158,56 @@ class Runner:
                         cached_tokens=started.cached_tokens,
                         now=monotonic(),
                     )
-                case Chunk() as chunk:
-                    await self._delta(run, chunk)
                 case Finished() as finished:
-                    return _outcome(live, finished)
-                case None:
-                    return Outcome(Reason.CANCELLED)
+                    outcome = outcome_of(live.turn, finished)
+                    filtered = filtered or await self._release(run, reply.finish())
+                    return Outcome(Reason.FILTERED) if filtered else outcome
 
-    async def _delta(self, run: Run, chunk: Chunk) -> None:
+    async def _release(self, run: Run, released: Released) -> bool:
+        """Tells what a filter lets through; whether it ends the reply there."""
+        if released.text:
+            await self._delta(run, released)
+        if released.filtered:
+            run.live.expect_confirmation(asyncio.get_running_loop().time() + CONFIRM_S)
+        return released.filtered
+
+    async def _delta(self, run: Run, chunk: Released) -> None:
         turn, conversation = run.live.turn, run.conversation
-        if turn.is_over:
-            return
-        delta = turn.extend(chunk.text, tokens=chunk.tokens, seq=conversation.next_seq(), now=monotonic())
-        saved = await run.journal.write(Entry(delta.seq, encode(delta)))
-        if not saved and not run.live.unsaved:
-            run.tell("unsaved")
-        run.live.unsaved = not saved
-        if not turn.is_over:  # a cancel may have come while the store wrote
-            conversation.publish_delta(run.live, delta)
-            run.pace.delta(monotonic())
+        async with conversation.ordering:
+            if turn.is_over:
+                return
+            seq = conversation.next_seq()
+            delta = turn.extend(chunk.text, tokens=chunk.tokens, seq=seq, now=monotonic())
+            saved = await run.journal.write(Entry(delta.seq, encode(delta)))
+            if not saved and not run.live.unsaved:
+                run.tell("unsaved")
+            run.live.unsaved = not saved
+            conversation.watched = conversation.watched or run.journal.watched
+            if not turn.is_over:  # a cancel may have come while the store wrote
+                conversation.publish_delta(run.live, delta)
+                run.pace.delta(monotonic())
 
     async def _end(self, run: Run, outcome: Outcome) -> None:
-        live, seq = run.live, run.conversation.next_seq()
-        done = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
-        ending = _ending(live, done)
-        saved = await self._save_in_time(run, ending)
-        self._tell_end(run, done if saved else msgspec.structs.replace(done, saved=False))
+        live, conversation = run.live, run.conversation
+        async with conversation.ordering:
+            seq = conversation.next_seq()
+            done = live.end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
+            ending = _ending(live, done)
+            saved = await self._save_in_time(run, ending)
+            self._teller.tell(conversation, done if saved else msgspec.structs.replace(done, saved=False))
         if not saved:
             await self._save_late(run, ending)
-
-    def _tell_end(self, run: Run, done: Done) -> None:
-        run.conversation.publish_done(done)
-        self._observer.ended(done)
-        _log_end(done)
 
     async def _save_in_time(self, run: Run, ending: Ending) -> bool:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._save(run, ending)
         except (StoreDown, TimeoutError) as trouble:
-            _log.warning("end not saved so far", turn_id=run.turn_id, reason=repr(trouble.__cause__))
+            _log.warning(
+                "end not saved so far",
+                turn_id=run.turn_id,
+                reason=type(trouble.__cause__ or trouble).__name__,
+            )
             return False
         return True
 
@@ -177,20 +224,6 @@ class Runner:
         await run.journal.write_rest()
         await self._history.finish(run.conversation.keys, ending)
         await self._ownership.discard(run.turn_id)
-
-    async def _give_up(self, run: Run) -> None:
-        """Another replica closed the turn, or deleted its conversation: its end is told as the store has it."""
-        _log.warning("turn lost to another replica", turn_id=run.turn_id)
-        if run.live.stream is not None:
-            run.live.stream.cancel()
-        try:
-            await self._ownership.discard(run.turn_id)
-            record = await self._history.turn(run.conversation.keys, run.turn_id)
-        except StoreDown:
-            _log.warning("the store does not tell the end of a lost turn", turn_id=run.turn_id)
-            return
-        if run.live.record.done is None and record is not None and record.done is not None:
-            self._tell_end(run, record.done)
 
 
 async def ended(live: LiveTurn) -> None:
@@ -218,42 +251,19 @@ def cancel(
     return True
 
 
-def _outcome(live: LiveTurn, finished: Finished) -> Outcome:
-    live.turn.count = EngineCount(
+def outcome_of(turn: Turn, finished: Finished) -> Outcome:
+    """How the engine ended a turn, which takes its counts."""
+    turn.count = EngineCount(
         prompt_tokens=finished.prompt_tokens,
         cached_tokens=finished.cached_tokens,
         generated_tokens=finished.generated_tokens,
         steps_after=finished.steps_after,
     )
-    error = None if finished.error is None else Failure(code="internal", message=finished.error)
+    error = None
+    if finished.error is not None:
+        error = Failure(code=finished.error_code.value, message=finished.error)
     return Outcome(_REASONS[finished.reason], error)
 
 
 def _ending(live: LiveTurn, done: Done) -> Ending:
-    reply = MessageRecord(
-        message_id=live.record.reply_id,
-        parent_id=live.record.message_id,
-        turn_id=live.record.turn_id,
-        role="assistant",
-        content=live.turn.text,
-        status=status_of(done.reason),
-        created_at=now_ms(),
-        usage=done.usage,
-    )
-    return Ending(reply=reply, turn=msgspec.structs.replace(live.record, done=done))
-
-
-def _log_end(done: Done) -> None:
-    _log.info(
-        "turn ended",
-        conversation_id=done.conversation_id,
-        turn_id=done.turn_id,
-        reason=done.reason.value,
-        cause=done.cancel.cause.value if done.cancel else None,
-        steps_after=done.cancel.steps_after if done.cancel else None,
-        generated_tokens=done.usage.generated_tokens,
-        wasted_tokens=done.usage.wasted_tokens,
-        first_token_ms=done.timing.first_token_ms,
-        total_ms=done.timing.total_ms,
-        error=done.error.code if done.error else None,
-    )
+    return Ending(reply=reply_of(live, done), turn=msgspec.structs.replace(live.record, done=done))

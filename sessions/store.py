@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import redis.exceptions as errors
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialBackoff
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from sessions.errors import StoreDown
 
 LUA = Path(__file__).parent / "lua"
-SOCKET_TIMEOUT_S = 5.0
-TROUBLES = (errors.RedisError, TimeoutError, OSError)
+TROUBLES = (errors.RedisError, errors.RedisClusterException, TimeoutError, OSError)
 """All that the client raises: a full disk or too few replicas come as answers that no other type of error has."""
 
 
@@ -33,27 +31,25 @@ class Script:
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
-ACCEPT = Script("accept")
-APPEND = Script("append")
-FINISH = Script("take_out", "finish")
-REMOVE = Script("take_out", "remove")
-WITHDRAW = Script("take_out", "withdraw")
-BRANCH = Script("branch")
-SCRIPTS = (ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, BRANCH)
-
-
-def connect(url: str) -> Redis:
-    """A client for `redis://`, `rediss://` or `unix://` URLs; it connects on first use."""
-    pool = BlockingConnectionPool.from_url(
-        url,
-        timeout=1,
-        max_connections=32,
-        socket_timeout=SOCKET_TIMEOUT_S,
-        socket_connect_timeout=2.0,
-        health_check_interval=15,
-        retry=Retry(ExponentialBackoff(base=0.05, cap=0.5), retries=2),
-    )
-    return Redis.from_pool(pool)
+ACCEPT = Script("tree", "tell", "watchers", "accept")
+APPEND = Script("tree", "take_out", "tell", "append")
+FINISH = Script("tree", "take_out", "tell", "finish")
+REMOVE = Script("tree", "take_out", "tell", "remove")
+WITHDRAW = Script("tree", "take_out", "tell", "withdraw")
+BRANCH = Script("tree", "branch")
+ACTIVATE = Script("tree", "tell", "activate")
+RENAME = Script("rename")
+WATCH = Script("watchers", "watch")
+LEAVE = Script("leave")
+SINCE = Script("since")
+DELETE = Script("tell", "delete")
+RENEW = Script("renew")
+START = Script("start")
+SCRIPTS = (
+    *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
+    *(BRANCH, ACTIVATE, RENAME, SINCE, RENEW, START),
+    *(WATCH, LEAVE),
+)
 
 
 @contextmanager
@@ -92,8 +88,15 @@ async def run_script(
             return await client.eval(script.source, len(keys), *keys, *args)
 
 
+def queue_script(
+    pipe: Pipeline, script: Script, keys: Sequence[str], args: Sequence[str | bytes | int]
+) -> None:
+    """Adds a script to a pipeline, by its hash. A cluster's pipelines refuse `evalsha`, though they do what it does."""
+    pipe.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+
+
 async def load_scripts(client: Redis) -> None:
-    """Makes every script known to the server, so that pipelines may name them by hash. Raises StoreDown."""
+    """Makes every script known to the server, or all masters of a cluster, so that pipelines may name them by hash. Raises StoreDown."""
     with store_errors():
         for script in SCRIPTS:
             await client.script_load(script.source)

@@ -10,8 +10,10 @@ A claimed turn that is cancelled is still accepted before it ends: its message i
 from __future__ import annotations
 
 import hashlib
+import secrets
 from bisect import bisect_right
 from enum import StrEnum
+from typing import Self
 
 import msgspec
 
@@ -34,12 +36,24 @@ class IllegalTransition(Exception):
 
 
 class TurnIds(msgspec.Struct, frozen=True, kw_only=True):
-    """The names of a turn and of its two messages."""
+    """The names of a turn and of its reply."""
 
     conversation_id: str
     turn_id: str
+    reply_id: str
+
+
+class Names(msgspec.Struct, frozen=True):
+    """The names that a new turn and its two messages get."""
+
+    turn_id: str
     message_id: str
     reply_id: str
+
+    @classmethod
+    def new(cls) -> Self:
+        """Random ones."""
+        return cls(*(f"{kind}_{secrets.token_hex(12)}" for kind in ("turn", "msg", "msg")))
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -65,6 +79,7 @@ class Turn:
     """One user message and its reply. Times are seconds of any monotonic clock."""
 
     __slots__ = (
+        "_acked_tokens",
         "_first_at",
         "_marks",
         "_parts",
@@ -86,7 +101,8 @@ class Turn:
         self.cut: Cut | None = None
         self.count = EngineCount()
         self._parts: list[str] = []
-        self._marks: list[tuple[int, int]] = [(0, 0)]  # offset and tokens after each delta
+        self._marks: list[tuple[int, int, int]] = [(0, 0, 0)]  # offset, tokens and seq after each delta
+        self._acked_tokens: int | None = None
         self.accepted_at: float | None = None
         self._started_at: float | None = None
         self._first_at: float | None = None
@@ -138,8 +154,12 @@ class Turn:
         self._parts.append(text)
         self.off += len(text)
         self.tokens += tokens
-        self._marks.append((self.off, self.tokens))
+        self._marks.append((self.off, self.tokens, seq))
         return delta
+
+    def ack(self, seq: int) -> None:
+        """A reader has all of the turn's text up to a seq; the one that has most counts."""
+        self._acked_tokens = max(self._acked_tokens or 0, self._mark_of(seq)[1])
 
     def cancel(
         self, cause: Cause, *, handed: int, seen_off: int | None, rollback: bool, now: float
@@ -182,6 +202,27 @@ class Turn:
         """How many tokens are behind the deltas that end at or before an offset."""
         return self._marks[bisect_right(self._marks, off, key=lambda mark: mark[0]) - 1][1]
 
+    def text_behind(self, seq: int, *, until: int) -> Delta | None:
+        """The text that came with the seqs behind `seq`, as one delta up to `until`; None where there is none left."""
+        off, tokens, _ = self._mark_of(seq)
+        end, tokens_then, last = self._mark_of(until)
+        text = self.text[off:end]
+        if not text:
+            return None
+        return Delta(
+            conversation_id=self.ids.conversation_id,
+            turn_id=self.ids.turn_id,
+            seq=last,
+            first_seq=seq + 1,
+            off=off,
+            text=text,
+            tokens=tokens_then - tokens,
+        )
+
+    def _mark_of(self, seq: int) -> tuple[int, int, int]:
+        """The newest mark that is not behind a seq."""
+        return self._marks[bisect_right(self._marks, seq, key=lambda mark: mark[2]) - 1]
+
     def _usage(self, reason: Reason) -> Usage:
         generated = self.tokens if self.count.generated_tokens is None else self.count.generated_tokens
         whole = reason in (Reason.STOP, Reason.LENGTH, Reason.TIMEOUT)
@@ -192,6 +233,7 @@ class Turn:
             cached_tokens=self.count.cached_tokens,
             generated_tokens=generated,
             sent_tokens=sent,
+            acked_tokens=None if self._acked_tokens is None else min(self._acked_tokens, sent),
             wasted_tokens=max(0, generated - kept),
         )
 

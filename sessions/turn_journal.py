@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sessions.errors import StoreDown
+from sessions.errors import OwnershipLost, StoreDown
 from sessions.journal import Entry, Journal
 
 PATIENCE_S = 0.25
@@ -21,9 +21,17 @@ class TurnJournal:
         self._keys = keys
         self._turn_id = turn_id
         self._unwritten: list[Entry] = []
-        self._writing: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[bool] | None = None
         self._sent = 0
         self._late = False
+        self._dropped = False
+        self.watched = False
+        """Whether other replicas watched the conversation when the last write was done."""
+
+    @property
+    def late(self) -> bool:
+        """Whether the store did not take in time what it was given."""
+        return self._late
 
     async def write(self, entry: Entry) -> bool:
         """Takes an entry; True once all is in the store. Waits for a store that answers, `PATIENCE_S` at most.
@@ -37,6 +45,8 @@ class TurnJournal:
             await self._settled(PATIENCE_S)
             self._collect()
             self._late = self._late or self._writing is not None
+        if self._dropped:  # while it was being written, in the queue of a turn that is given up
+            raise OwnershipLost(self._turn_id)
         if self._unwritten:
             self._begin()
         return not self._unwritten
@@ -50,7 +60,8 @@ class TurnJournal:
                 raise trouble
 
     def drop(self) -> None:
-        """Nothing more is to be written."""
+        """Nothing more is to be written, and nothing that is under way counts as written."""
+        self._dropped = True
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
@@ -62,7 +73,7 @@ class TurnJournal:
             self._writing = self._journal.put_nowait(self._keys, self._turn_id, list(self._unwritten))
 
     async def _settled(self, within_s: float | None) -> None:
-        if self._writing is not None:
+        if self._writing is not None and not self._writing.done():
             await asyncio.wait([self._writing], timeout=within_s)
 
     def _collect(self) -> StoreDown | None:
@@ -71,7 +82,7 @@ class TurnJournal:
             return None
         writing, self._writing = self._writing, None
         try:
-            writing.result()
+            self.watched = writing.result()
         except StoreDown as trouble:
             self._late = True
             return trouble

@@ -1,17 +1,49 @@
--- Events of the running turn enter the journal, each once, in order.
--- KEYS: conversation hash, journal stream. ARGV: turn id, then seq and event, pairwise.
--- Answers 'ok' or 'lost' (the turn is no longer the caller's).
-local conversation, journal = KEYS[1], KEYS[2]
-local facts = redis.call('HMGET', conversation, 'running', 'seq')
-if facts[1] ~= ARGV[1] then return 'lost' end
-local seq = tonumber(facts[2])
-for i = 2, #ARGV, 2 do
-  local next_seq = tonumber(ARGV[i])
-  if next_seq > seq then
-    if next_seq ~= seq + 1 then return 'lost' end
-    redis.call('XADD', journal, ARGV[i] .. '-0', 'event', ARGV[i + 1])
-    seq = next_seq
-  end
+-- Events of running turns enter their journals, each once, in order, and go to the replicas that watch.
+-- KEYS: conversation hash and journal stream of each turn. ARGV: replica; then for each turn its id (the fencing token),
+-- the number of its events, and seq, event and patch of each.
+-- A patch is '' or JSON: what else the event changes ('set': fields and values; 'children': parents and what hangs below
+-- them from now on; 'messages': how many more; 'reply': a message, its reply and that one's text; 'take_out': a message
+-- and its reply).
+-- Answers for each turn 'lost' (it is no longer the caller's), 'behind' (the store has lost what it had), 'ok' and who
+-- watches, or an error, which is that turn's alone.
+local replica = ARGV[1]
+
+local function PATCH(conversation, patch)
+  if patch.set then redis.call('HSET', conversation, unpack(patch.set)) end
+  for _, pair in ipairs(patch.children or {}) do ADD_CHILD(conversation, pair[1], pair[2]) end
+  if patch.messages then redis.call('HINCRBY', conversation, 'messages', patch.messages) end
+  if patch.reply then ADD_REPLY(conversation, unpack(patch.reply)) end
+  if patch.take_out then TAKE_OUT(conversation, unpack(patch.take_out)) end
 end
-redis.call('HSET', conversation, 'seq', seq)
-return 'ok'
+
+local function APPEND(conversation, journal, first, last)
+  local facts = redis.call('HMGET', conversation, 'running', 'seq', 'watchers')
+  if facts[1] ~= ARGV[first] then return 'lost' end
+  local seq = tonumber(facts[2])
+  local alone = not facts[3] or facts[3] == '' or facts[3] == replica
+  for i = first + 2, last, 3 do
+    local next_seq = tonumber(ARGV[i])
+    if next_seq > seq then
+      if next_seq ~= seq + 1 then return 'behind' end
+      redis.call('XADD', journal, ARGV[i] .. '-0', 'event', ARGV[i + 1])
+      if ARGV[i + 2] ~= '' then PATCH(conversation, cjson.decode(ARGV[i + 2])) end
+      if not alone then TELL(conversation, replica, 'event', ARGV[i + 1]) end
+      seq = next_seq
+      redis.call('HSET', conversation, 'seq', ARGV[i])
+    end
+  end
+  return alone and 'ok' or 'ok ' .. facts[3]
+end
+
+local answers, first = {}, 2
+for turn = 1, #KEYS / 2 do
+  local last = first + 1 + 3 * tonumber(ARGV[first + 1])
+  local done, answer = pcall(APPEND, KEYS[2 * turn - 1], KEYS[2 * turn], first, last)
+  if done then
+    answers[turn] = answer
+  else
+    answers[turn] = redis.error_reply(type(answer) == 'table' and answer.err or tostring(answer))
+  end
+  first = last + 1
+end
+return answers

@@ -1,17 +1,21 @@
--- The messages from a leaf towards the root, newest first, each followed by its siblings' ids.
+-- The messages from a leaf towards the root, newest first, each followed by its parent's id and its siblings' ids.
+-- A reply that has no end yet has its place in them, and '' for its text; it does not count for the limit.
 -- KEYS: conversation hash. ARGV: leaf ('' for the active one), how many at most, the id to end with ('' for the root).
--- Answers {epoch, seq, id of the next older message or '', {message, siblings, ...}}.
+-- Answers {epoch, seq, id of the next older message or '', {id, message, parent, siblings, ...}}.
 local conversation = KEYS[1]
 local leaf, limit, last = unpack(ARGV)
 local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'leaf')
-local id = leaf ~= '' and leaf or facts[3] or ''
-local rows = {}
-while id ~= '' and #rows < 2 * tonumber(limit) do
+local id = leaf
+if id == '' and facts[3] and facts[3] ~= '' then id = NEWEST_LEAF(conversation, facts[3]) end
+local rows, left = {}, tonumber(limit)
+while id ~= '' and left > 0 do
+  local parent = redis.call('HGET', conversation, 'parent:' .. id)
+  if not parent then break end
   local message = redis.call('HGET', conversation, 'message:' .. id)
-  if not message then break end
-  local parent = redis.call('HGET', conversation, 'parent:' .. id) or ''
-  rows[#rows + 1] = message
-  rows[#rows + 1] = redis.call('HGET', conversation, 'children:' .. parent) or id
+  if message then left = left - 1 end
+  for _, part in ipairs({id, message or '', parent, redis.call('HGET', conversation, 'children:' .. parent) or id}) do
+    rows[#rows + 1] = part
+  end
   if id == last then id = '' else id = parent end
 end
 return {facts[1] or '', tonumber(facts[2]) or 0, id, rows}

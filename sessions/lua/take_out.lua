@@ -1,35 +1,32 @@
--- Takes an exchange out of the history. Where it was active, the sibling before it becomes so, or else its parent.
-local function TAKE_OUT(conversation, message_id)
-  local function children(id)
-    local list = {}
-    for child in string.gmatch(redis.call('HGET', conversation, 'children:' .. id) or '', '%S+') do
-      list[#list + 1] = child
-    end
-    return list
+-- Takes a reply out of the history, and the message that it answers where that has no other reply.
+-- What had been sent behind them stands behind what comes before them. Where they were active, the sibling before
+-- becomes so, else the one behind, or else the parent.
+local function TAKE_OUT(conversation, message_id, reply_id)
+  local gone = {[reply_id] = true}
+  local top, replies = reply_id, CHILDREN(conversation, message_id)
+  if #replies == 0 or (#replies == 1 and replies[1] == reply_id) then
+    gone[message_id] = true
+    top = message_id
   end
-  local parent = redis.call('HGET', conversation, 'parent:' .. message_id) or ''
-  local gone, left, before = children(message_id), {}, nil
-  gone[#gone + 1] = message_id
-  for _, sibling in ipairs(children(parent)) do
-    if sibling == message_id then before = left[#left] else left[#left + 1] = sibling end
+  local parent = redis.call('HGET', conversation, 'parent:' .. top) or ''
+  local left, before = {}, nil
+  for _, sibling in ipairs(CHILDREN(conversation, parent)) do
+    if sibling == top then before = left[#left] else left[#left + 1] = sibling end
   end
-  local active, was_active = redis.call('HGET', conversation, 'leaf'), false
-  for _, id in ipairs(gone) do
-    was_active = was_active or id == active
-    redis.call('HDEL', conversation, 'message:' .. id, 'parent:' .. id, 'children:' .. id)
+  local beside = before or left[1]
+  SET_CHILDREN(conversation, parent, left)
+
+  local behind = gone[message_id] and parent or beside
+  for _, orphan in ipairs(CHILDREN(conversation, reply_id)) do ADD_CHILD(conversation, behind, orphan) end
+  local stored = 0
+  for id in pairs(gone) do
+    stored = stored + redis.call('HDEL', conversation, 'message:' .. id)
+    redis.call('HDEL', conversation, 'parent:' .. id, 'children:' .. id)
   end
-  redis.call('HINCRBY', conversation, 'messages', -#gone)
-  if #left > 0 then
-    redis.call('HSET', conversation, 'children:' .. parent, table.concat(left, ' '))
-  else
-    redis.call('HDEL', conversation, 'children:' .. parent)
+  redis.call('HINCRBY', conversation, 'messages', -stored)
+
+  local active = redis.call('HGET', conversation, 'leaf')
+  if active == reply_id or active == message_id then
+    redis.call('HSET', conversation, 'leaf', beside and NEWEST_LEAF(conversation, beside) or parent)
   end
-  if not was_active then return end
-  local leaf = before or parent
-  local below = before and children(leaf) or {}
-  while #below > 0 do
-    leaf = below[#below]
-    below = children(leaf)
-  end
-  redis.call('HSET', conversation, 'leaf', leaf)
 end

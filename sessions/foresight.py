@@ -1,0 +1,45 @@
+"""Refuses a message before it ends the running reply, where it would be refused behind that: a refusal leaves no trace."""
+
+from __future__ import annotations
+
+from sessions.branches import placed
+from sessions.conversation import Conversation
+from sessions.errors import NotFound
+from sessions.history import History
+from sessions.keys import now_ms
+from sessions.live_turn import LiveTurn
+from sessions.places import Again, Behind, Place
+from sessions.prompting import Prompts
+from sessions.records import Meta, user_message
+from sessions.sends import Generation
+
+
+class Foresight:
+    """Looks at messages that interrupt. `system`: what the operator's prompt says."""
+
+    def __init__(self, *, history: History, prompts: Prompts, system: str) -> None:
+        self._history = history
+        self._prompts = prompts
+        self._system = system
+
+    async def check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
+        """Raises Refused where its place is not there, or the message alone is too long."""
+        if _named(live.send.place) in {one.turn.ids.reply_id for one in conversation.turns}:
+            if live.send.on_busy == "rollback":
+                raise NotFound("The message that is named leaves the history with what is rolled back.")
+            return
+        meta = await self._history.load(conversation.keys) or Meta.new("")
+        place = await placed(self._history, conversation.keys, live.send.place, meta)
+        message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
+        named = meta.system if generation.system is None else generation.system
+        await live.in_time(self._prompts.check(message, generation, system=named or self._system))
+
+
+def _named(place: Place) -> object:
+    """The reply that a place names, which may be one that is being written."""
+    match place:
+        case Behind(parent_id):
+            return parent_id
+        case Again(reply_id):
+            return reply_id
+    return None

@@ -1,0 +1,216 @@
+"""Turns patterns into automata that read one character at a time. Pure.
+
+`re`'s syntax, as far as a match has a known greatest length: no unbounded repeats, no looking around, no back
+references. What a pattern finds is what `re` finds; how is another matter (K. Thompson, "Regular expression search
+algorithm", CACM 11 (6), 1968): the work for a character is bounded by the size of the patterns, whatever the text, and
+it is known at each character whether a match may still come about. Backtracking engines have neither, RE2 not the last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+MOST_EDGES = 20_000
+"""Of one pattern's automaton: each copy of a repeated part has its own."""
+
+_parser: Any = re._parser  # type: ignore[attr-defined] # noqa: SLF001 - what `re` itself reads patterns with
+_compiler: Any = re._compiler  # type: ignore[attr-defined] # noqa: SLF001 - one character's class, case and all
+
+
+class PatternRefused(ValueError):
+    """A pattern can't be used. The message says why."""
+
+
+class Before(IntEnum):
+    """What stands before a place, as far as assertions ask."""
+
+    NOTHING = 0
+    NEWLINE = 1
+    WORD = 2
+    OTHER = 3
+
+
+@lru_cache(maxsize=4096)
+def before(char: str) -> Before:
+    """What a character is to the place behind it."""
+    if char == "\n":
+        return Before.NEWLINE
+    return Before.WORD if _is_word(char) else Before.OTHER
+
+
+Guard = Callable[[Before, str], bool]
+"""An assertion about a place, by what stands before it and the next character; that is empty at the text's end."""
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """A way on from a state: where all guards hold, by a character that suits, or to a match where there is no test."""
+
+    guards: frozenset[Guard]
+    test: Callable[[str], object] | None
+    target: int
+
+
+Edges = tuple[Edge, ...]
+MATCH = Edge(frozenset(), None, -1)
+ROOT = 0
+
+
+class Program:
+    """The automaton of several patterns: the edges of each state, `ROOT` where every match begins.
+
+    Raises PatternRefused where a pattern is none, has no greatest length or one above `max_chars`, or may match nothing.
+    """
+
+    def __init__(self, patterns: Iterable[str], *, max_chars: int) -> None:
+        self.states: list[Edges] = [()]
+        for pattern in patterns:
+            self.states[ROOT] += _Builder(self.states).build(_parsed(pattern, max_chars))
+
+
+def _parsed(pattern: str, max_chars: int) -> Any:
+    try:
+        parsed = _parser.parse(pattern)
+    except (re.error, ValueError, RecursionError, OverflowError) as error:
+        raise PatternRefused(f"It is no regular expression: {error}.") from None
+    least, most = parsed.getwidth()
+    if most > max_chars:
+        raise PatternRefused(
+            f"What it matches may be longer than {max_chars} characters: say how often, as in {{1,20}}."
+        )
+    if least == 0:
+        raise PatternRefused("It matches where there is nothing.")
+    return parsed
+
+
+class _Builder:
+    """Builds one pattern's states from its end to its beginning."""
+
+    def __init__(self, states: list[Edges]) -> None:
+        self._states = states
+        self._left = MOST_EDGES
+
+    def build(self, parsed: Any) -> Edges:
+        return self._sequence(parsed, parsed.state.flags, (MATCH,))
+
+    def _sequence(self, items: Any, flags: int, then: Edges) -> Edges:
+        for item in reversed(items):
+            then = self._item(item, flags, then)
+        return then
+
+    def _item(self, item: Any, flags: int, then: Edges) -> Edges:
+        operation, value = item
+        match operation.name:
+            case "LITERAL" | "NOT_LITERAL" | "IN" | "ANY":
+                return (Edge(frozenset(), _test(item, flags), self._state(then)),)
+            case "SUBPATTERN":
+                _, added, removed, items = value
+                return self._sequence(items, (flags | added) & ~removed, then)
+            case "BRANCH":
+                return self._count(_joined(self._sequence(items, flags, then) for items in value[1]))
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                return self._repeat(value, flags, then)
+            case "AT":
+                guard = _guard(value.name, flags)
+                return tuple(Edge(edge.guards | {guard}, edge.test, edge.target) for edge in then)
+            case other:
+                raise PatternRefused(f"{_OUTSIDE.get(other, other)} can't be used here.")
+
+    def _repeat(self, value: Any, flags: int, then: Edges) -> Edges:
+        least, most, items = value
+        if items.getwidth()[1] == 0:  # an assertion says the same however often it is said
+            least, most = min(least, 1), min(most, 1)
+        edges = then
+        for _ in range(most - least):
+            edges = self._count(_joined([self._sequence(items, flags, edges), then]))
+        for _ in range(least):
+            edges = self._sequence(items, flags, edges)
+        return edges
+
+    def _state(self, edges: Edges) -> int:
+        self._states.append(self._count(edges))
+        return len(self._states) - 1
+
+    def _count(self, edges: Edges) -> Edges:
+        self._left -= len(edges)
+        if self._left < 0:
+            raise PatternRefused(
+                "It is too large: repeats within repeats, or long ones of many alternatives."
+            )
+        return edges
+
+
+_OUTSIDE = {
+    "ASSERT": "Looking around, (?=…) or (?<=…),",
+    "ASSERT_NOT": "Looking around, (?!…) or (?<!…),",
+    "ATOMIC_GROUP": "An atomic group, (?>…),",
+    "POSSESSIVE_REPEAT": "A possessive repeat, such as ?+,",
+    "GROUPREF": "A back reference",
+    "GROUPREF_EXISTS": "A conditional group",
+}
+
+
+def _joined(ways: Iterable[Edges]) -> Edges:
+    return tuple(dict.fromkeys(edge for edges in ways for edge in edges))
+
+
+def _test(item: Any, flags: int) -> Callable[[str], object]:
+    """Whether a character suits a literal or a class, as `re` sees it."""
+    state = _parser.State()
+    state.flags = flags
+    compiled: re.Pattern[str] = _compiler.compile(_parser.SubPattern(state, [item]))
+    return compiled.match
+
+
+def _is_word(char: str) -> bool:
+    return char.isalnum() or char == "_"
+
+
+def _at_edge(behind: Before, char: str) -> bool:
+    return (behind is Before.WORD) is not _is_word(char)
+
+
+def _not_at_edge(behind: Before, char: str) -> bool:
+    return (behind is Before.WORD) is _is_word(char)
+
+
+def _at_start(behind: Before, _: str) -> bool:
+    return behind is Before.NOTHING
+
+
+def _at_line_start(behind: Before, _: str) -> bool:
+    return behind in (Before.NOTHING, Before.NEWLINE)
+
+
+def _at_end(_: Before, char: str) -> bool:
+    return not char
+
+
+def _at_line_end(_: Before, char: str) -> bool:
+    return char in ("", "\n")
+
+
+def _guard(name: str, flags: int) -> Guard:
+    if flags & re.ASCII:
+        raise PatternRefused(r"The flag a can't be used with \b, \B, ^ and the like.")
+    lines = bool(flags & re.MULTILINE)
+    match name:
+        case "AT_BOUNDARY":
+            return _at_edge
+        case "AT_NON_BOUNDARY":
+            return _not_at_edge
+        case "AT_BEGINNING":
+            return _at_line_start if lines else _at_start
+        case "AT_END" if lines:
+            return _at_line_end
+        case "AT_BEGINNING_STRING":
+            return _at_start
+        case "AT_END_STRING":
+            return _at_end
+        case _:
+            raise PatternRefused(r"$ can't be used here: say \Z, or (?m) for the ends of lines.")

@@ -1,0 +1,66 @@
+"""Makes the prompt of a turn: what the history says on its branch, as much of it as the model's window takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from engine.door import Engine
+from engine.errors import EngineError, PromptRejected
+from sessions.context import Prompt, Room, fit
+from sessions.errors import BadParams, EngineDown
+from sessions.history import History
+from sessions.keys import Keys
+from sessions.records import MessageRecord
+from sessions.sends import Generation
+
+DEFAULT_NEW_TOKENS = 512
+
+
+class Prompts:
+    """Asks the history for messages, and the engine's tokenizer how long they are."""
+
+    def __init__(self, *, engine: Engine, history: History) -> None:
+        self._engine = engine
+        self._history = history
+
+    async def prompt(
+        self,
+        keys: Keys,
+        message: MessageRecord,
+        generation: Generation,
+        *,
+        system: str,
+        context_from: str | None,
+    ) -> Prompt:
+        """The prompt that ends with a user's message; `context_from`: the message that it began with so far.
+
+        Raises ContextOverflow, BadParams, EngineDown, StoreDown.
+        """
+        records = [message]
+        if message.parent_id is not None:
+            branch = await self._history.branch(keys, leaf=message.parent_id, last=context_from)
+            records = [*branch.messages, message]
+        return await self._fit(records, generation, system)
+
+    async def check(self, message: MessageRecord, generation: Generation, *, system: str) -> None:
+        """Raises ContextOverflow where the message alone is too long; BadParams, EngineDown."""
+        await self._fit([message], generation, system)
+
+    async def _fit(self, records: list[MessageRecord], generation: Generation, system: str) -> Prompt:
+        with as_refusals():
+            facts = await self._engine.ready()
+            asked = generation.params.max_new_tokens or facts.defaults.max_new_tokens or DEFAULT_NEW_TOKENS
+            room = Room.of(facts.context_tokens, asked)
+            return await fit(system, records, room=room, count=self._engine.count_tokens)
+
+
+@contextmanager
+def as_refusals() -> Iterator[None]:
+    """What the engine says of a prompt, as refusals. Raises BadParams, EngineDown."""
+    try:
+        yield
+    except PromptRejected as error:
+        raise BadParams(f"The model's chat template refuses these messages: {error}") from error
+    except EngineError as error:
+        raise EngineDown(str(error)) from error

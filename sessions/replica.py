@@ -1,0 +1,248 @@
+"""A replica: all parts of the sessions floor, put together, and what they do from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+import structlog
+from redis.asyncio import Redis
+
+from engine.door import Engine
+from sessions.admission import Admission
+from sessions.announcing import Announcer
+from sessions.attendance import Attendance
+from sessions.branches import Brancher
+from sessions.conversation import Conversation
+from sessions.directory import Directory
+from sessions.ending import EndTeller
+from sessions.ephemeral import EphemeralTurns
+from sessions.errors import StoreDown
+from sessions.events import Journalled
+from sessions.forwarding import Forwarder
+from sessions.guarding import guarded
+from sessions.history import History
+from sessions.index import Index
+from sessions.journal import Journal
+from sessions.live_turn import LiveTurn
+from sessions.mailbox import Mailbox
+from sessions.observer import Observer, Silent
+from sessions.orders import Orders
+from sessions.ownership import RENEW_S, Ownership, RunningTurn
+from sessions.policy import Policy
+from sessions.prompting import Prompts
+from sessions.queueing import Queue
+from sessions.reaping import Reaper
+from sessions.records import Owner
+from sessions.relay import Relay
+from sessions.removing import Remover, doom
+from sessions.running import Runner
+from sessions.sending import Sender
+from sessions.store import load_scripts
+from sessions.transactions import Moved
+from sessions.turns import Turns
+from sessions.watching import Watching
+
+SAVE_S = 5.0
+DELETE_ATTEMPTS = 5
+"""How often a turn that began meanwhile is ended first; one behind them loses its conversation."""
+
+_log = structlog.get_logger("midstream.sessions")
+
+
+class Replica:
+    """The parts, running between start and stop."""
+
+    def __init__(
+        self,
+        *,
+        client: Redis,
+        engine: Engine,
+        policy: Policy,
+        observer: Observer | None = None,
+        replica: str | None = None,
+    ) -> None:
+        self._client = client
+        replica = replica or secrets.token_hex(8)
+        self._admission = Admission(at_most=policy.max_turns)
+        self._directory = Directory()
+        self._history = History(client, ttl_s=policy.ttl_s, replica=replica)
+        self._index = Index(client, ttl_s=policy.ttl_s)
+        self._journal = Journal(client, replica=replica)
+        self._ownership = Ownership(client, replica=replica)
+        self._attendance = Attendance()
+        self._watching = Watching(client, ownership=self._ownership, directory=self._directory)
+        self._brancher = Brancher(client, history=self._history, replica=replica)
+        self._remover = Remover(history=self._history, index=self._index)
+        unsettled: set[str] = set()
+        self._reaper = Reaper(
+            history=self._history,
+            ownership=self._ownership,
+            unsettled=unsettled,
+            runs=lambda turn: self._turns.runs(turn),  # noqa: PLW0108 - it is made below
+            tell=self._tell,
+        )
+        self._mailbox = Mailbox(
+            client,
+            ownership=self._ownership,
+            take=lambda order: self._orders.take(order),  # noqa: PLW0108 - made below
+        )
+        self._forwarder = Forwarder(
+            mailbox=self._mailbox,
+            history=self._history,
+            ownership=self._ownership,
+            watching=self._watching,
+            bury=self._reaper.reap,
+        )
+        observer = observer or Silent()
+        announcer = Announcer(ownership=self._ownership, index=self._index)
+        prompts = Prompts(engine=engine, history=self._history)
+        queue = Queue(
+            history=self._history,
+            prompts=prompts,
+            announcer=announcer,
+            teller=EndTeller(observer),
+            at_most=policy.max_queued,
+        )
+        self._sender = Sender(
+            history=self._history,
+            ownership=self._ownership,
+            announcer=announcer,
+            prompts=prompts,
+            queue=queue,
+            watching=self._watching,
+            forwarder=self._forwarder,
+            unsettled=unsettled,
+            policy=policy,
+        )
+        self._runner = Runner(
+            engine=engine,
+            journal=self._journal,
+            history=self._history,
+            ownership=self._ownership,
+            observer=observer,
+            filters=policy.filters,
+        )
+        self._turns = Turns(
+            directory=self._directory,
+            sender=self._sender,
+            runner=self._runner,
+            attendance=self._attendance,
+            lost=lambda conversation: self._relay.catch_up(conversation),  # noqa: PLW0108 - it is made below
+            admission=self._admission,
+        )
+        self._ephemeral = EphemeralTurns(
+            engine=engine, policy=policy, admission=self._admission, observer=observer
+        )
+        self._orders = Orders(turns=self._turns, mailbox=self._mailbox, delete=self._delete)
+        self._relay = Relay(
+            client,
+            replica=replica,
+            directory=self._directory,
+            history=self._history,
+            nudged=self._mailbox.nudge,
+            unattended=self._attendance.look,
+            branched=self._tell_branch,
+        )
+        self._tasks: asyncio.TaskGroup
+
+    @asynccontextmanager
+    async def running(self, *, alone: bool) -> AsyncIterator[None]:
+        """Serves while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
+        await load_scripts(self._client)
+        await self._ownership.renew()
+        if alone:
+            await self._ownership.forget_other_leases()
+            await self._reaper.reap()
+        async with asyncio.TaskGroup() as self._tasks:
+            self._turns.tasks = self._ephemeral.tasks = self._tasks
+            chores = [self._tasks.create_task(chore) for chore in self._chores()]
+            try:
+                yield
+                await self.drain(0.0)
+                await self._turns.saved(within_s=SAVE_S)
+            finally:
+                self._turns.stop()
+                for task in chores:
+                    task.cancel()
+        await self._leave()
+
+    def _chores(self) -> Iterable[Coroutine[None, None, None]]:
+        return (
+            self._journal.run(),
+            self._ownership.keep(),
+            self._reaper.watch(),
+            self._relay.listen(),
+            self._relay.fill(),
+            self._mailbox.run(),
+            self._look_around(),
+        )
+
+    async def _leave(self) -> None:
+        try:
+            await self._ownership.give_up()
+        except StoreDown:
+            _log.warning("the lease could not be given up; it runs out by itself")
+
+    def _leave_the_list(self, conversation: Conversation) -> None:
+        if conversation.watching and not conversation.subscribers:
+            leaving = self._tasks.create_task(self._watching.end(conversation))
+            leaving.add_done_callback(lambda _: self._attendance.look(conversation))
+
+    async def _look_around(self) -> None:
+        """Looks now and then after what messages were lost about, until cancelled."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            try:
+                for late in await self._watching.look_again():
+                    self._relay.catch_up(late)
+            except StoreDown:
+                continue
+            except Exception:  # noqa: BLE001 - a task's boundary: what one look does not find the next one does
+                _log.exception("looking around failed")
+            for conversation in self._directory.with_turns():
+                self._attendance.look(conversation)
+
+    async def _delete(self, owner: Owner, conversation_id: str) -> None:
+        conversation = self._directory.open(owner, conversation_id)
+        doomed = doom(conversation)
+        await self._carry_through(conversation, self._delete_anywhere(conversation, doomed))
+
+    async def _delete_anywhere(self, conversation: Conversation, doomed: list[LiveTurn]) -> None:
+        epoch = await self._history.epoch(conversation.keys)
+        for attempts_left in reversed(range(DELETE_ATTEMPTS)):
+            if await self._forwarder.delete(conversation):
+                conversation.publish_deleted(epoch)
+                return
+            try:
+                await self._remover.delete(conversation, doomed, epoch=epoch, is_last=not attempts_left)
+            except Moved:
+                doomed = doom(conversation)
+            else:
+                return
+
+    async def drain(self, within_s: float) -> None:
+        """Takes no new turns, lets running ones end within a time, then ends them as interrupted."""
+        await asyncio.gather(self._turns.drain(within_s), self._ephemeral.drain(within_s))
+
+    async def _carry_through(self, conversation: Conversation, change: Coroutine[None, None, None]) -> None:
+        """Changes a conversation to the end, also where the one who asked leaves meanwhile. Raises Refused."""
+        self._directory.hold(conversation)
+        changing = self._tasks.create_task(guarded(change))
+        changing.add_done_callback(lambda _: self._directory.let_go(conversation))
+        if (refusal := await asyncio.shield(changing)) is not None:
+            raise refusal
+
+    def _tell_branch(self, conversation: Conversation) -> None:
+        self._tasks.create_task(guarded(self._tell_branch_steadily(conversation)))
+
+    async def _tell_branch_steadily(self, conversation: Conversation) -> None:
+        with self._directory.held(conversation):
+            await self._brancher.tell(conversation)
+
+    def _tell(self, turn: RunningTurn, events: Sequence[Journalled]) -> None:
+        conversation = self._directory.get(turn.owner, turn.conversation_id)
+        if conversation is not None:
+            self._relay.tell(conversation, events)

@@ -1,0 +1,152 @@
+"""Clients for the kinds of servers that a store may be: one server, a Redis Cluster, or a master that Sentinels name.
+
+All of them serve the same commands, at most so many at once; whoever comes later waits. After a failover a connection
+that reaches a replica is dropped and made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Self, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from redis.asyncio import (
+    BlockingConnectionPool,
+    Connection,
+    Redis,
+    RedisCluster,
+    Sentinel,
+    SentinelConnectionPool,
+    SSLConnection,
+)
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import ReadOnlyError
+
+SOCKET_TIMEOUT_S = 5.0
+AT_ONCE = 32
+CLUSTER = "redis+cluster"
+SENTINEL = "redis+sentinel"
+_TLS = {"rediss+cluster": CLUSTER, "rediss+sentinel": SENTINEL}
+_PORTS = {CLUSTER: 6379, SENTINEL: 26379}
+
+
+def connect(url: str) -> Redis:
+    """A client for a URL; it connects on first use. Raises ValueError.
+
+    `redis://`, `rediss://` (TLS) and `unix://` name one server, `redis+cluster://host:port,host:port` some nodes of a
+    cluster, `redis+sentinel://host:port,host:port/master` the Sentinels and the name of what they watch; with
+    `rediss+` these speak TLS. `user:password@` is for the servers, `?sentinel_password=` for Sentinels.
+    """
+    scheme = urlsplit(url).scheme
+    match _TLS.get(scheme, scheme):
+        case "redis+cluster":
+            return _cluster(url, tls=scheme in _TLS)
+        case "redis+sentinel":
+            return _sentinel(url, tls=scheme in _TLS)
+        case _:
+            return _server(url)
+
+
+class _Demotable:
+    """A connection that is given up where its server turns out to be a replica: the next one goes to the master."""
+
+    async def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().read_response(*args, **kwargs)  # type: ignore[misc]
+        except ReadOnlyError as error:
+            await self.disconnect()  # type: ignore[attr-defined]
+            raise ConnectionLost("The server has become a replica.") from error
+
+
+class _DemotableConnection(_Demotable, Connection):
+    pass
+
+
+class _DemotableTlsConnection(_Demotable, SSLConnection):
+    pass
+
+
+class _SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
+    """Connections to the master of the moment; whoever finds all of them in use waits."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self.sentinel_manager.aclose()
+
+
+class _Cluster(RedisCluster):
+    """A cluster that is connected to on first use, as other servers are."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_connections=2 * AT_ONCE, **options)
+        self._places = asyncio.Semaphore(AT_ONCE)  # a node's pool refuses where others wait
+
+    async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
+        async with self._places:
+            return await super().execute_command(*args, **kwargs)
+
+    async def __aenter__(self) -> Self:
+        await self._increment_usage()
+        return self
+
+
+def _server(url: str) -> Redis:
+    options: dict[str, Any] = dict(parse_url(url))
+    if "path" not in options:
+        tls = options.get("connection_class") is SSLConnection
+        options["connection_class"] = _DemotableTlsConnection if tls else _DemotableConnection
+    return Redis.from_pool(BlockingConnectionPool(**_bounded(), **(_timing() | options)))
+
+
+def _cluster(url: str, *, tls: bool) -> Redis:
+    nodes = [ClusterNode(host, port) for host, port in _hosts(url, CLUSTER)]
+    if urlsplit(url).path.strip("/"):
+        raise ValueError("a cluster has no path and no database in its URL")
+    return cast("Redis", _Cluster(startup_nodes=nodes, ssl=tls, **_login(url), **_timing()))
+
+
+def _sentinel(url: str, *, tls: bool) -> Redis:
+    master, _, database = urlsplit(url).path.strip("/").partition("/")
+    if not master or not (database or "0").isdigit():
+        raise ValueError("a Sentinel URL ends with the master's name: redis+sentinel://host:26379/mymaster")
+    query = dict(parse_qsl(urlsplit(url).query))
+    asked = _timing() | {"ssl": tls, "password": query.get("sentinel_password")}
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        _hosts(url, SENTINEL), sentinel_kwargs=asked | {"socket_timeout": 1.0}
+    )
+    options = _timing() | _bounded() | _login(url) | {"db": int(database or 0), "ssl": tls}
+    pool = _SentinelPool(unquote(master), sentinel, **options)  # type: ignore[no-untyped-call]
+    return Redis.from_pool(pool)
+
+
+def _hosts(url: str, kind: str) -> list[tuple[str, int]]:
+    """The hosts between `@` and the path; ports have their defaults."""
+    found = []
+    for place in urlsplit(url).netloc.rpartition("@")[2].split(","):
+        one = urlsplit(f"//{place}")
+        if not one.hostname:
+            raise ValueError(f"no host in {place!r}")
+        found.append((one.hostname, one.port or _PORTS[kind]))
+    return found
+
+
+def _login(url: str) -> dict[str, str | None]:
+    name, _, password = urlsplit(url).netloc.rpartition("@")[0].partition(":")
+    return {"username": unquote(name) or None, "password": unquote(password) or None}
+
+
+def _bounded() -> dict[str, Any]:
+    return {"timeout": 1, "max_connections": AT_ONCE}
+
+
+def _timing() -> dict[str, Any]:
+    return {
+        "socket_timeout": SOCKET_TIMEOUT_S,
+        "socket_connect_timeout": 2.0,
+        "health_check_interval": 15,
+        "retry": Retry(ExponentialBackoff(base=0.05, cap=0.5), retries=2),
+    }
