@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from connections.errors import BadFrame
-from connections.frames import NOT_SERVED_YET, Frame, Request
+from connections.frames import Frame, Request
 
 _decode = msgspec.json.Decoder(Request).decode
 _encode = msgspec.json.Encoder().encode
@@ -39,17 +39,31 @@ def decode(text: str | bytes) -> Request:
     return cast("Request", frame)
 
 
-def encode(frame: Frame) -> str:
-    """The text of a server frame."""
-    return _encode(frame).decode()
+class FrameEncoder:
+    """Codes server frames; one that goes to many readers in a row is coded once. Frames are frozen."""
+
+    __slots__ = ("_last", "_text")
+
+    def __init__(self) -> None:
+        self._last: Frame | None = None
+        self._text = b""
+
+    def encode(self, frame: Frame) -> bytes:
+        """The text of a frame, UTF-8."""
+        if frame is not self._last:
+            self._text = _encode(frame)
+            self._last = frame
+        return self._text
+
+
+encode = FrameEncoder().encode
+"""The text of a server frame, UTF-8. One for the process, because one event loop serves all its connections."""
 
 
 def _unfit(text: str, complaint: str) -> BadFrame:
     """Says what is wrong with a JSON value that is no frame of the protocol."""
     fields = _fields(text)
-    kind, ref = fields.get("type"), _ref(fields)
-    if isinstance(kind, str) and kind in NOT_SERVED_YET:
-        return BadFrame(f"type: {kind!r} is not served by this version of the server.", ref=ref)
+    ref = _ref(fields)
     if place := _PLACE.search(complaint):
         return BadFrame(f"{place[1]}: {complaint[: place.start()]}", ref=ref)
     return BadFrame(complaint.replace("Object missing", "The frame is missing the"), ref=ref)

@@ -1,4 +1,4 @@
-"""One socket: a reader task that never does slow work, a writer task, and the requests under way between them."""
+"""One socket: a reader task that never does slow work, a writer task for a peer that is late, and the requests under way."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -14,6 +15,7 @@ from connections import codec
 from connections.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
 from connections.frames import Cancel, Error, Frame, Ping, Request
 from connections.outbox import Outbox
+from connections.quotas import RateLimited
 from connections.strikes import Strikes
 from sessions.errors import Overloaded, Refused
 from sessions.events import Event
@@ -34,8 +36,17 @@ class Transport(Protocol):
         """The next message. Raises Disconnected."""
         ...
 
-    async def send(self, text: str) -> None:
-        """Sends a text message; waits while the socket is not writable. Raises Disconnected."""
+    @property
+    def is_writable(self) -> bool:
+        """Whether `write` may be called: the peer is there, and reads as fast as it is written to."""
+        ...
+
+    async def writable(self) -> None:
+        """Waits until `write` may be called. Raises Disconnected."""
+        ...
+
+    def write(self, text: bytes) -> None:
+        """Sends a text message, UTF-8."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
@@ -66,13 +77,24 @@ class Connection:
         self._outbox = outbox
         self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._requests: set[asyncio.Task[None]] = set()
+        self._behind = asyncio.Event()
         self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
 
     def push(self, frame: Frame) -> None:
-        """Takes a frame for delivery. A reader that is too far behind is cut off; it can come back and ask again."""
+        """Takes a frame for delivery: it is sent at once, or waits for its reader.
+
+        A reader that is too far behind is cut off; it can come back and ask again.
+        """
         if self.closed:
             return
-        self._outbox.put_nowait(frame)
+        if self._behind.is_set():  # the writer sends what waits once the peer reads again
+            self._outbox.put_nowait(frame)
+        elif self._transport.is_writable and self._outbox.pass_nowait(frame):
+            self._transport.write(codec.encode(frame))
+            return
+        else:
+            self._outbox.put_nowait(frame)
+            self._flush()
         if self._outbox.is_over_full:
             self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
 
@@ -112,7 +134,7 @@ class Connection:
         if close.code is not CloseCode.OVERLOAD:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FLUSH_S):
-                    await self._outbox.emptied()
+                    await self._catch_up()
         raise close
 
     async def _read(self, handler: Handler, tasks: asyncio.TaskGroup) -> None:
@@ -127,7 +149,7 @@ class Connection:
             ref = frame.ref or getattr(frame, "client_msg_id", None)
             if (slow := self._ask(handler, frame)) is not None:
                 self._requests.add(request := tasks.create_task(self._finish(slow, ref)))
-                request.add_done_callback(self._requests.discard)
+                request.add_done_callback(partial(self._finished, slow))
         except BadFrame as error:
             self.push(Error(ref=error.ref or ref, code=error.code, message=str(error), retryable=False))
             if self._strikes.add(asyncio.get_running_loop().time()):
@@ -156,6 +178,10 @@ class Connection:
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
             self.push(self._incident(ref))
 
+    def _finished(self, slow: Coroutine[None, None, None], request: asyncio.Task[None]) -> None:
+        self._requests.discard(request)
+        slow.close()  # the connection may have ended before it began
+
     def _incident(self, ref: str | None) -> Error:
         """Logs the exception being handled; its number is all that the client is told."""
         incident = secrets.token_hex(4)
@@ -166,10 +192,27 @@ class Connection:
 
     async def _write(self) -> None:
         while True:
-            await self._transport.send(codec.encode(await self._outbox.take()))
+            await self._behind.wait()
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Returns once nothing waits. Raises Disconnected."""
+        while self._behind.is_set():
+            await self._transport.writable()
+            self._flush()
+
+    def _flush(self) -> None:
+        """Hands on what waits, as far as its reader takes it."""
+        while self._transport.is_writable:
+            if (frame := self._outbox.take_nowait()) is None:
+                self._behind.clear()
+                return
+            self._transport.write(codec.encode(frame))
+        self._behind.set()
 
 
 def refusal(error: Refused | BadParams, ref: str | None) -> Error:
     """The frame that tells a sender why a request was refused."""
     retryable = error.retryable if isinstance(error, Refused) else False
-    return Error(ref=ref, code=error.code, message=str(error), retryable=retryable)
+    after = error.retry_after_ms if isinstance(error, RateLimited) else None
+    return Error(ref=ref, code=error.code, message=str(error), retryable=retryable, retry_after_ms=after)

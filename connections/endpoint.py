@@ -4,37 +4,64 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Collection
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 import structlog
+from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from connections import codec
-from connections.connection import Connection, Disconnected
-from connections.errors import BadFrame, Close, CloseCode
-from connections.frames import Error, GoAway, Hello, Ready
+from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.identity import Identity
+from connections.authentication.standing import Standing
+from connections.connection import Connection, Disconnected, refusal
+from connections.errors import BadFrame, Close, CloseCode, Unauthenticated
+from connections.frames import AuthRefresh, Error, GoAway, Hello, Ready
 from connections.greeting import Greeting, Offer, greeting
 from connections.handler import FrameHandler
-from connections.origin import is_allowed
+from connections.limiters import Limiters
 from connections.outbox import Outbox
+from connections.refusals import Refusal
 from connections.registry import Registry
+from connections.turnstile import Turnstile
 from engine.door import Engine
 from engine.errors import EngineError
+from sessions.errors import Refused
 from sessions.records import Owner
 from sessions.service import Sessions
 
 SUBPROTOCOL = "midstream.v1"
 HELLO_S = 5.0
-ABORT = "midstream.abort"
-"""The ASGI extension that ends a connection whose peer does not read: its `abort` is called without arguments."""
+PEER = "midstream.peer"
+"""The ASGI extension that reaches past the server's queues: its `peer` is a `Peer`."""
 LOADING_S = 10.0
 CLOSE_S = 2.0
 OUTBOX_BYTES = 1024 * 1024
-ANONYMOUS = "anonymous"
 
 _log = structlog.get_logger("midstream.connection")
+
+
+class Peer(Protocol):
+    """The socket below ASGI."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether text may be written: the connection is open, and its peer reads."""
+        ...
+
+    async def until_writable(self) -> bool:
+        """Waits for a peer that reads again; False where the connection is over."""
+        ...
+
+    def write(self, text: bytes) -> None:
+        """Sends a text message, UTF-8."""
+        ...
+
+    def abort(self) -> None:
+        """Ends a connection whose peer does not read."""
+        ...
 
 
 class Endpoint:
@@ -47,29 +74,41 @@ class Endpoint:
         registry: Registry,
         engine: Engine,
         offer: Offer,
-        allowed_origins: Collection[str],
+        doorkeeper: Doorkeeper,
+        limiters: Limiters,
         hello_s: float = HELLO_S,
     ) -> None:
         self._sessions = sessions
         self._registry = registry
         self._engine = engine
         self._offer = offer
-        self._allowed_origins = allowed_origins
+        self._doorkeeper = doorkeeper
+        self._limiters = limiters
         self._hello_s = hello_s
 
     async def accept(self, websocket: WebSocket) -> None:
         """Serves one socket from handshake to close."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not is_allowed(origin, host=host, allowed=self._allowed_origins):
+        if not self._doorkeeper.origins.allow(origin, host=host):
+            self._limiters.refusals.count(Refusal.ORIGIN)
             await websocket.close()  # before accept: HTTP 403
+            return
+        if self._limiters.waiting_room.is_full:
+            self._limiters.refusals.count(Refusal.PENDING)
+            await websocket.send_denial_response(_too_many_at_once())
             return
         offered = websocket.scope.get("subprotocols", ())
         await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
         transport = _Socket(websocket)
         try:
-            hello = await _hello(transport, within_s=self._hello_s)
-            await self._serve(transport, hello, await self._greeting())
+            with self._limiters.waiting_room.place():
+                hello = await _hello(transport, within_s=self._hello_s)
+                identity = await self._identify(transport, hello, websocket.headers.get("authorization"))
+                said = await self._greeting()
+            await self._serve(transport, hello, identity, said)
         except Close as close:
+            if close.code is CloseCode.TOO_MANY_CONNECTIONS:
+                self._limiters.refusals.count(Refusal.CONNECTIONS)
             await transport.close(close.code, close.reason)
         except Disconnected:
             return
@@ -85,23 +124,41 @@ class Endpoint:
             raise Close(CloseCode.OVERLOAD, "The model is not loaded yet; reconnect.") from error
         return greeting(self._offer, facts)
 
-    async def _serve(self, transport: _Socket, hello: Hello, said: Greeting) -> None:
-        client_id = hello.client_id or secrets.token_hex(16)
-        owner = Owner(ANONYMOUS, client_id)
-        connection = Connection(transport, owner=owner, outbox=Outbox(max_bytes=OUTBOX_BYTES))
-        self._registry.add(owner, connection)
-        connection.push(
-            Ready(
-                ref=hello.ref,
-                connection_id=connection.connection_id,
-                client_id=client_id,
-                **msgspec.structs.asdict(said),
-            )
-        )
+    async def _identify(self, transport: _Socket, hello: Hello, authorization: str | None) -> Identity:
+        """Who says hello. Raises Close, Disconnected."""
         try:
-            await connection.serve(FrameHandler(self._sessions, said.limits))
+            return await self._doorkeeper.identify(authorization=authorization, token=hello.token)
+        except Unauthenticated as refused:
+            why = Error(ref=hello.ref, code=refused.code, message=str(refused), retryable=False)
+            close = Close(CloseCode.UNAUTHENTICATED, str(refused))
+        except Refused as refused:  # the store or the keys of who signs tokens: neither is the client's fault
+            why = refusal(refused, hello.ref)
+            close = Close(CloseCode.OVERLOAD, f"{refused} Reconnect.")
+        transport.write(codec.encode(why))
+        raise close
+
+    async def _serve(self, transport: _Socket, hello: Hello, identity: Identity, said: Greeting) -> None:
+        client_id = hello.client_id or secrets.token_hex(16)
+        owner = Owner(identity.principal, client_id)
+        connection = Connection(transport, owner=owner, outbox=Outbox(max_bytes=OUTBOX_BYTES))
+        ready = Ready(
+            ref=hello.ref,
+            connection_id=connection.connection_id,
+            client_id=client_id,
+            **msgspec.structs.asdict(said),
+        )
+        await self._limiters.seats.sit(owner, connection.connection_id)
+        try:
+            self._registry.add(owner, connection)
+            connection.push(ready)
+            with self._doorkeeper.inside(identity, connection) as standing:
+                refresh = _Refresh(standing, connection, ready)
+                handler = FrameHandler(self._sessions, said.limits, refresh.answer)
+                meter = self._limiters.meter
+                await connection.serve(handler if meter is None else Turnstile(handler, meter))
         finally:
             connection.closed = True
+            self._limiters.seats.leave(owner, connection.connection_id)
             self._registry.discard(owner, connection)
             self._sessions.disconnect(connection)
 
@@ -119,11 +176,26 @@ class Endpoint:
                 await self._registry.emptied()
 
 
+class _Refresh:
+    """Answers `auth.refresh`."""
+
+    def __init__(self, standing: Standing, connection: Connection, ready: Ready) -> None:
+        self._standing = standing
+        self._connection = connection
+        self._ready = ready
+
+    async def answer(self, frame: AuthRefresh) -> None:
+        """Says `ready` again where the new token is good. Raises KeySetDown, StoreDown."""
+        if await self._standing.refresh(frame.token, ref=frame.ref):
+            self._connection.push(msgspec.structs.replace(self._ready, ref=frame.ref))
+
+
 class _Socket:
     """Starlette's WebSocket as a `Transport`."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
+        self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
 
     async def receive(self) -> str | bytes:
         message = await self._websocket.receive()
@@ -132,23 +204,30 @@ class _Socket:
         text: str | None = message.get("text")
         return message["bytes"] if text is None else text
 
-    async def send(self, text: str) -> None:
-        try:
-            await self._websocket.send({"type": "websocket.send", "text": text})
-        except (
-            WebSocketDisconnect,
-            RuntimeError,
-        ) as error:  # RuntimeError: the server closed it (a frame too large)
-            raise Disconnected from error
+    @property
+    def is_writable(self) -> bool:
+        return self._peer.is_writable
+
+    async def writable(self) -> None:
+        if not await self._peer.until_writable():
+            raise Disconnected
+
+    def write(self, text: bytes) -> None:
+        self._peer.write(text)
 
     async def close(self, code: int, reason: str) -> None:
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._websocket.close(code, reason)
         except TimeoutError:  # a peer that does not read can't be told, and would keep the socket for ever
-            self._websocket.scope["extensions"][ABORT]["abort"]()
+            self._peer.abort()
         except (WebSocketDisconnect, RuntimeError):
             return  # the peer was faster
+
+
+def _too_many_at_once() -> PlainTextResponse:
+    why = "Too many connections are being opened; try again in a moment."
+    return PlainTextResponse(why, 503, {"Retry-After": "1"})
 
 
 async def _hello(transport: _Socket, *, within_s: float) -> Hello:
@@ -166,5 +245,5 @@ async def _hello(transport: _Socket, *, within_s: float) -> Hello:
         ref = frame.ref
     except BadFrame as error:
         why, ref = f"{why} {error}", error.ref
-    await transport.send(codec.encode(Error(ref=ref, code="unauthenticated", message=why, retryable=False)))
+    transport.write(codec.encode(Error(ref=ref, code="unauthenticated", message=why, retryable=False)))
     raise Close(CloseCode.UNAUTHENTICATED, "The first frame must be a hello.")

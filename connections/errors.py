@@ -3,6 +3,8 @@
 ConnectionsError
 ├── BadFrame    this frame is answered by `error{bad_frame}`, the connection stays
 ├── BadParams   this frame is answered by `error{bad_params}`, the connection stays
+├── BadList     a list that the operator gave (keys, origins) can't be used
+├── Unauthenticated   nobody is known by this token: `error{unauthenticated}`, and the connection ends
 └── Close       the connection ends with a code from `CloseCode`
 """
 
@@ -51,6 +53,20 @@ class BadParams(ConnectionsError):
 
     def __init__(self, message: str) -> None:
         super().__init__(shorten(message))
+
+
+class BadList(ConnectionsError):
+    """The message is for the operator and holds no secret."""
+
+
+class Unauthenticated(ConnectionsError):
+    """The message is for the client; `why`, for the log, is more exact. Neither holds anything of the token."""
+
+    code = "unauthenticated"
+
+    def __init__(self, message: str = "The token is not valid.", *, why: str) -> None:
+        super().__init__(message)
+        self.why = why
 
 
 class Close(ConnectionsError):

@@ -10,12 +10,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from sessions.events import Event, Usage
+from sessions.events import Event
 from sessions.index import Listed
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+\Z")]
 Ref = Annotated[str, Meta(max_length=128)]
 Id = Annotated[str, Meta(min_length=1, max_length=128)]
+Content = Annotated[str, Meta(min_length=1)]
+Title = Annotated[str, Meta(min_length=1, max_length=200)]
+Token = Annotated[str, Meta(max_length=16_384)]
 PageSize = Annotated[int, Meta(ge=1, le=200)]
 
 DEFAULT_CONVERSATION = "default"
@@ -46,20 +49,38 @@ class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
     """The first frame. A client without a `client_id` is given one."""
 
     client_id: Name | None = None
-    token: str | None = None
+    token: Token | None = None
 
 
-class Send(ClientFrame, frozen=True, kw_only=True, tag="send"):
-    """A user's message."""
+class TurnFrame(ClientFrame, frozen=True, kw_only=True):
+    """The root of what begins a turn."""
 
     client_msg_id: Id
-    content: Annotated[str, Meta(min_length=1)]
     conversation_id: Name = DEFAULT_CONVERSATION
-    parent_id: Id | msgspec.UnsetType | None = msgspec.UNSET
     on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     grace_s: Annotated[float, Meta(ge=0, le=60)] = 0
     params: Params = Params()
+
+
+class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
+    """A user's message."""
+
+    content: Content
+    parent_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Edit(TurnFrame, frozen=True, kw_only=True, tag="edit"):
+    """A user's message in the place of another one, which is kept beside it."""
+
+    message_id: Id
+    content: Content
+
+
+class Regenerate(TurnFrame, frozen=True, kw_only=True, tag="regenerate"):
+    """Asks for another reply beside one that was given."""
+
+    message_id: Id
 
 
 class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
@@ -71,8 +92,16 @@ class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
     seen_off: Annotated[int, Meta(ge=0)] | None = None
 
 
+class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
+    """Asks for what was missed behind `after_seq` of an epoch, and attaches."""
+
+    conversation_id: Name
+    epoch: Ref
+    after_seq: Annotated[int, Meta(ge=0, le=2**53)]
+
+
 class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
-    """Asks for a page of the active branch, and attaches."""
+    """Asks for a page of the active branch, and attaches. `leaf`: the branch through that message becomes the active one."""
 
     conversation_id: Name = DEFAULT_CONVERSATION
     limit: PageSize = 50
@@ -87,6 +116,20 @@ class Conversations(ClientFrame, frozen=True, kw_only=True, tag="conversations")
     before: Name | None = None
 
 
+class Ack(ClientFrame, frozen=True, kw_only=True, tag="ack"):
+    """Says that all events up to `seq` have come; no answer."""
+
+    conversation_id: Name
+    seq: Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class Rename(ClientFrame, frozen=True, kw_only=True, tag="rename"):
+    """Gives a conversation another title."""
+
+    conversation_id: Name
+    title: Title
+
+
 class Delete(ClientFrame, frozen=True, kw_only=True, tag="delete"):
     """Removes a conversation."""
 
@@ -97,6 +140,12 @@ class Ping(ClientFrame, frozen=True, kw_only=True, tag="ping"):
     """Asks for a `pong` with the same `t`."""
 
     t: int | float | str | None = None
+
+
+class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
+    """Shows a new token of the same principal."""
+
+    token: Token
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +174,7 @@ class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", o
 
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
-    """Answers `hello`."""
+    """Answers `hello` and `auth.refresh`."""
 
     connection_id: str
     client_id: str
@@ -143,30 +192,6 @@ class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
     already: bool | msgspec.UnsetType = msgspec.UNSET
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of a history page. `created_at`: Unix milliseconds; `siblings`: all that share its parent, itself too."""
-
-    message_id: str
-    parent_id: str | None
-    siblings: list[str]
-    turn_id: str
-    role: Literal["user", "assistant"]
-    content: str
-    status: str
-    created_at: int
-    usage: Usage | None = None
-
-
-class HistoryPage(ServerFrame, frozen=True, kw_only=True, tag="history"):
-    """Answers `history`."""
-
-    conversation_id: str
-    epoch: str
-    seq: int
-    messages: list[Message]
-    has_more: bool | msgspec.UnsetType = msgspec.UNSET
-
-
 class ConversationsPage(ServerFrame, frozen=True, kw_only=True, tag="conversations"):
     """Answers `conversations`."""
 
@@ -178,6 +203,14 @@ class Pong(ServerFrame, frozen=True, kw_only=True, tag="pong"):
     """Answers `ping`."""
 
     t: int | float | str | None = None
+
+
+class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
+    """A limit has little room left. `name`: the setting's; `reset_s`: seconds until it has more."""
+
+    name: str
+    remaining: int
+    reset_s: int
 
 
 class GoAway(ServerFrame, frozen=True, kw_only=True, tag="goaway"):
@@ -196,8 +229,8 @@ class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
     retry_after_ms: int | None = None
 
 
-Request = Hello | Send | Cancel | History | Conversations | Delete | Ping
+Turning = Send | Edit | Regenerate
+Request = (
+    Hello | Turning | Cancel | Resume | History | Conversations | Rename | Delete | Ack | AuthRefresh | Ping
+)
 Frame = ServerFrame | Event
-
-NOT_SERVED_YET = ("resume", "regenerate", "edit", "rename", "ack", "auth.refresh")
-"""Client frames of the protocol that this version answers by `bad_frame`."""

@@ -18,8 +18,10 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     server_version: str
     heartbeat_ms: int
     resume_ttl_s: int
+    messages_per_minute: int | None
     max_content_chars: int
     max_turns: int
+    max_queued: int
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +47,7 @@ def greeting(offer: Offer, facts: ModelFacts) -> Greeting:
             max_new_tokens=facts.context_tokens,
             context_tokens=facts.context_tokens,
             max_active_turns=offer.max_turns,
-            max_queued_turns=0,
-            messages_per_minute=None,
+            max_queued_turns=offer.max_queued,
+            messages_per_minute=offer.messages_per_minute,
         ),
     )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import assert_never
-
-import msgspec
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TypedDict, assert_never
 
 from connections import frames, params
 from connections.connection import Connection
 from connections.errors import BadFrame, BadParams
 from connections.frames import Limits
-from sessions.conversation import Send
 from sessions.errors import Refused
+from sessions.forwarding import Cancelled
+from sessions.places import Again, Behind, Beside
+from sessions.resuming import Position
+from sessions.sends import Send
 from sessions.service import Sessions
 
 Slow = Coroutine[None, None, None]
@@ -28,25 +30,31 @@ class ContentTooLong(Refused):
 class FrameHandler:
     """Answers the frames of connections that said hello."""
 
-    def __init__(self, sessions: Sessions, limits: Limits) -> None:
+    def __init__(
+        self, sessions: Sessions, limits: Limits, refresh: Callable[[frames.AuthRefresh], Slow]
+    ) -> None:
         self._sessions = sessions
         self._limits = limits
+        self._refresh = refresh
 
-    def handle(self, connection: Connection, frame: frames.Request) -> Slow | None:
+    def handle(self, connection: Connection, frame: frames.Request) -> Slow | None:  # noqa: PLR0911 - one for each kind
         """Decides at once; gives back what waits for the store. Raises BadFrame, BadParams, Refused."""
         match frame:
-            case frames.Send():
-                return self._send(connection, frame)
+            case frames.Send() | frames.Edit() | frames.Regenerate():
+                return self._turn(connection, frame)
             case frames.Cancel():
                 return self._cancel(connection, frame)
+            case frames.Resume():
+                return self._resume(connection, frame)
             case frames.History():
                 return self._history(connection, frame)
-            case frames.Conversations():
-                return self._conversations(connection, frame)
-            case frames.Delete():
-                return self._sessions.delete(
-                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
-                )
+            case frames.Conversations() | frames.Rename() | frames.Delete():
+                return self._list(connection, frame)
+            case frames.AuthRefresh():
+                return self._refresh(frame)
+            case frames.Ack():
+                self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
+                return None
             case frames.Ping():
                 connection.push(frames.Pong(ref=frame.ref, t=frame.t))
                 return None
@@ -55,67 +63,120 @@ class FrameHandler:
             case _:
                 assert_never(frame)
 
-    def _send(self, connection: Connection, frame: frames.Send) -> Slow:
-        params.served(frame)
-        if len(frame.content) > self._limits.max_content_chars:
+    def _turn(self, connection: Connection, frame: frames.Turning) -> Slow:
+        content = "" if isinstance(frame, frames.Regenerate) else frame.content
+        if len(content) > self._limits.max_content_chars:
             raise ContentTooLong(
-                f"content: {len(frame.content)} characters are more than {self._limits.max_content_chars}."
+                f"content: {len(content)} characters are more than {self._limits.max_content_chars}."
             )
         send = Send(
             client_msg_id=frame.client_msg_id,
             conversation_id=frame.conversation_id,
-            content=frame.content,
-            parent_id=frame.parent_id,
-            on_busy="interrupt" if frame.on_busy == "interrupt" else "reject",
+            content=content,
+            place=_place(frame),
+            on_busy=frame.on_busy,
+            on_disconnect=frame.on_disconnect,
+            grace_s=frame.grace_s,
             ref=frame.ref or frame.client_msg_id,
         )
         generation = params.generation(frame.params, max_new_tokens=self._limits.max_new_tokens)
         return _refusal(self._sessions.send(connection.owner, connection, send, generation))
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> Slow | None:
-        rollback = frame.mode == "rollback"
-        conversation_id = frame.conversation_id or (None if frame.turn_id else frames.DEFAULT_CONVERSATION)
-        met = self._sessions.cancel(
-            connection.owner,
-            conversation_id=conversation_id,
-            turn_id=frame.turn_id,
-            seen_off=frame.seen_off,
-            rollback=rollback,
+        met = self._sessions.cancel(connection.owner, **_cancelling(frame))
+        if met is None:
+            return self._cancel_elsewhere(connection, frame)
+        _tell_cancelled(connection, frame, met)
+        return self._take_back(connection, frame, met)
+
+    async def _cancel_elsewhere(self, connection: Connection, frame: frames.Cancel) -> None:
+        met = await self._sessions.cancel_elsewhere(
+            connection.owner, **_cancelling(frame), tell=partial(_tell_cancelled, connection, frame)
         )
-        connection.push(frames.Cancelled(ref=frame.ref, turn_id=met.turn_id, already=met.already))
-        if rollback and met.already and frame.turn_id is not None:
+        if (slow := self._take_back(connection, frame, met)) is not None:
+            await slow
+
+    def _take_back(self, connection: Connection, frame: frames.Cancel, met: Cancelled) -> Slow | None:
+        """What takes back an exchange that had ended before its cancel."""
+        if frame.mode == "rollback" and met.already and frame.turn_id is not None:
             place = frame.conversation_id or frames.DEFAULT_CONVERSATION
             return self._sessions.take_back(connection.owner, place, frame.turn_id)
         return None
 
+    def _resume(self, connection: Connection, frame: frames.Resume) -> Slow:
+        position = Position(frame.epoch, frame.after_seq)
+        return self._sessions.resume(
+            connection.owner, connection, frame.conversation_id, position, ref=frame.ref
+        )
+
     async def _history(self, connection: Connection, frame: frames.History) -> None:
-        if frame.leaf is not None:
-            raise BadParams("leaf: is not served by this version of the server.")
-        page = await self._sessions.history(
-            connection.owner, connection, frame.conversation_id, limit=frame.limit, before=frame.before
+        shown = await self._sessions.history(
+            connection.owner,
+            connection,
+            frame.conversation_id,
+            limit=frame.limit,
+            before=frame.before,
+            leaf=frame.leaf,
+            ref=frame.ref,
         )
-        messages = [
-            frames.Message(siblings=siblings, **msgspec.structs.asdict(message))
-            for message, siblings in zip(page.messages, page.siblings, strict=True)
-        ]
-        connection.push(
-            frames.HistoryPage(
-                ref=frame.ref,
-                conversation_id=frame.conversation_id,
-                epoch=page.epoch,
-                seq=page.seq,
-                messages=messages,
-                has_more=page.has_more,
-            )
-        )
-        if page.wait is not None:
-            connection.publish(page.wait)
+        connection.publish(shown.page)
+        if shown.wait is not None:
+            connection.publish(shown.wait)
+
+    def _list(
+        self, connection: Connection, frame: frames.Conversations | frames.Rename | frames.Delete
+    ) -> Slow:
+        match frame:
+            case frames.Conversations():
+                return self._conversations(connection, frame)
+            case frames.Rename():
+                return self._rename(connection, frame)
+            case frames.Delete():
+                return self._sessions.delete(
+                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
+                )
+
+    async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
+        if not (title := " ".join(frame.title.split())):
+            raise BadParams("title: is empty.")
+        row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
+        connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
 
     async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
         page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)
         connection.push(
             frames.ConversationsPage(ref=frame.ref, conversations=page.conversations, has_more=page.has_more)
         )
+
+
+def _tell_cancelled(connection: Connection, frame: frames.Cancel, met: Cancelled) -> None:
+    connection.push(frames.Cancelled(ref=frame.ref, turn_id=met.turn_id, already=met.already))
+
+
+class _Cancelling(TypedDict):
+    conversation_id: str | None
+    turn_id: str | None
+    seen_off: int | None
+    rollback: bool
+
+
+def _cancelling(frame: frames.Cancel) -> _Cancelling:
+    return {
+        "conversation_id": frame.conversation_id or (None if frame.turn_id else frames.DEFAULT_CONVERSATION),
+        "turn_id": frame.turn_id,
+        "seen_off": frame.seen_off,
+        "rollback": frame.mode == "rollback",
+    }
+
+
+def _place(frame: frames.Turning) -> Behind | Beside | Again:
+    match frame:
+        case frames.Send():
+            return Behind(frame.parent_id)
+        case frames.Edit():
+            return Beside(frame.message_id)
+        case frames.Regenerate():
+            return Again(frame.message_id)
 
 
 async def _refusal(taking: asyncio.Task[Refused | None]) -> None:

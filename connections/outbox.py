@@ -1,19 +1,19 @@
 """What waits to be sent to one connection: ordered, bounded, merging while the reader is late.
 
 Neighbouring deltas of one turn become one delta; of a turn's statuses only the newest waits. `cancelled` overtakes
-deltas, but nothing else; the ones beyond the cut are withdrawn. The logic is synchronous; only `take` waits.
+deltas, but nothing else; the ones beyond the cut are withdrawn. Pure: who waits for the socket is the connection's business.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections import deque
 
 import msgspec
 
-from connections.frames import Cancelled, ConversationsPage, Frame, HistoryPage
-from sessions.events import Accepted, Delta, Done, Status
+from connections.frames import Cancelled, ConversationsPage, Frame
+from sessions.events import Accepted, Bare, Delta, Done, Removed, Status, covering
+from sessions.paging import HistoryPage
 
 MERGED_CHARS = 16 * 1024
 """A merged delta is at most four times as many bytes of UTF-8: 64 KiB."""
@@ -85,11 +85,11 @@ class Outbox:
         self._growing: dict[str, _Text] = {}  # by conversation: the delta that is its newest event
         self._statuses: dict[str, _Whole] = {}  # by turn: the status that waits
         self._handed: dict[str, int] = {}
-        self._withdrawn: dict[str, int] = {}
+        self._withdrawn: dict[
+            str, int
+        ] = {}  # by conversation: the first seq that its next event has to cover
         self._bytes = 0
         self._merged = 0
-        self._news = asyncio.Event()
-        self._emptied = asyncio.Event()
 
     @property
     def is_over_full(self) -> bool:
@@ -101,7 +101,7 @@ class Outbox:
         match frame:
             case Delta():
                 self._put_delta(frame)
-            case Done():
+            case Accepted() | Done() | Removed():
                 self._close(frame.conversation_id)
                 self._put(_Whole(self._covering(frame)))
             case Cancelled():
@@ -111,8 +111,13 @@ class Outbox:
             case _:
                 self._close(getattr(frame, "conversation_id", ""))
                 self._put(_Whole(frame))
-        self._news.set()
-        self._emptied.clear()
+
+    def pass_nowait(self, frame: Frame) -> bool:
+        """Lets text pass that nothing waits before, as if put in and taken out; False where it has to be put in."""
+        if self._waiting or not isinstance(frame, Delta):
+            return False
+        self._handed[frame.turn_id] = frame.off + len(frame.text)
+        return True
 
     def take_nowait(self) -> Frame | None:
         """The next frame; it counts as handed to the transport."""
@@ -129,36 +134,20 @@ class Outbox:
         self._handed[delta.turn_id] = delta.off + len(delta.text)
         return delta
 
-    async def take(self) -> Frame:
-        """Waits for the next frame."""
-        while (frame := self.take_nowait()) is None:
-            self._emptied.set()
-            self._news.clear()
-            await self._news.wait()
-        return frame
-
-    async def emptied(self) -> None:
-        """Waits until the writer has sent all and asks for more."""
-        await self._emptied.wait()
-
     def handed(self, turn_id: str) -> int:
         """The furthest offset of a running turn's text that was taken from here."""
         return self._handed.get(turn_id, 0)
 
     def withdraw(self, turn_id: str, chars: int) -> None:
-        """Takes back what waits of a turn's text beyond `chars`; the turn's `done` will cover the seqs."""
+        """Takes back what waits of a turn's text beyond `chars`; the event behind it covers the seqs."""
         kept: deque[_Text | _Whole] = deque()
         for slot in self._waiting:
-            if not isinstance(slot, _Text) or slot.first.turn_id != turn_id:
-                kept.append(slot)
+            if isinstance(slot, _Text) and slot.first.turn_id == turn_id:
+                self._take_back(slot, chars, kept)
                 continue
-            self._growing.pop(slot.first.conversation_id, None)
-            self._bytes -= slot.bytes
-            if (left := _cut(slot, chars)) is None:
-                self._withdrawn.setdefault(turn_id, slot.first.first_seq)
-            else:
-                kept.append(left)
-                self._bytes += left.bytes
+            if isinstance(slot, _Whole) and isinstance(slot.frame, Bare):
+                slot.frame = self._covering(slot.frame)
+            kept.append(slot)
         self._waiting = kept
 
     def statistics(self) -> OutboxStatistics:
@@ -204,11 +193,21 @@ class Outbox:
     def _close(self, conversation_id: str) -> None:
         self._growing.pop(conversation_id, None)
 
-    def _covering(self, done: Done) -> Done:
-        first = self._withdrawn.pop(done.turn_id, None)
-        if first is None:
-            return done
-        return msgspec.structs.replace(done, first_seq=min(first, done.first_seq or done.seq))
+    def _take_back(self, slot: _Text, chars: int, kept: deque[_Text | _Whole]) -> None:
+        conversation_id = slot.first.conversation_id
+        self._growing.pop(conversation_id, None)
+        self._bytes -= slot.bytes
+        if (left := _cut(slot, chars)) is None:
+            self._withdrawn.setdefault(conversation_id, slot.first.first_seq)
+        else:
+            kept.append(left)
+            self._bytes += left.bytes
+
+    def _covering(self, event: Bare) -> Bare:
+        if isinstance(event, Accepted) and event.duplicate:  # told once more, out of the order
+            return event
+        first = self._withdrawn.pop(event.conversation_id, None)
+        return event if first is None else covering(event, first)
 
 
 def _size(frame: Frame) -> int:

@@ -1,4 +1,4 @@
-"""Ranges of what a `send` may ask for. Out of range is refused, never clamped."""
+"""Ranges of what a turn may be asked for. Out of range is refused, never clamped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from connections import frames
 from connections.errors import BadParams
 from engine.messages import Params
-from sessions.sending import Generation
+from sessions.sends import Generation
 
 MAX_STOPS = 8
 MAX_STOP_CHARS = 256
@@ -29,18 +29,6 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
     elif params.temperature is not None and params.do_sample is None:
         fields["do_sample"] = True
     return Generation(Params(**fields), params.system)
-
-
-def served(send: frames.Send) -> None:
-    """Raises BadParams for what the protocol knows and this version does not serve yet."""
-    for field, value, here in (
-        ("on_busy", send.on_busy, ("reject", "interrupt")),
-        ("on_disconnect", send.on_disconnect, ("cancel",)),
-        ("grace_s", send.grace_s, (0,)),
-    ):
-        if value not in here:
-            choice = " or ".join(map(str, here))
-            raise BadParams(f"{field}: {value!r} is not served by this version of the server; use {choice}.")
 
 
 def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[str]:

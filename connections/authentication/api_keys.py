@@ -1,0 +1,84 @@
+"""API keys as an operator keeps them: a name and the SHA-256 of the key, one a line. Pure.
+
+A key has 256 random bits, so its plain SHA-256 can't be searched for and a slow, salted hash would protect nothing more:
+those are for passwords, which people choose. It would cost every connection its time, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable
+
+import msgspec
+
+from connections.errors import BadList
+
+PREFIX = "msk_"
+_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class ApiKey(msgspec.Struct, frozen=True):
+    """A key that may come in. `note` is for people."""
+
+    name: str
+    digest: str
+    note: str = ""
+
+
+def new_key() -> str:
+    """A key that nobody has. The prefix lets scanners for leaked secrets find it."""
+    return f"{PREFIX}{secrets.token_urlsafe(32)}"
+
+
+def digest_of(key: str) -> str:
+    """What is kept of a key, in hexadecimal digits."""
+    return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+
+
+def parsed(entries: Iterable[str]) -> tuple[ApiKey, ...]:
+    """The keys of a file's lines, or of a list's items. Empty ones and comments behind `#` are passed over.
+
+    Raises BadList, which tells the place of an entry and never its text: it may be a key that was put there as it is.
+    """
+    keys: dict[str, ApiKey] = {}
+    for place, entry in enumerate(entries, start=1):
+        if (key := _entry(entry, place)) is None:
+            continue
+        if key.name in keys:
+            raise BadList(f"entry {place}: {key.name} has a key already; each name has one.")
+        keys[key.name] = key
+    return tuple(keys.values())
+
+
+def with_key(text: str, key: ApiKey) -> str:
+    """A file's text with one more key. Raises BadList where the name can't be had."""
+    if not _NAME.fullmatch(key.name):
+        raise BadList("A name has 1 to 64 of A-Z a-z 0-9 . _ @ -")
+    line = f"{key.name}:{key.digest}" + (f" # {key.note}" if key.note else "") + "\n"
+    longer = (text if text.endswith("\n") or not text else f"{text}\n") + line
+    parsed(longer.splitlines())
+    return longer
+
+
+def without_key(text: str, name: str) -> str:
+    """A file's text without the key of this name; comments stay. Raises BadList where there is none."""
+    lines = text.splitlines(keepends=True)
+    kept = [line for line in lines if (key := _entry(line, 0)) is None or key.name != name]
+    if kept == lines:
+        raise BadList(f"No key is named {name}.")
+    return "".join(kept)
+
+
+def _entry(entry: str, place: int) -> ApiKey | None:
+    content, _, note = entry.partition("#")
+    if not (content := content.strip()):
+        return None
+    name, _, digest = content.partition(":")
+    if not _NAME.fullmatch(name) or not _DIGEST.fullmatch(digest):
+        raise BadList(
+            f"entry {place} is no NAME:HASH (the SHA-256 in 64 hexadecimal digits, as `midstream keys add` writes it)."
+        )
+    return ApiKey(name, digest, note.strip())

@@ -1,0 +1,67 @@
+"""JSON Web Tokens (RFC 7519, RFC 8725): HS256 by a secret of the operator's, RS256 and ES256 by a key set's public keys.
+
+Which kind of key is asked follows from an allowlist of algorithms: a public key is never taken for a secret, and what is
+not signed is never read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jwt
+import msgspec
+
+from connections.authentication.identity import Identity, of_subject
+from connections.authentication.key_sets import KeySet, PublicKey
+from connections.errors import Unauthenticated
+
+LEEWAY_S = 10
+"""What clocks may differ."""
+
+
+class Claims(msgspec.Struct, frozen=True, kw_only=True):
+    """What a token has to say beside `exp` and `sub`; None: whatever it says."""
+
+    audience: str | None = None
+    issuer: str | None = None
+
+
+class JsonWebTokens:
+    """Verifies tokens."""
+
+    def __init__(self, *, secret: str | None, key_set: KeySet | None, claims: Claims) -> None:
+        self._secret = secret
+        self._key_set = key_set
+        self._claims = claims
+
+    async def identify(self, token: str) -> Identity:
+        """Whom the token names, and until when. Raises Unauthenticated, KeySetDown."""
+        try:
+            header = jwt.get_unverified_header(token)
+            key, algorithm = await self._key(header)
+            claims = self._verified(token, key, algorithm)
+            return of_subject(claims["sub"], expires_at=float(claims["exp"]))
+        except jwt.ExpiredSignatureError:
+            raise Unauthenticated("The token has expired.", why="expired") from None
+        except (jwt.PyJWTError, ValueError, OverflowError, TypeError) as error:
+            raise Unauthenticated(why=type(error).__name__) from None
+
+    async def _key(self, header: dict[str, Any]) -> tuple[str | PublicKey, str]:
+        match header.get("alg"):
+            case "HS256" if self._secret is not None:
+                return self._secret, "HS256"
+            case "RS256" | "ES256" as algorithm if self._key_set is not None:
+                return await self._key_set.find(header.get("kid"), algorithm), algorithm
+            case _:
+                raise Unauthenticated(why="an algorithm that is not served")
+
+    def _verified(self, token: str, key: str | PublicKey, algorithm: str) -> dict[str, Any]:
+        return jwt.decode(
+            token,
+            key,
+            algorithms=[algorithm],
+            audience=self._claims.audience,
+            issuer=self._claims.issuer,
+            leeway=LEEWAY_S,
+            options={"require": ["exp", "sub"], "verify_aud": self._claims.audience is not None},
+        )

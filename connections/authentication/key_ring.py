@@ -1,0 +1,92 @@
+"""The API keys that are good at this moment: from a list in the settings, or from a file that may change meanwhile."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import structlog
+
+from connections.authentication.api_keys import ApiKey, digest_of, parsed
+from connections.errors import BadList
+
+_log = structlog.get_logger("midstream.authentication")
+_State = tuple[int, int, int]
+
+
+def file_of(source: str) -> Path | None:
+    """The file that the setting names; None where the setting itself is the list (`NAME:HASH`, separated by commas)."""
+    if ":" in source and not source.startswith(("@", "/", "~", ".")):
+        return None
+    return Path(source.removeprefix("@")).expanduser()
+
+
+class KeyRing:
+    """Finds keys. A file that becomes unusable changes nothing and is told in the log, once for each state of it."""
+
+    def __init__(self, source: str) -> None:
+        """Reads the keys. Raises BadList."""
+        self._path = file_of(source)
+        self._state: _State | None = None
+        self._by_digest: dict[str, ApiKey] = {}
+        if self._path is None:
+            self._take(parsed(source.split(",")))
+        else:
+            self._read(self._path)
+
+    def find(self, token: str) -> ApiKey | None:
+        """The key, if this is one.
+
+        A lookup by the digest tells by its time at most how long a guess at a digest is right, and nobody can aim at one.
+        """
+        return self._by_digest.get(digest_of(token))
+
+    def holds(self, digest: str) -> bool:
+        """Whether the key of this digest is still good."""
+        return digest in self._by_digest
+
+    def look(self) -> bool:
+        """Reads the file again where its time, size or inode changed; whether it did. It costs a `stat` where not."""
+        if self._path is None or _state(self._path) == self._state:
+            return False
+        return self.reread()
+
+    def reread(self) -> bool:
+        """Reads the file again; whether it could be read."""
+        if self._path is None:
+            return False
+        try:
+            self._read(self._path)
+        except BadList as error:
+            self._state = _state(self._path)
+            _log.error("keys not reread: those read before stay good", why=str(error))
+            return False
+        _log.info("keys reread", keys=len(self._by_digest))
+        return True
+
+    def _read(self, path: Path) -> None:
+        try:
+            with path.open(encoding="utf-8") as file:
+                state, text = _state_of(os.fstat(file.fileno())), file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+            raise BadList(f"{path} can't be read: {why}.") from None
+        try:
+            self._take(parsed(text.splitlines()))
+        except BadList as error:
+            raise BadList(f"{path}: {error}") from None
+        self._state = state
+
+    def _take(self, keys: tuple[ApiKey, ...]) -> None:
+        self._by_digest = {key.digest: key for key in keys}
+
+
+def _state(path: Path) -> _State | None:
+    try:
+        return _state_of(path.stat())
+    except OSError:
+        return None
+
+
+def _state_of(facts: os.stat_result) -> _State:
+    return (facts.st_mtime_ns, facts.st_size, facts.st_ino)

@@ -1,0 +1,166 @@
+"""The public keys of whoever signs JWTs (a JWK Set, RFC 7517), fetched off the event loop and kept for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from http.client import HTTPException
+from typing import Any
+from urllib import request
+
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt import PyJWK
+from jwt.exceptions import PyJWTError
+
+from connections.errors import Unauthenticated
+from sessions.errors import Refused
+
+PublicKey = RSAPublicKey | EllipticCurvePublicKey
+Keys = dict[tuple[str | None, str], PublicKey]
+
+KEPT_S = 600.0
+"""How long a set is used before it is fetched again: a key that its owner withdrew is good for no longer."""
+APART_S = 30.0
+"""Between two fetches: tokens with made-up key ids cost their issuer no more than that."""
+FETCH_S = 5.0
+MAX_BYTES = 1024 * 1024
+MIN_RSA_BITS = 2048  # RFC 7518, section 3.3
+
+_log = structlog.get_logger("midstream.authentication")
+
+
+class KeySetDown(Refused):
+    """Whether the token is good can't be told now."""
+
+    code = "unauthenticated"
+    retryable = True
+
+
+class KeySet:
+    """Finds the key that a token names."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        fetch: Callable[[str], bytes] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url = url
+        self._fetch = fetch or download
+        self._clock = clock
+        self._keys: Keys | None = None
+        self._fetched = self._tried = float("-inf")
+        self._fetching = asyncio.Lock()
+
+    async def find(self, kid: str | None, algorithm: str) -> PublicKey:
+        """The key of this id for this algorithm; without an id, the only one there is for it.
+
+        Raises Unauthenticated where there is none, and KeySetDown where no set was ever had.
+        """
+        known = self._known(kid, algorithm)
+        if known is None or (self._is_old() and not self._fetching.locked()):
+            await self._renew()
+            known = self._known(kid, algorithm)
+        if self._keys is None:
+            raise KeySetDown("The keys that sign tokens can't be had at the moment.")
+        if known is None:
+            raise Unauthenticated(why=f"no {algorithm} key of this id")
+        return known
+
+    def _known(self, kid: str | None, algorithm: str) -> PublicKey | None:
+        return (self._keys or {}).get((kid, algorithm))
+
+    def _is_old(self) -> bool:
+        return self._clock() - self._fetched > KEPT_S
+
+    async def _renew(self) -> None:
+        """Fetches the set, unless that was tried a moment ago; a failure leaves what was fetched before."""
+        async with self._fetching:
+            if self._clock() - self._tried < APART_S:
+                return
+            self._tried = self._clock()
+            try:
+                async with asyncio.timeout(2 * FETCH_S):
+                    content = await asyncio.to_thread(self._fetch, self._url)
+                self._keys = parsed(content)
+            except (OSError, HTTPException, ValueError) as error:  # TimeoutError is an OSError
+                _log.error("key set not fetched", url=self._url, why=f"{type(error).__name__}: {error}")
+                return
+            self._fetched = self._clock()
+            _log.info("key set fetched", keys=len(self._keys))
+
+
+def parsed(content: bytes) -> Keys:
+    """The keys of a set that can verify RS256 and ES256, by id and algorithm, and by None where it is the only one.
+
+    What a key is good for follows from the key alone. Symmetric keys, keys for encryption, other curves and short RSA
+    keys are passed over. Raises ValueError where the text is no key set.
+    """
+    try:
+        described = json.loads(content)["keys"]
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError("it is no JWK Set") from error
+    if not isinstance(described, list):
+        raise ValueError("it is no JWK Set")  # noqa: TRY004 - the content is wrong, not a caller's type
+    keys = [found for jwk in described if isinstance(jwk, dict) and (found := _usable(jwk))]
+    named: Keys = {(kid, algorithm): key for kid, algorithm, key in keys}
+    for algorithm in ("RS256", "ES256"):
+        only = [key for _, its, key in keys if its == algorithm]
+        if len(only) == 1:
+            named[None, algorithm] = only[0]
+        else:
+            named.pop((None, algorithm), None)
+    return named
+
+
+def _usable(jwk: dict[str, Any]) -> tuple[str | None, str, PublicKey] | None:
+    match jwk:
+        case {"kty": "RSA"}:
+            algorithm = "RS256"
+        case {"kty": "EC", "crv": "P-256"}:
+            algorithm = "ES256"
+        case _:
+            return None
+    kid, use, its = jwk.get("kid"), jwk.get("use", "sig"), jwk.get("alg", algorithm)
+    if use != "sig" or its != algorithm or not isinstance(kid, str | None):
+        return None
+    key = _public_key(jwk, algorithm)
+    return None if key is None else (kid, algorithm, key)
+
+
+def _public_key(jwk: dict[str, Any], algorithm: str) -> PublicKey | None:
+    try:
+        key = PyJWK(jwk, algorithm).key
+    except PyJWTError:
+        return None
+    match key:
+        case RSAPublicKey() if key.key_size >= MIN_RSA_BITS:
+            return key
+        case EllipticCurvePublicKey():
+            return key
+        case _:  # short, or private: that one was published by mistake and is good for nothing
+            return None
+
+
+def download(url: str) -> bytes:
+    """The content behind an http(s) URL, without following redirects. Raises OSError, HTTPException, ValueError."""
+    opener = request.OpenerDirector()
+    for handler in (
+        request.ProxyHandler(),
+        request.HTTPHandler(),
+        request.HTTPSHandler(),
+        request.HTTPDefaultErrorHandler(),
+        request.HTTPErrorProcessor(),
+        request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    with opener.open(request.Request(url, headers={"Accept": "application/json"}), timeout=FETCH_S) as answer:  # noqa: S310 - no handler for files is there
+        content: bytes = answer.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it is longer than {MAX_BYTES} bytes")
+    return content

@@ -1,0 +1,88 @@
+"""What entitles one open connection to stay, as time passes: a JWT expires, a key is revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from connections.authentication.identity import Identity
+from connections.errors import Close, CloseCode, Unauthenticated
+from connections.frames import Error, Frame
+
+REFRESH_S = 60.0
+"""How long a client has for `auth.refresh` once its token has expired."""
+_LONGEST_S = 10 * 365 * 24 * 3600.0  # event loops can't wait for the year 10,000, which tokens may name
+
+Identify = Callable[[str], Awaitable[Identity]]
+
+
+class Peer(Protocol):
+    """The connection."""
+
+    def push(self, frame: Frame) -> None:
+        """Takes a frame for delivery."""
+        ...
+
+    def shut(self, close: Close) -> None:
+        """Ends the connection once what waits was sent."""
+        ...
+
+
+class Standing:
+    """One connection's."""
+
+    def __init__(self, identity: Identity, peer: Peer, *, identify: Identify, refresh_s: float) -> None:
+        self.identity = identity
+        self._peer = peer
+        self._identify = identify
+        self._refresh_s = refresh_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._wait_for_expiry()
+
+    async def refresh(self, token: str, *, ref: str | None) -> bool:
+        """Takes a new token of the same principal; whether it is good. One that is not ends the connection.
+
+        Raises KeySetDown, StoreDown where that can't be told now; the old token stands as it stood.
+        """
+        try:
+            identity = await self._identify(token)
+        except Unauthenticated as refused:
+            self.revoke(refused, ref=ref)
+            return False
+        if identity.principal != self.identity.principal:
+            other = Unauthenticated("The token is another principal's.", why="another principal")
+            self.revoke(other, ref=ref)
+            return False
+        self.identity = identity
+        self._wait_for_expiry()
+        return True
+
+    def revoke(self, why: Unauthenticated, *, ref: str | None = None) -> None:
+        """Tells why and ends the connection."""
+        self._peer.push(Error(ref=ref, code=why.code, message=str(why), retryable=False))
+        self._peer.shut(Close(CloseCode.UNAUTHENTICATED, str(why)))
+
+    def end(self) -> None:
+        """The connection is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait_for_expiry(self) -> None:
+        self.end()
+        if self.identity.expires_at is not None:
+            left = self.identity.expires_at - time.time()
+            self._after(min(max(left, 0.0), _LONGEST_S), self._expire)
+
+    def _expire(self) -> None:
+        message = f"The token has expired; send auth.refresh within {self._refresh_s:g} s."
+        self._peer.push(Error(code=Unauthenticated.code, message=message, retryable=True))
+        self._after(self._refresh_s, self._overdue)
+
+    def _overdue(self) -> None:
+        self._peer.shut(Close(CloseCode.UNAUTHENTICATED, "The token has expired."))
+
+    def _after(self, delay_s: float, then: Callable[[], None]) -> None:
+        self._timer = asyncio.get_running_loop().call_later(delay_s, then)

@@ -1,0 +1,69 @@
+"""Which address a request really comes from, and whether it may come in. Pure; `X-Forwarded-For` is believed from the right, only as far as trusted proxies wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+import msgspec
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+class AddressRule(msgspec.Struct, frozen=True, kw_only=True):
+    """`allowed`: whose addresses may come in, none named: everybody's; `trusted`: the proxies whose word counts."""
+
+    allowed: tuple[Network, ...] = ()
+    trusted: tuple[Network, ...] = ()
+
+    def admits(self, peer: str | None, forwarded_for: Sequence[str]) -> bool:
+        """Whether the client behind this peer may come in; one whose address can't be known may not, where a list rules."""
+        if not self.allowed:
+            return True
+        client = client_address(peer, forwarded_for, trusted=self.trusted)
+        return client is not None and _is_in(client, self.allowed)
+
+
+def client_address(
+    peer: str | None, forwarded_for: Sequence[str], *, trusted: Iterable[Network]
+) -> Address | None:
+    """The nearest address that is no trusted proxy's; None where a trusted one wrote what is no address.
+
+    `peer`: the other end of the TCP connection; `forwarded_for`: the values of the header's lines, in their order. Where
+    all hops are trusted, it is the farthest one.
+    """
+    trusted = tuple(trusted)
+    client = None if peer is None else _address(peer)
+    hops = [hop.strip() for line in forwarded_for for hop in line.split(",")]
+    while hops and client is not None and _is_in(client, trusted):
+        client = _address(hops.pop())
+    return client
+
+
+def networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """CIDR ranges and single addresses. Raises ValueError, which names the one that is neither."""
+    return tuple(ip_network(text) for text in texts)
+
+
+def is_loopback(peer: str | None) -> bool:
+    """Whether the other end is this machine."""
+    address = None if peer is None else _address(peer)
+    return address is not None and address.is_loopback
+
+
+def _address(text: str) -> Address | None:
+    """An address as peers and proxies write it: bare, in brackets, or with a port behind it."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
+
+
+def _is_in(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address in network for network in networks)

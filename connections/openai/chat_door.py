@@ -1,0 +1,77 @@
+"""`POST /v1/chat/completions`: a turn without a conversation, told as a stream of events or whole."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from connections.openai.asking import ask_of, chat_request
+from connections.openai.exchange import Exchange
+from connections.openai.problems import Problem, problem_of
+from connections.openai.reception import Reception
+from connections.openai.telling import Telling
+from connections.openai.wire import ChatRequest
+from sessions.ephemeral_reply import EphemeralReply
+from sessions.guarding import guarded
+from sessions.records import Owner
+from sessions.service import Sessions
+
+
+class ChatDoor:
+    """Answers requests. A client that goes away stops its turn."""
+
+    def __init__(self, sessions: Sessions, reception: Reception) -> None:
+        self._sessions = sessions
+        self._reception = reception
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        exchange = Exchange(scope, receive, send)
+        refused = await guarded(self._serve(exchange))
+        if refused is not None and not exchange.begun:
+            await exchange.answer(problem_of(refused).response())
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Raises Refused."""
+        with suppress(ClientDisconnect):
+            owner = await self._reception.owner(exchange.request)
+            request = chat_request(await exchange.body())
+            await exchange.while_there(self._answer(exchange, owner, request))
+
+    async def _answer(self, exchange: Exchange, owner: Owner, request: ChatRequest) -> None:
+        if request.model != self._reception.model:
+            why = f"model: there is no {request.model!r} here, but {self._reception.model!r}."
+            raise Problem(404, why, code="model_not_found", param="model")
+        ask = ask_of(request, await self._reception.limits())
+        await self._reception.count(owner)
+        reply = await self._sessions.answer(owner, ask)
+        telling = Telling(
+            turn_id=reply.turn_id,
+            model=request.model,
+            created=int(time.time()),
+            usage=request.includes_usage,
+        )
+        try:
+            await (_stream if request.stream else _whole)(exchange, reply, telling)
+        finally:
+            reply.cancel()
+
+
+async def _stream(exchange: Exchange, reply: EphemeralReply, telling: Telling) -> None:
+    await exchange.begin_events(reply.turn_id)
+    await exchange.write(telling.begin())
+    async for text in reply:
+        await exchange.write(telling.text(text))
+    await exchange.write(telling.end(reply.ended), more=False)
+
+
+async def _whole(exchange: Exchange, reply: EphemeralReply, telling: Telling) -> None:
+    """Raises Problem where the reply has no regular end."""
+    text = "".join([part async for part in reply])
+    headers = {"Cache-Control": "no-store", "X-Request-Id": reply.turn_id}
+    body = telling.whole(text, reply.ended)
+    await exchange.answer(Response(body, headers=headers, media_type="application/json"))

@@ -1,0 +1,73 @@
+"""One HTTP request and its answer, for as long as its client is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from connections.openai.problems import Problem
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""Of a request, which holds a whole conversation; what a model can read of it is much less."""
+_EVENTS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # proxies shall pass each event on at once
+]
+
+
+class Exchange:
+    """`begun`: the answer's head was sent."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.request = Request(scope, receive)
+        self.begun = False
+        self._receive = receive
+        self._send = send
+
+    async def body(self) -> bytes:
+        """The request's body. Raises Problem where it is too long, ClientDisconnect."""
+        body = bytearray()
+        async for part in self.request.stream():
+            body += part
+            if len(body) > MAX_BODY_BYTES:
+                why = f"The body has more than {MAX_BODY_BYTES} bytes."
+                raise Problem(413, why, code="request_too_large")
+        return bytes(body)
+
+    async def while_there(self, work: Coroutine[None, None, None]) -> None:
+        """Does the work once the body was read, and cancels it where the client goes away. Raises ClientDisconnect then."""
+        working = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(self._left())
+        try:
+            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise ClientDisconnect
+            await working
+        finally:
+            working.cancel()
+            leaving.cancel()
+            await asyncio.gather(working, leaving, return_exceptions=True)
+
+    async def _left(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def answer(self, response: Response) -> None:
+        """Sends an answer, whole."""
+        self.begun = True
+        await response(self.request.scope, self._receive, self._send)
+
+    async def begin_events(self, request_id: str) -> None:
+        """Begins an answer that is a stream of server-sent events."""
+        self.begun = True
+        headers = [*_EVENTS, (b"x-request-id", request_id.encode())]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def write(self, events: bytes, *, more: bool = True) -> None:
+        """Sends events; waits while the client reads slower than they come."""
+        await self._send({"type": "http.response.body", "body": events, "more_body": more})

@@ -1,0 +1,101 @@
+"""What is refused, or goes wrong, in OpenAI's words: a status, a type, a code, and when to come again."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from starlette.responses import Response
+
+from connections.errors import Unauthenticated, shorten
+from connections.openai.wire import Error, ErrorBody
+from connections.quotas import RateLimited
+from sessions.errors import Refused
+from sessions.events import Failure
+
+AGAIN_S = 1
+"""When whoever is turned away for the moment may come again."""
+
+_STATUS = {
+    "bad_params": 400,
+    "content_too_long": 400,
+    "context_overflow": 400,
+    "filtered": 400,
+    "internal": 500,
+}
+_CODES = {
+    "context_overflow": "context_length_exceeded",
+    "rate_limited": "rate_limit_exceeded",
+}  # as clients know them
+_PARAMS = {"content_too_long": "messages", "context_overflow": "messages", "filtered": "messages"}
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class Problem(Refused):
+    """A request that OpenAI's clients are told to be refused. The message is for its sender."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(shorten(message))
+        self.status = status
+        self.word = code
+        self.param = param
+        self.retry_after_ms = retry_after_ms
+
+    @property
+    def body(self) -> bytes:
+        """The error as JSON."""
+        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")  # noqa: PLR2004 - HTTP's classes
+        return msgspec.json.encode(ErrorBody(Error(str(self), kind, self.param, self.word)))
+
+    def response(self) -> Response:
+        """The refusal as a whole answer."""
+        headers = {"Cache-Control": "no-store"}
+        if self.retry_after_ms is not None:
+            headers["Retry-After"] = str(math.ceil(self.retry_after_ms / 1000))
+            headers["Retry-After-Ms"] = str(self.retry_after_ms)
+        if self.status == 401:  # noqa: PLR2004 - HTTP's word for it
+            headers["WWW-Authenticate"] = "Bearer"
+        return Response(self.body, self.status, headers, media_type="application/json")
+
+
+def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> Problem:
+    """A field that can't be had as it is."""
+    return Problem(400, message, code=code, param=param)
+
+
+def problem_of(refused: Refused) -> Problem:
+    """A refusal of any floor's."""
+    if isinstance(refused, Problem):
+        return refused
+    if isinstance(refused, RateLimited):
+        return Problem(
+            429, str(refused), code=_CODES[refused.code], retry_after_ms=max(1, refused.retry_after_ms)
+        )
+    return _problem(refused.code, str(refused))
+
+
+def problem_in(failure: Failure) -> Problem:
+    """What ended a reply that had begun."""
+    return _problem(failure.code, failure.message)
+
+
+def nobody(refused: Unauthenticated) -> Problem:
+    """A token that stands for nobody."""
+    return Problem(401, str(refused), code="invalid_api_key")
+
+
+def _problem(code: str, message: str) -> Problem:
+    """What is nobody's fault but the moment's may be tried again."""
+    status = _STATUS.get(code, 503)
+    again = AGAIN_S * 1000 if status == 503 else None  # noqa: PLR2004 - HTTP's word for it
+    return Problem(
+        status, message, code=_CODES.get(code, code), param=_PARAMS.get(code), retry_after_ms=again
+    )

@@ -1,0 +1,81 @@
+"""Who asks at OpenAI's doors, and what they may have: the same keys, tokens, names and limits as on a WebSocket."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from starlette.requests import Request
+
+from connections.authentication.authenticator import bearer
+from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.identity import ANONYMOUS, Identity
+from connections.errors import Unauthenticated
+from connections.frames import Limits
+from connections.greeting import Offer, greeting
+from connections.limiters import Limiters
+from connections.openai.problems import nobody
+from connections.origin import Origins
+from engine.door import Engine
+from engine.errors import EngineError
+from sessions.errors import EngineDown
+from sessions.records import Owner
+
+CLIENT = "/openai"
+"""The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
+LOADING_S = 10.0
+
+
+class Reception:
+    """Stands before every request of these doors."""
+
+    def __init__(self, *, doorkeeper: Doorkeeper, limiters: Limiters, engine: Engine, offer: Offer) -> None:
+        self._doorkeeper = doorkeeper
+        self._meter = limiters.meter
+        self._refusals = limiters.refusals
+        self._engine = engine
+        self._offer = offer
+
+    @property
+    def model(self) -> str:
+        """The name of the model that is served."""
+        return self._offer.model
+
+    @property
+    def origins(self) -> Origins:
+        """The pages that may ask."""
+        return self._doorkeeper.origins
+
+    async def owner(self, request: Request) -> Owner:
+        """Who asks. Raises Refused."""
+        authorization = request.headers.get("authorization")
+        try:
+            identity = await self._doorkeeper.identify(authorization=authorization)
+        except Unauthenticated as refused:
+            raise nobody(refused) from None
+        return owner_of(identity, bearer(authorization))
+
+    async def limits(self) -> Limits:
+        """What may be asked for; waits a moment for a model that is loading. Raises EngineDown."""
+        try:
+            facts = self._engine.facts or await self._engine.ready(LOADING_S)
+        except EngineError as error:
+            raise EngineDown("The model is not loaded yet.") from error
+        return greeting(self._offer, facts).limits
+
+    async def count(self, owner: Owner) -> None:
+        """Counts a message. Raises RateLimited."""
+        if self._meter is not None:
+            await self._meter.admit(owner)
+
+
+def owner_of(identity: Identity, token: str | None) -> Owner:
+    """Whose turns these are.
+
+    Where nobody is asked who they are, whatever token a client sends stands in for a `client_id`: those who send the same
+    one share kept keys and values, and those who send none share them with nobody.
+    """
+    if identity.principal != ANONYMOUS.principal:
+        return Owner(identity.principal, CLIENT)
+    own = hashlib.sha256(token.encode()).hexdigest()[:32] if token else secrets.token_hex(16)
+    return Owner(identity.principal, f"{CLIENT}/{own}")

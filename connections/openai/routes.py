@@ -1,0 +1,22 @@
+"""Where OpenAI's clients find their doors."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute, Route
+
+from connections.openai.chat_door import ChatDoor
+from connections.openai.cross_origin import CrossOrigin
+from connections.openai.models_door import ModelsDoor
+from connections.openai.reception import Reception
+from sessions.service import Sessions
+
+
+def openai_routes(sessions: Sessions, reception: Reception) -> list[BaseRoute]:
+    """The routes below `/v1`."""
+    chat = CrossOrigin(ChatDoor(sessions, reception), reception, method="POST")
+    models = CrossOrigin(ModelsDoor(reception), reception, method="GET")
+    return [
+        Route("/v1/chat/completions", chat, methods=["POST", "OPTIONS"]),
+        Route("/v1/models", models, methods=["GET", "OPTIONS"]),
+        Route("/v1/models/{model:path}", models, methods=["GET", "OPTIONS"]),
+    ]
