@@ -1,4 +1,4 @@
-"""The command line: `midstream serve` and `midstream chat`."""
+"""The command line: `midstream serve`, `midstream chat` and `midstream keys`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import uvloop
 
 from app import logs
 from app.composition import serve as serve_forever
+from app.keys import keys
 from app.settings import PREFIX, Settings, SettingsError
 from connections.errors import leaves
 from engine.errors import EngineError
@@ -49,6 +50,9 @@ def _help(field: Any) -> str:
     return f"{description}{default} [{PREFIX}{field.name.upper()}]"
 
 
+main.add_command(keys)
+
+
 @main.command()
 @_setting_options
 def serve(**options: Any) -> None:
@@ -72,6 +76,16 @@ def serve(**options: Any) -> None:
     "--conversation", default="terminal", show_default=True, help="Which conversation to go on with."
 )
 @click.option("--client-id", default=None, help="Who you are; default: kept in the user's config folder.")
-def chat(url: str, conversation: str, client_id: str | None) -> None:
+@click.option(
+    "--key",
+    envvar="CHAT_KEY",  # MIDSTREAM_… is for settings of the service, which knows no other
+    show_envvar=True,
+    help="Your API key or JWT; without one it is asked for where the service wants it.",
+)
+@click.option(
+    "--patience-s", default=60.0, show_default=True, help="How long to try a lost connection again."
+)
+def chat(url: str, conversation: str, client_id: str | None, key: str | None, patience_s: float) -> None:
     """Chat in the terminal; Ctrl-C stops a reply, a second one (or Ctrl-D) leaves."""
-    sys.exit(asyncio.run(terminal.run(url, conversation_id=conversation, client_id=client_id)))
+    who = terminal.Who(client_id=client_id, key=key)
+    sys.exit(asyncio.run(terminal.run(url, conversation_id=conversation, who=who, patience_s=patience_s)))

@@ -10,23 +10,37 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
+from app.doors import doorkeeper_of
+from app.limits import TurnTokens, limiters_of, quotas_of
 from app.metrics import Metrics
+from app.network import gate_of, patience_of, tls_of
 from app.readiness import Readiness
 from app.routes import application
 from app.server import HEARTBEAT_S, listen, server
 from app.service import Service
 from app.settings import Settings, SettingsError
+from app.upstreams import shown_model, upstream_engine
+from connections.authentication.standing import REFRESH_S
+from connections.authentication.ticket_door import TicketDoor
 from connections.endpoint import HELLO_S, Endpoint
 from connections.greeting import Offer
+from connections.openai.reception import Reception
+from connections.openai.routes import openai_routes
+from connections.refusals import Refusals
 from connections.registry import Registry
 from engine.client import EngineClient
 from engine.door import Engine
 from engine.fleet import EngineFleet
 from engine.options import EngineOptions, ForwardOptions, spread
+from engine.upstream import UpstreamEngine
+from engine.upstream_fleet import UpstreamFleet
 from sessions.embedded import embedded_store
+from sessions.filter_file import FiltersUnusable, filters_from
+from sessions.filters import NO_FILTERS, Filters
+from sessions.observer import Several
 from sessions.policy import Policy
+from sessions.servers import connect
 from sessions.service import Sessions
-from sessions.store import connect
 
 
 async def serve(settings: Settings) -> None:
@@ -39,8 +53,10 @@ async def serve(settings: Settings) -> None:
             await service.run(listener)
 
 
-def engines_of(settings: Settings) -> EngineClient | EngineFleet:
-    """The engine that the settings ask for, or all of them behind one door."""
+def engines_of(settings: Settings) -> EngineClient | EngineFleet | UpstreamEngine | UpstreamFleet:
+    """The engine that the settings ask for, here or upstream, or all of them behind one door. Raises SettingsError."""
+    if settings.upstreams is not None:
+        return upstream_engine(settings)
     options = EngineOptions(
         model=settings.model_path,
         dtype=settings.dtype,
@@ -58,22 +74,36 @@ def engines_of(settings: Settings) -> EngineClient | EngineFleet:
 
 
 @asynccontextmanager
-async def composed(settings: Settings, engine: Engine, *, hello_s: float = HELLO_S) -> AsyncIterator[Service]:
-    """The service over any engine, with its store. `hello_s`: how long a connection has for its `hello`."""
-    metrics = Metrics()
+async def composed(
+    settings: Settings, engine: Engine, *, hello_s: float = HELLO_S, refresh_s: float = REFRESH_S
+) -> AsyncIterator[Service]:
+    """The service over any engine, with its store.
+
+    `hello_s`: how long a connection has for its `hello`; `refresh_s`: for `auth.refresh` once its token has expired.
+    """
+    metrics, refusals = Metrics(), Refusals()
+    tls, gate = tls_of(settings), gate_of(settings, refusals)
     registry = Registry(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
     )
-    async with _store_url(settings) as url, _store_client(url) as store:
+    filters = _filters(settings)
+    async with (
+        _store_url(settings) as url,
+        _store_client(url) as store,
+        nullcontext(doorkeeper_of(settings, store, refresh_s=refresh_s)) as doorkeeper,
+        limiters_of(settings, store, refusals) as limiters,
+    ):
         sessions = Sessions(
             client=store,
             engine=engine,
             policy=Policy(
                 ttl_s=settings.conversation_ttl_s,
                 max_turns=settings.max_turns,
+                max_queued=settings.max_queued,
                 system_prompt=settings.system_prompt or "",
+                filters=filters,
             ),
-            observer=metrics,
+            observer=metrics if limiters.meter is None else Several(metrics, TurnTokens(limiters.meter)),
         )
         async with sessions.running(alone=settings.redis_url is None):
             endpoint = Endpoint(
@@ -81,18 +111,35 @@ async def composed(settings: Settings, engine: Engine, *, hello_s: float = HELLO
                 registry=registry,
                 engine=engine,
                 offer=_offer(settings),
-                allowed_origins=frozenset(settings.allowed_origins),
+                doorkeeper=doorkeeper,
+                limiters=limiters,
                 hello_s=hello_s,
             )
+            reception = Reception(
+                doorkeeper=doorkeeper, limiters=limiters, engine=engine, offer=_offer(settings)
+            )
             readiness = Readiness(engine=engine, store=store)
-            metrics.watch(engine=engine, connections=registry.statistics, sessions=sessions.statistics)
-            app = application(websocket=endpoint.accept, readiness=readiness, metrics=metrics)
+            metrics.watch(
+                engine=engine,
+                connections=registry.statistics,
+                sessions=sessions.statistics,
+                refusals=refusals.statistics,
+            )
+            app = application(
+                websocket=endpoint.accept,
+                tickets=TicketDoor(doorkeeper).answer,
+                readiness=readiness,
+                metrics=metrics,
+                gate=gate,
+                more=openai_routes(sessions, reception),
+            )
             yield Service(
                 engine=engine,
                 sessions=sessions,
                 endpoint=endpoint,
+                doorkeeper=doorkeeper,
                 readiness=readiness,
-                server=server(app),
+                server=server(app, patience=patience_of(settings), tls=tls),
                 drain_s=settings.drain_s,
             )
 
@@ -100,6 +147,16 @@ async def composed(settings: Settings, engine: Engine, *, hello_s: float = HELLO
 def _cores() -> int:
     """How many cores this process may use; where the system does not tell, how many there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _filters(settings: Settings) -> Filters:
+    """What the file of the filters says. Raises SettingsError."""
+    if settings.filters is None:
+        return NO_FILTERS
+    try:
+        return filters_from(Path(settings.filters).expanduser())
+    except FiltersUnusable as error:
+        raise SettingsError(f"MIDSTREAM_FILTERS (--filters): {error}") from error
 
 
 def _store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
@@ -117,10 +174,12 @@ def _store_client(url: str) -> Redis:
 
 def _offer(settings: Settings) -> Offer:
     return Offer(
-        model=settings.model_name,
+        model=shown_model(settings),
         server_version=version("midstream"),
         heartbeat_ms=int(HEARTBEAT_S * 1000),
         resume_ttl_s=int(settings.conversation_ttl_s),
+        messages_per_minute=quotas_of(settings).shown,
         max_content_chars=settings.max_content_chars,
         max_turns=settings.max_turns,
+        max_queued=settings.max_queued,
     )

@@ -1,13 +1,22 @@
-"""Logs: one line an event, as text for a terminal or JSON for a collector. Never content, keys or tokens of clients."""
+"""Logs: one line an event, as text for a terminal or JSON for a collector. Never content, keys or tokens of clients.
+
+So tracebacks hold neither local variables nor messages (but the system's own), and libraries say nothing at `debug`.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from types import TracebackType
 from typing import Any, Literal
 
 import orjson
 import structlog
+
+from engine.tracebacks import without_values
+
+OURS = ("midstream", "engine")
+"""What our own loggers are called."""
 
 
 def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
@@ -25,25 +34,40 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
         cache_logger_on_first_use=True,
     )
     renderer: Any = structlog.processors.JSONRenderer(_dumps) if as_json else _for_people()
-    tracebacks = [structlog.processors.format_exc_info] if as_json else []
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *tracebacks, renderer],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.ExceptionRenderer(_traceback),
+            renderer,
+        ],
     )
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(level.upper())
-    for talkative in ("uvicorn", "websockets", "asyncio"):  # their lines hold query strings and frames
+    root.setLevel(max(logging.INFO, logging.getLevelNamesMapping()[level.upper()]))
+    for ours in OURS:
+        logging.getLogger(ours).setLevel(level.upper())
+    # Their lines hold query strings and frames; httpx writes one for each look at an upstream.
+    for talkative in ("uvicorn", "websockets", "asyncio", "httpx"):
         logging.getLogger(talkative).setLevel("WARNING")
+    logging.getLogger("asyncio").addFilter(_what_happened)
+
+
+def _what_happened(record: logging.LogRecord) -> bool:
+    """Leaves of asyncio's reports what happened: the rest shows arguments of callbacks, and objects that hold errors."""
+    record.msg, record.args = record.getMessage().partition("\n")[0].partition("(")[0], ()
+    return True
+
+
+def _traceback(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
+    return without_values(exc_info[1])
 
 
 def _for_people() -> structlog.dev.ConsoleRenderer:
-    """Lines for a terminal. Tracebacks without local variables: those hold what people wrote."""
-    return structlog.dev.ConsoleRenderer(
-        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-    )
+    """Lines for a terminal."""
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
 
 
 def _dumps(event: Any, **_: Any) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from connections.refusals import Refusal
 from connections.registry import RegistryStatistics
 from engine.door import Engine, EngineState
 from sessions.events import Done
+from sessions.records import Owner
 from sessions.service import SessionStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -51,12 +55,8 @@ class Metrics:
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._gap = Histogram(
-            "midstream_delta_gap_seconds",
-            "Between two deltas of a turn.",
-            buckets=_GAPS,
-            registry=self._registry,
-        )
+        self._gap = _Gaps("midstream_delta_gap_seconds", "Between two deltas of a turn.")
+        self._registry.register(self._gap)
         self._turns = Counter("midstream_turns", "Turns that ended.", ["reason"], registry=self._registry)
         self._tokens = Counter(
             "midstream_tokens", "Tokens of ended turns.", ["kind"], registry=self._registry
@@ -76,7 +76,7 @@ class Metrics:
         """Counts a gap between deltas."""
         self._gap.observe(seconds)
 
-    def ended(self, done: Done) -> None:
+    def ended(self, done: Done, _: Owner) -> None:
         """Counts an ended turn."""
         self._turns.labels(done.reason.value).inc()
         for kind in ("prompt", "cached", "generated", "sent", "wasted"):
@@ -91,13 +91,36 @@ class Metrics:
         engine: Engine,
         connections: Callable[[], RegistryStatistics],
         sessions: Callable[[], SessionStatistics],
+        refusals: Callable[[], Mapping[Refusal, int]],
     ) -> None:
         """Pulls these at every scrape."""
         self._registry.register(_Pulled(engine, connections, sessions))
+        self._registry.register(_TurnedAway(refusals))
 
     def render(self) -> bytes:
         """The text exposition."""
         return generate_latest(self._registry)
+
+
+class _Gaps(Collector):
+    """A histogram of what is observed with every delta: the library's takes a lock for each of its numbers."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._text = text
+        self._counts = [0] * (len(_GAPS) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Counts one."""
+        self._counts[bisect_left(_GAPS, seconds)] += 1
+        self._sum += seconds
+
+    def collect(self) -> Iterable[Metric]:
+        """See `Collector`."""
+        bounds = [*(str(bound) for bound in _GAPS), "+Inf"]
+        buckets = list(zip(bounds, accumulate(map(float, self._counts)), strict=True))
+        yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=self._sum)
 
 
 class _Pulled(Collector):
@@ -132,6 +155,19 @@ class _Pulled(Collector):
             "connections_opened": ("WebSocket connections that said hello.", self._connections().opened),
             "journal_pipelines": ("Writes of the journal.", self._sessions().journal_pipelines),
         }
+
+
+class _TurnedAway(Collector):
+    def __init__(self, refusals: Callable[[], Mapping[Refusal, int]]) -> None:
+        self._refusals = refusals
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(
+            "midstream_refusals", "Requests, connections and messages turned away.", labels=["reason"]
+        )
+        for refusal, count in self._refusals().items():
+            family.add_metric([refusal.value], count)
+        yield family
 
 
 def _of_engines(engines: Sequence[Engine]) -> Iterable[Metric]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import orjson
@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -32,9 +32,15 @@ SECURITY_HEADERS = {
 
 
 def application(
-    *, websocket: Callable[[WebSocket], Awaitable[None]], readiness: Readiness, metrics: Metrics
+    *,
+    websocket: Callable[[WebSocket], Awaitable[None]],
+    tickets: Callable[[Request], Awaitable[Response]],
+    readiness: Readiness,
+    metrics: Metrics,
+    gate: Callable[[ASGIApp], ASGIApp],
+    more: Sequence[BaseRoute] = (),
 ) -> ASGIApp:
-    """The ASGI application."""
+    """The ASGI application. `gate` is put before all of its routes; `more`: routes of other doors."""
 
     async def page(_: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
@@ -54,10 +60,12 @@ def application(
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", scrape),
+        Route("/v1/tickets", tickets, methods=["POST", "OPTIONS"]),
         WebSocketRoute("/v1/ws", websocket),
+        *more,
         Mount("/static", _Revalidated(directory=PAGE)),
     ]
-    return SecurityHeaders(Starlette(routes=routes))
+    return SecurityHeaders(gate(Starlette(routes=routes)))
 
 
 class _Revalidated(StaticFiles):

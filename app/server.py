@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from app.http_protocol import HttpProtocol, Patience
 from app.settings import SettingsError
 from app.websocket import Protocol
 from connections.limits import MAX_FRAME_BYTES
@@ -16,34 +19,66 @@ from connections.limits import MAX_FRAME_BYTES
 HEARTBEAT_S = 20.0
 SEND_BUFFER_BYTES = 64 * 1024
 """The kernel's, of each connection: text there counts as handed to its reader, so it is not to be megabytes."""
+UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
+"""How long the kernel keeps what a peer takes nothing of (RFC 5482): the last resort for answers without a heartbeat."""
 
 
 class Server(uvicorn.Server):
     """A server whose signals belong to the service: uvicorn would cut every socket at once."""
+
+    def __init__(self, config: uvicorn.Config, *, patience: Patience) -> None:
+        super().__init__(config)
+        self._patience = patience
+
+    @property
+    def scheme(self) -> str:
+        """Of its pages' URLs."""
+        return "https" if self.config.is_ssl else "http"
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leaves signals alone."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves on the sockets; uvicorn's own would give a TLS handshake a minute, and a request for ever."""
+        loop, tls = asyncio.get_running_loop(), self.config.ssl
+        self.servers = [
+            await loop.create_server(
+                self._protocol,
+                sock=one,
+                ssl=tls,
+                ssl_handshake_timeout=self._patience.request_s if tls else None,
+                backlog=self.config.backlog,
+            )
+            for one in sockets or ()
+        ]
+        self.started = True
 
-def server(app: ASGIApp) -> Server:
-    """A server for the application; it serves on sockets given to `serve`."""
-    return Server(
-        uvicorn.Config(
-            app,
-            ws=Protocol,
-            ws_max_size=MAX_FRAME_BYTES,
-            ws_ping_interval=HEARTBEAT_S,
-            ws_ping_timeout=HEARTBEAT_S,
-            ws_per_message_deflate=False,  # 34 KB a connection, and a door for zip bombs
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_graceful_shutdown=5,
+    def _protocol(self) -> asyncio.Protocol:
+        return HttpProtocol(
+            patience=self._patience, config=self.config, server_state=self.server_state, app_state={}
         )
+
+
+def server(app: ASGIApp, *, patience: Patience, tls: ssl.SSLContext | None = None) -> Server:
+    """A server for the application; it serves on sockets given to `serve`."""
+    config = uvicorn.Config(
+        app,
+        ws=Protocol,
+        ws_max_size=MAX_FRAME_BYTES,
+        ws_ping_interval=HEARTBEAT_S,
+        ws_ping_timeout=HEARTBEAT_S,
+        ws_per_message_deflate=False,  # 34 KB a connection, and a door for zip bombs
+        ssl_context_factory=None if tls is None else lambda *_: tls,
+        proxy_headers=False,  # whose word counts is the gate's business
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=5,
     )
+    return Server(config, patience=patience)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -56,11 +91,13 @@ def listen(host: str, port: int) -> socket.socket:
             f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port."
         ) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
     listener.setblocking(False)
     return listener
 
 
-def address(listener: socket.socket) -> str:
+def address(listener: socket.socket, *, scheme: str = "http") -> str:
     """The URL of the page, as this machine reaches it."""
     host, port = listener.getsockname()[:2]
     shown = (
@@ -72,4 +109,4 @@ def address(listener: socket.socket) -> str:
         if ":" in host
         else host
     )
-    return f"http://{shown}:{port}"
+    return f"{scheme}://{shown}:{port}"

@@ -11,6 +11,7 @@ import structlog
 from app.readiness import Readiness
 from app.server import Server, address
 from app.terminal import StartDisplay
+from connections.authentication.doorkeeper import Doorkeeper
 from connections.endpoint import Endpoint
 from engine.door import Engine
 from engine.errors import EngineError
@@ -30,6 +31,7 @@ class Service:
         engine: Engine,
         sessions: Sessions,
         endpoint: Endpoint,
+        doorkeeper: Doorkeeper,
         readiness: Readiness,
         server: Server,
         drain_s: float,
@@ -37,6 +39,7 @@ class Service:
         self._engine = engine
         self._sessions = sessions
         self._endpoint = endpoint
+        self._doorkeeper = doorkeeper
         self._readiness = readiness
         self._server = server
         self._drain_s = drain_s
@@ -49,16 +52,19 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._doorkeeper.reread)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._server.serve(sockets=[listener]))
-                starting = tasks.create_task(self._start(address(listener)))
+                starting = tasks.create_task(self._start(address(listener, scheme=self._server.scheme)))
+                watching = tasks.create_task(self._doorkeeper.watch())
                 await self._stop.wait()
                 starting.cancel()
+                watching.cancel()
                 await self._drain()
                 self._server.should_exit = True
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
         if self._failure is not None:
             raise self._failure

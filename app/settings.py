@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -32,9 +33,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Names that the server answers to beside loopback's, separated by commas; *.example.org and * stand for several. Unset: loopback's alone where it listens on loopback, else any."
+        ),
+    ] = ()
+    allowed_ips: Annotated[
+        tuple[str, ...],
+        Meta(description="Addresses and CIDR ranges that may come in, separated by commas; unset: any."),
+    ] = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Meta(description="Addresses and CIDR ranges of proxies whose X-Forwarded-For is believed."),
+    ] = ()
+    tls_cert: Annotated[
+        str | None, Meta(description="PEM file of a certificate and its chain: the server then speaks TLS.")
+    ] = None
+    tls_key: Annotated[
+        str | None, Meta(description="PEM file of the certificate's key; unset: it is in the same file.")
+    ] = None
+    request_s: Annotated[
+        float, Meta(gt=0, description="Seconds that a peer has to shake hands, or to send an HTTP request.")
+    ] = 10.0
     model: Annotated[
         str | None,
         Meta(description="Hub name or folder of a causal chat model; unset: the bundled demo model."),
+    ] = None
+    upstreams: Annotated[
+        str | None,
+        Meta(
+            description="TOML file of OpenAI-compatible servers that make the replies instead of an engine here."
+        ),
     ] = None
     system_prompt: Annotated[
         str | None,
@@ -43,18 +73,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     redis_url: Annotated[
-        str | None, Meta(description="redis://, rediss:// or unix:// URL; unset: an embedded store.")
+        str | None,
+        Meta(
+            description="redis://, rediss:// or unix:// URL; redis+cluster://HOST:PORT,... for a cluster; "
+            "redis+sentinel://HOST:PORT,.../MASTER; unset: an embedded store."
+        ),
     ] = None
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
         default_factory=_default_data_dir
     )
     allowed_origins: Annotated[
         tuple[str, ...],
-        Meta(description="Origins beside the server's own whose pages may connect, separated by commas."),
+        Meta(
+            description="Origins beside the server's own whose pages may connect, separated by commas; @PATH names a file."
+        ),
     ] = ()
-    insecure: Annotated[
-        bool, Meta(description="Serve beyond loopback although there is no authentication.")
-    ] = False
+    api_keys: Annotated[
+        str | None,
+        Meta(description="File of API keys (see `midstream keys`), or NAME:HASH, separated by commas."),
+    ] = None
+    jwt_secret: Annotated[
+        Annotated[str, Meta(min_length=32)] | None,
+        Meta(
+            description="Of whoever signs JWTs by HS256, 32 characters or more; @PATH reads it from a file."
+        ),
+    ] = None
+    jwks_url: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^/]")] | None,
+        Meta(description="Public keys of whoever signs JWTs by RS256 or ES256 (a JWK Set)."),
+    ] = None
+    jwt_audience: Annotated[str | None, Meta(description="The `aud` that JWTs must have; unset: any.")] = None
+    jwt_issuer: Annotated[str | None, Meta(description="The `iss` that JWTs must have; unset: any.")] = None
+    insecure: Annotated[bool, Meta(description="Serve beyond loopback without any authentication.")] = False
     device: Annotated[
         str,
         Meta(
@@ -93,9 +143,36 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: Annotated[
         int, Meta(ge=1, description="Turns running or waiting at once; more are refused.")
     ] = 1024
+    max_queued: Annotated[
+        int, Meta(ge=0, le=1000, description="Messages that wait behind a running reply in one conversation.")
+    ] = 16
     max_connections: Annotated[int, Meta(ge=1, description="WebSocket connections at once.")] = 10_000
     max_client_connections: Annotated[int, Meta(ge=1, description="Of one client id.")] = 64
+    max_key_connections: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Of one API key or JWT subject; unset: no limit.")
+    ] = None
+    max_pending_connections: Annotated[
+        int, Meta(ge=1, description="Of those that have not said hello yet; more are refused with 503.")
+    ] = 2000
+    messages_per_minute: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Of one client id; unset: no limit.")
+    ] = None
+    key_messages_per_minute: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="Of one API key or JWT subject; unset: no limit.")
+    ] = None
+    tokens_per_day: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Of prompts and replies, of one client id, until midnight UTC; unset: no limit."),
+    ] = None
+    key_tokens_per_day: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="The same of one API key or JWT subject; unset: no limit."),
+    ] = None
     max_content_chars: Annotated[int, Meta(ge=1, description="Characters of one message.")] = 32_000
+    filters: Annotated[
+        str | None,
+        Meta(description="TOML file of words, patterns and hooks that refuse messages and end replies."),
+    ] = None
     conversation_ttl_s: Annotated[
         float, Meta(gt=0, description="Seconds that a conversation is kept after its last turn.")
     ] = 30 * 24 * 3600.0
@@ -140,12 +217,33 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         except msgspec.ValidationError as error:
             raise SettingsError(_complaint(str(error))) from None
-        if not (settings.insecure or _is_loopback(settings.host)):
-            raise SettingsError(
-                f"--host {settings.host} would serve anybody who can reach it: there is no authentication yet. "
-                "Listen on 127.0.0.1 behind a proxy that authenticates, or say --insecure."
-            )
+        settings.check_safety()
         return settings
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether anybody is asked who they are."""
+        return not (self.api_keys is self.jwt_secret is self.jwks_url is None)
+
+    def check_safety(self) -> None:
+        """Raises SettingsError for what only an operator who says `--insecure` may want."""
+        if self.insecure:
+            return
+        if not (self.authenticates or _is_loopback(self.host)):
+            raise SettingsError(
+                f"--host {self.host} would serve anybody who can reach it: there is no authentication. Give "
+                "--api-keys (see `midstream keys add --help`), --jwt-secret or --jwks-url, or say --insecure."
+            )
+        url = urlsplit(self.jwks_url or "")
+        if url.scheme == "http" and not _is_loopback(url.hostname or ""):
+            raise SettingsError(
+                f"{_called('jwks_url')}: whoever is on the way of plain http may put in keys. Use https, or say --insecure."
+            )
+
+
+def variable(name: str) -> str | None:
+    """What a variable of the environment holds that a file of the operator's names; None where it is unset."""
+    return os.environ.get(name)
 
 
 def _from_environment(cls: type[Settings], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -159,9 +257,9 @@ def _from_environment(cls: type[Settings], environ: Mapping[str, str]) -> dict[s
 
 def _parsed(name: str, value: Any) -> Any:
     match name, value:
-        case "allowed_origins", str():
+        case "allowed_origins" | "allowed_hosts" | "allowed_ips" | "trusted_proxies", str():
             return tuple(part.strip() for part in value.split(",") if part.strip())
-        case "system_prompt", str() if value.startswith("@"):
+        case "system_prompt" | "jwt_secret", str() if value.startswith("@"):
             return _file_text(name, Path(value[1:]).expanduser())
         case _:
             return value

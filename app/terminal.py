@@ -31,6 +31,8 @@ class StartDisplay:
     def address(self, url: str, facts: ModelFacts) -> None:
         """Says where the page is, and on what the model runs."""
         model = f"{facts.parameters / 1e6:,.1f}M parameters, {facts.dtype} on {facts.device}"
+        if not facts.parameters:  # an upstream does not tell them
+            model = f"{facts.model} of {facts.device}"
         print(f"Midstream is ready: {url}   ({model}; Ctrl-C stops)", flush=True)  # noqa: T201 - the command's output
 
     def _show(self, status: EngineStatus) -> None:

@@ -1,0 +1,77 @@
+"""The file of API keys, as its commands change it: one at a time, each change whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from connections.authentication.api_keys import (
+    ApiKey,
+    digest_of,
+    new_key,
+    parsed,
+    with_key,
+    without_key,
+)
+
+
+def add(path: Path, name: str) -> str:
+    """Makes a key and writes its hash; gives the key, which is nowhere else. Raises BadList, OSError."""
+    key = new_key()
+    note = f"added {datetime.now(UTC):%Y-%m-%d}"
+    _change(path, lambda text: with_key(text, ApiKey(name, digest_of(key), note)))
+    return key
+
+
+def revoke(path: Path, name: str) -> None:
+    """Takes a key out. Raises BadList, OSError."""
+    _change(path, lambda text: without_key(text, name))
+
+
+def listed(path: Path) -> tuple[ApiKey, ...]:
+    """The keys in the file. Raises BadList, OSError."""
+    return parsed(path.read_text(encoding="utf-8").splitlines())
+
+
+def _change(path: Path, change: Callable[[str], str]) -> None:
+    """Replaces the file: a service that reads it meanwhile finds the old one or the new one."""
+    path = path.resolve()
+    with _alone(path.parent):
+        is_new = not path.exists()
+        text = change("" if is_new else path.read_text(encoding="utf-8"))
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                if not is_new:
+                    _keep_access(descriptor, path)
+                file.flush()
+                os.fsync(descriptor)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink()
+            raise
+
+
+def _keep_access(descriptor: int, path: Path) -> None:
+    """The new file is for whom the old one was; a new file, for its maker alone."""
+    facts = path.stat()
+    with suppress(PermissionError):  # only root gives files away
+        os.fchown(descriptor, facts.st_uid, facts.st_gid)
+    os.fchmod(descriptor, facts.st_mode & 0o777)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Waits for another change in this folder to end."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

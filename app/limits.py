@@ -1,0 +1,86 @@
+"""The limits that the settings ask for, and what has to run for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from redis.asyncio import Redis
+
+from app.settings import Settings
+from app.shared_counts import SharedCounts
+from app.shared_seats import SharedSeats
+from connections.limiters import Limiters
+from connections.meter import Meter
+from connections.quotas import Quotas
+from connections.refusals import Refusals
+from connections.seats import WaitingRoom
+from sessions.errors import StoreDown
+from sessions.events import Done
+from sessions.observer import Silent
+from sessions.records import Owner
+
+LAST_WORDS_S = 1.0
+
+
+class TurnTokens(Silent):
+    """Observes turns (`sessions.observer.Observer`) for the limits of tokens."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def ended(self, done: Done, owner: Owner) -> None:
+        """Counts what the turn took."""
+        self._meter.ended(done, owner)
+
+
+def quotas_of(settings: Settings) -> Quotas:
+    """The limits of messages and tokens."""
+    return Quotas(
+        messages_per_minute=settings.messages_per_minute,
+        key_messages_per_minute=settings.key_messages_per_minute,
+        tokens_per_day=settings.tokens_per_day,
+        key_tokens_per_day=settings.key_tokens_per_day,
+    )
+
+
+@asynccontextmanager
+async def limiters_of(settings: Settings, store: Redis, refusals: Refusals) -> AsyncIterator[Limiters]:
+    """The limiters, kept up while the context lasts. What nobody limits costs no round trip."""
+    quotas, counts = quotas_of(settings), SharedCounts(store)
+    seats = SharedSeats(
+        store,
+        max_per_client=None if settings.redis_url is None else settings.max_client_connections,
+        max_per_key=settings.max_key_connections,
+    )
+    is_seated = settings.redis_url is not None or settings.max_key_connections is not None
+    parts = {"seats": seats} if is_seated else {}
+    async with _running(counts, seats if is_seated else None):
+        yield Limiters(
+            meter=None if quotas == Quotas() else Meter(quotas, counts, refusals),
+            waiting_room=WaitingRoom(places=settings.max_pending_connections),
+            refusals=refusals,
+            **parts,
+        )
+
+
+@asynccontextmanager
+async def _running(counts: SharedCounts, seats: SharedSeats | None) -> AsyncIterator[None]:
+    with suppress(StoreDown):
+        if seats is not None:
+            await seats.beat()
+    async with asyncio.TaskGroup() as tasks:
+        chores = [tasks.create_task(counts.run())]
+        if seats is not None:
+            chores.append(tasks.create_task(seats.run()))
+        try:
+            yield
+        finally:
+            for chore in chores:
+                chore.cancel()
+    with suppress(StoreDown, TimeoutError):
+        async with asyncio.timeout(LAST_WORDS_S):
+            await counts.settle()
+            if seats is not None:
+                await seats.end()

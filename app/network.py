@@ -1,0 +1,52 @@
+"""What the settings say about the network: who passes the gate, how long peers are waited for, and TLS."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable
+
+from starlette.types import ASGIApp
+
+from app.descriptors import room_for
+from app.http_protocol import Patience
+from app.settings import Settings, SettingsError
+from app.tls import tls_context
+from connections.client_address import AddressRule, Network, networks
+from connections.gate import Gate
+from connections.hosts import host_rule
+from connections.refusals import Refusals
+
+PAGES = 256
+"""Sockets of HTTP requests beside the WebSockets."""
+
+
+def gate_of(settings: Settings, refusals: Refusals) -> Callable[[ASGIApp], ASGIApp]:
+    """What is put before the application. Raises SettingsError where addresses can't be read."""
+    addresses = AddressRule(
+        allowed=_networks("allowed_ips", settings.allowed_ips),
+        trusted=_networks("trusted_proxies", settings.trusted_proxies),
+    )
+    hosts = host_rule(settings.allowed_hosts, listening=settings.host)
+    return lambda app: Gate(app, addresses=addresses, hosts=hosts, refusals=refusals)
+
+
+def patience_of(settings: Settings) -> Patience:
+    """How long peers are waited for, and how many of them are served."""
+    sockets = settings.max_connections + settings.max_pending_connections + PAGES
+    return Patience(request_s=settings.request_s, max_sockets=room_for(sockets))
+
+
+def tls_of(settings: Settings) -> ssl.SSLContext | None:
+    """TLS where it is asked for. Raises SettingsError."""
+    if settings.tls_cert is not None:
+        return tls_context(certificate=settings.tls_cert, key=settings.tls_key)
+    if settings.tls_key is not None:
+        raise SettingsError("MIDSTREAM_TLS_KEY (--tls-key): there is no MIDSTREAM_TLS_CERT (--tls-cert).")
+    return None
+
+
+def _networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
+    try:
+        return networks(texts)
+    except ValueError as error:
+        raise SettingsError(f"MIDSTREAM_{name.upper()} (--{name.replace('_', '-')}): {error}.") from None
