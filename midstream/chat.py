@@ -1,22 +1,33 @@
-"""The terminal client: type a line, read the reply as it is written, stop it with Ctrl-C."""
+"""The terminal client: type a line, read the reply as it is written, stop it with Ctrl-C.
+
+`/again` has the last reply made anew, `/edit TEXT` says the last message otherwise; both leave the old one on a branch.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import codecs
+import getpass
 import os
 import secrets
 import signal
 import sys
-import threading
-from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from midstream.client import Client, ClientError, Disconnected, Refused, Reply, Status, connect
+from midstream.client import Client, Reconnecting, connect
+from midstream.errors import ClientError, Disconnected, Refused
+from midstream.reply import Reply, Status
+from midstream.typed_lines import typed_lines
 from midstream.wait_line import WaitLine
 
-_READ_BYTES = 64 * 1024
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Who:
+    """As whom one chats. `key` is an API key or a JWT; without one, it is asked for where the service wants one."""
+
+    client_id: str | None = None
+    key: str | None = None
 
 
 def kept_client_id() -> str:
@@ -30,69 +41,74 @@ def kept_client_id() -> str:
     return path.read_text().strip()
 
 
-async def run(url: str, *, conversation_id: str, client_id: str | None = None) -> int:
-    """Chats with standard input and output until the input ends or Ctrl-C at the prompt; gives the exit code."""
+async def run(url: str, *, conversation_id: str, who: Who | None = None, patience_s: float = 60.0) -> int:
+    """Chats with standard input and output until the input ends or Ctrl-C at the prompt; gives the exit code.
+
+    A lost connection is tried again for `patience_s` seconds.
+    """
+    who = who or Who()
     try:
-        async with connect(url, client_id=client_id or kept_client_id()) as client:
-            print(f"{client.ready['model']} · Ctrl-C stops a reply, Ctrl-D leaves")
-            await _show_history(client, conversation_id)
-            await _Chat(client, conversation_id, _lines(sys.stdin.fileno())).run()
+        try:
+            await _chat(url, conversation_id, who, patience_s)
+        except Refused as refused:
+            if refused.code != "unauthenticated" or who.key or not sys.stdin.isatty():
+                raise
+            key = await asyncio.to_thread(getpass.getpass, "This service asks for a key: ")
+            await _chat(url, conversation_id, Who(client_id=who.client_id, key=key), patience_s)
     except (ClientError, OSError) as error:
         print(f"midstream: {url}: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _show_history(client: Client, conversation_id: str) -> None:
+async def _chat(url: str, conversation_id: str, who: Who, patience_s: float) -> None:
+    client_id = who.client_id or kept_client_id()
+    reconnecting = Reconnecting(patience_s=patience_s, watch=_tell)
+    async with connect(url, client_id=client_id, token=who.key, reconnecting=reconnecting) as client:
+        print(f"{client.ready['model']} · Ctrl-C stops a reply, Ctrl-D leaves, /again, /edit TEXT")
+        last = await _show_history(client, conversation_id)
+        await _Chat(client, conversation_id, typed_lines(sys.stdin.fileno()), last).run()
+
+
+def _tell(lost: Disconnected | None) -> None:
+    """Tells those who watch; what is written to a file is the conversation alone."""
+    if sys.stdout.isatty():
+        print("[connected again]" if lost is None else f"\n[{lost}; trying again]", flush=True)
+
+
+@dataclass(slots=True)
+class Last:
+    """The ids of the last message and the last reply, for `/edit` and `/again`; None before there is one."""
+
+    message_id: str | None = None
+    reply_id: str | None = None
+
+
+async def _show_history(client: Client, conversation_id: str) -> Last:
+    last = Last()
     try:
         messages = await client.history(conversation_id, limit=10)
     except Refused as refused:
         if refused.code != "not_found":  # a conversation begins with its first message
             raise
-        return
+        return last
     for message in messages:
-        prompt = _prompt() if message["role"] == "user" else ""
+        if message["role"] == "user":
+            prompt, last.message_id = _prompt(), message["message_id"]
+        else:
+            prompt, last.reply_id = "", message["message_id"]
         print(f"{prompt}{message['content']}{_mark(message['status'])}")
-
-
-def _lines(source: int) -> asyncio.Queue[str]:
-    """Lines as they are typed; an empty one is the end of the input.
-
-    A thread reads them: a terminal that is made non-blocking for the event loop is so for standard output too,
-    and a file can't be waited for at all.
-    """
-    lines: asyncio.Queue[str] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-
-    def read() -> None:
-        with suppress(RuntimeError):  # the loop is closed: the user left
-            for line in _read(source):
-                loop.call_soon_threadsafe(lines.put_nowait, line)
-            loop.call_soon_threadsafe(lines.put_nowait, "")
-
-    threading.Thread(target=read, daemon=True, name="standard input").start()
-    return lines
-
-
-def _read(source: int) -> Iterator[str]:
-    """Lines with their ends. A terminal that is gone is the end of its input."""
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    rest = ""
-    with suppress(OSError):
-        while piece := os.read(source, _READ_BYTES):
-            *whole, rest = (rest + decoder.decode(piece)).split("\n")
-            yield from (f"{line}\n" for line in whole)
-    if rest:
-        yield rest
+    return last
 
 
 class _Chat:
     """One terminal, one conversation."""
 
-    def __init__(self, client: Client, conversation_id: str, lines: asyncio.Queue[str]) -> None:
+    def __init__(self, client: Client, conversation_id: str, lines: asyncio.Queue[str], last: Last) -> None:
         self._client = client
         self._conversation_id = conversation_id
         self._lines = lines
+        self._last = last
         self._reply: Reply | None = None
         self._stopping: asyncio.Task[None] | None = None
 
@@ -122,10 +138,11 @@ class _Chat:
 
     async def _answer(self, content: str) -> None:
         try:
-            self._reply = await self._client.send(content, conversation_id=self._conversation_id)
+            self._reply = await self._begun(content)
         except Refused as refused:
             print(f"[{refused}]")
             return
+        self._last.message_id = self._reply.accepted["message_id"]
         wait = WaitLine(sys.stdout)
         try:
             await _show(self._reply, wait)
@@ -135,6 +152,18 @@ class _Chat:
             wait.clear()
             done, self._reply, self._stopping = self._reply.done, None, None
             print(_mark(done["reason"] if done else "disconnected"))
+        if done:
+            self._last.reply_id = done["message_id"]
+
+    async def _begun(self, line: str) -> Reply:
+        """What a line asks for: another version of the last reply or message, else an answer to it."""
+        place, last = self._conversation_id, self._last
+        if line == "/again" and last.reply_id:
+            return await self._client.regenerate(last.reply_id, conversation_id=place)
+        if line.startswith("/edit ") and last.message_id:
+            text = line.removeprefix("/edit ").strip()
+            return await self._client.edit(last.message_id, text, conversation_id=place)
+        return await self._client.send(line, conversation_id=place)
 
 
 async def _show(reply: Reply, wait: WaitLine) -> None:

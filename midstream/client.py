@@ -1,158 +1,87 @@
-"""An async client of wire protocol v1: one connection, many conversations, replies that can be stopped.
+"""An async client of wire protocol v1: many conversations, replies that can be stopped, and that outlive connections.
 
 async with midstream.connect("ws://127.0.0.1:8000/v1/ws") as client:
-reply = await client.send("Count from 1 to 300.")
-async for text in reply:
-print(text, end="")
-if "100" in reply.text:
-await reply.cancel()
-print(reply.done["reason"])
+    reply = await client.send("Count from 1 to 300.")
+    async for text in reply:
+        print(text, end="")
+        if "100" in reply.text:
+            await reply.cancel()
+    print(reply.done["reason"])
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-import orjson
-from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as open_socket
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
-
-Frame = dict[str, Any]
-SUBPROTOCOL = "midstream.v1"
-
-
-class ClientError(Exception):
-    """The root of what the client raises."""
+from midstream.backoff import delays
+from midstream.errors import ClientError, Disconnected, NotConnected, Refused
+from midstream.journal import Position
+from midstream.line import Frame, Line, opened
+from midstream.live import LiveReplies
+from midstream.reply import Reply
 
 
-class NotConnected(ClientError):
-    """There is no such server at this URL, or it does not let this client in."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconnecting:
+    """What a client does about a lost connection.
 
-
-class Refused(ClientError):
-    """The server refused a request. `code` is the protocol's word for the reason."""
-
-    def __init__(self, frame: Frame) -> None:
-        super().__init__(f"{frame['code']}: {frame['message']}")
-        self.code: str = frame["code"]
-        self.retryable: bool = frame.get("retryable", False)
-
-
-class Disconnected(ClientError):
-    """The connection is gone; `code` is the WebSocket close code, None where there was none."""
-
-    def __init__(self, code: int | None, reason: str) -> None:
-        super().__init__(f"disconnected ({code}): {reason}" if reason else f"disconnected ({code})")
-        self.code = code
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Where a reply stands. `state`: `queued`, `prefill`, `retrying`, `unsaved`, or a word of a later server.
-
-    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1.
+    It tries again for `patience_s` seconds, with growing, random pauses (0: it does not). `grace_s` (0 to 60) is for how
+    long the server lets replies run that nobody reads meanwhile. `watch` is told of each loss, and by None of each return.
     """
 
-    state: str
-    queue_position: int | None = None
-    progress: float | None = None
-
-
-class Reply:
-    """A reply that is being written. Iterating gives its text; `text`, `status` and `done` hold what came so far."""
-
-    def __init__(self, client: Client, accepted: Frame) -> None:
-        self.accepted = accepted
-        self.turn_id: str = accepted["turn_id"]
-        self.text = ""
-        self.status: Status | None = None
-        self.done: Frame | None = None
-        self._client = client
-        self._frames: asyncio.Queue[Frame | Disconnected] = asyncio.Queue()
-
-    async def cancel(self, *, rollback: bool = False) -> Frame:
-        """Stops the reply; what this client received is what it has seen. Gives the `cancelled` frame."""
-        mode = "rollback" if rollback else "keep"
-        return await self._client.request(
-            {"type": "cancel", "turn_id": self.turn_id, "mode": mode, "seen_off": len(self.text)}
-        )
-
-    async def wait(self) -> Frame:
-        """Reads to the end; gives `done`. Raises Disconnected."""
-        async for _ in self:
-            pass
-        return cast("Frame", self.done)
-
-    def take(self, frame: Frame | Disconnected) -> None:
-        """Takes a frame of this turn, or the end of the connection."""
-        self._frames.put_nowait(frame)
-
-    def __aiter__(self) -> AsyncIterator[str]:
-        return self._texts()
-
-    async def events(self) -> AsyncIterator[str | Status]:
-        """Reads to the end: text as it comes, and every `Status` between. Raises Disconnected, ClientError."""
-        while self.done is None:
-            frame = await self._frames.get()
-            if isinstance(frame, Disconnected):
-                raise frame
-            match frame["type"]:
-                case "done":
-                    self.done = frame
-                    self.text = self.text[: frame["chars"]]
-                case "status":
-                    self.status = Status(frame["state"], frame.get("queue_position"), frame.get("progress"))
-                    yield self.status
-                case _:
-                    if new := self._new(frame):
-                        self.text += new
-                        yield new
-
-    async def _texts(self) -> AsyncIterator[str]:
-        async for event in self.events():
-            if isinstance(event, str):
-                yield event
-
-    def _new(self, delta: Frame) -> str:
-        """The part of a delta that did not come before. Raises ClientError where a part between is missing."""
-        if delta["off"] > len(self.text):
-            raise ClientError("a part of the reply is missing")
-        return cast("str", delta["text"][len(self.text) - delta["off"] :])
+    patience_s: float = 60.0
+    grace_s: float = 20.0
+    watch: Callable[[Disconnected | None], None] | None = None
 
 
 class Client:
-    """A connection after `hello`. Use `connect`."""
+    """A client that said hello. Use `connect`."""
 
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
-        self._answers: dict[str, asyncio.Future[Frame]] = {}
-        self._replies: dict[str, Reply] = {}
-        self._begun: dict[str, Reply] = {}  # by ref: whole replies may come before their sender looks
-        self._lost: Disconnected | None = None
+    def __init__(self, dial: Callable[[Callable[[Frame], None]], Any], reconnecting: Reconnecting) -> None:
+        self._dial = dial
+        self._reconnecting = reconnecting
+        self._live = LiveReplies(self.request)
+        self._line: Line | None = None
+        self._over: ClientError | None = None
+        self._changed = asyncio.Event()
+        self._hello: Frame = {}
         self.ready: Frame = {}
 
     async def send(self, content: str, *, conversation_id: str = "default", **fields: Any) -> Reply:
         """Sends a message; gives its reply once it is accepted. Further fields as in the protocol.
 
-        Raises Refused, Disconnected.
+        A lost connection does not send it twice. Raises Refused, Disconnected.
         """
-        ref = uuid.uuid4().hex
-        frame = {"type": "send", "client_msg_id": ref, "conversation_id": conversation_id, "content": content}
-        try:
-            await self.request(frame | fields, ref=ref)
-            return self._begun[ref]
-        finally:
-            self._begun.pop(ref, None)
+        return await self._begin(
+            {"type": "send", "conversation_id": conversation_id, "content": content} | fields
+        )
 
-    async def history(self, conversation_id: str = "default", *, limit: int = 50) -> list[Frame]:
-        """The newest messages of a conversation, oldest first. Raises Refused (`not_found`), Disconnected."""
-        page = await self.request({"type": "history", "conversation_id": conversation_id, "limit": limit})
+    async def edit(
+        self, message_id: str, content: str, *, conversation_id: str = "default", **fields: Any
+    ) -> Reply:
+        """Says a user's message otherwise, on a branch beside the old one. Raises Refused, Disconnected."""
+        frame = {"type": "edit", "conversation_id": conversation_id, "message_id": message_id}
+        return await self._begin(frame | {"content": content} | fields)
+
+    async def regenerate(self, message_id: str, *, conversation_id: str = "default", **fields: Any) -> Reply:
+        """Has another reply made beside the one with this id. Raises Refused, Disconnected."""
+        frame = {"type": "regenerate", "conversation_id": conversation_id, "message_id": message_id}
+        return await self._begin(frame | fields)
+
+    async def history(
+        self, conversation_id: str = "default", *, limit: int = 50, leaf: str | None = None
+    ) -> list[Frame]:
+        """The newest messages of a conversation, oldest first; with a `leaf`, of its branch, active from then on.
+
+        Raises Refused (`not_found`), Disconnected.
+        """
+        asked = {"type": "history", "conversation_id": conversation_id, "limit": limit}
+        page = await self.request(asked | ({"leaf": leaf} if leaf else {}))
         messages: list[Frame] = page["messages"]
         return messages
 
@@ -165,80 +94,168 @@ class Client:
         """Removes a conversation. Raises Refused (`not_found`), Disconnected."""
         await self.request({"type": "delete", "conversation_id": conversation_id})
 
+    async def authenticate(self, token: str) -> None:
+        """Shows a newer token of the same principal, now and at each later connection. Raises Refused, Disconnected."""
+        await self.request({"type": "auth.refresh", "token": token})
+        self._hello["token"] = token
+
     async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
-        """Sends a frame and gives its answer. Raises Refused, Disconnected."""
-        if self._lost is not None:
-            raise self._lost
-        ref = ref or uuid.uuid4().hex
-        answer = self._answers[ref] = asyncio.get_running_loop().create_future()
+        """Sends a frame and gives its answer; asks again where the answer was lost. Raises Refused, Disconnected."""
+        while True:
+            line = await self._connected()
+            try:
+                return await line.request(frame, ref=ref)
+            except Disconnected:
+                await self._left(line)
+
+    async def open(self, hello: Frame) -> None:
+        """Connects for the first time. Raises NotConnected, Refused, Disconnected, OSError."""
+        self._hello = hello
+        self._line = await self._opened()
+
+    async def keep(self) -> None:
+        """Stays connected until that fails; then whoever waits is told."""
+        while (line := self._line) is not None:
+            lost = await line.lost()
+            await line.close()
+            self._set(None)
+            self._watch(lost)
+            try:
+                self._set(await self._reopened(lost))
+            except ClientError as error:
+                self._give_up(error)
+                return
+            self._watch(None)
+            await self._come_back()
+
+    async def close(self) -> None:
+        """Ends the connection; whoever waits is told."""
+        line, self._line = self._line, None
+        self._give_up(Disconnected(None, "the client is closed", final=True))
+        if line is not None:
+            await line.close()
+
+    async def _begin(self, fields: Frame) -> Reply:
+        name: str = fields.get("client_msg_id") or uuid.uuid4().hex
+        frame = {"grace_s": self._reconnecting.grace_s} | fields | {"client_msg_id": name}
+        self._live.expect(frame)
         try:
-            await self._socket.send(orjson.dumps(frame | {"ref": ref}).decode())
-            return cast("Frame", await answer)
-        except ConnectionClosed as closed:
-            raise _disconnected(closed) from None
+            await self.request(frame, ref=name)
+            return self._live.begun(name)
         finally:
-            del self._answers[ref]
+            self._live.settle(name)
 
-    async def read(self) -> None:
-        """Reads frames until the connection ends; whoever waits is told."""
-        lost = Disconnected(None, "the client is closed")
+    async def _connected(self) -> Line:
+        while self._line is None:
+            if self._over is not None:
+                raise self._over
+            await self._changed.wait()
+        return self._line
+
+    async def _left(self, line: Line) -> None:
+        """Waits until a lost connection is known to be lost."""
+        while self._line is line:
+            await self._changed.wait()
+
+    def _set(self, line: Line | None) -> None:
+        self._line = line
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _give_up(self, error: ClientError) -> None:
+        self._over = error
+        self._live.fail_all(error)
+        self._set(None)
+
+    def _watch(self, lost: Disconnected | None) -> None:
+        if self._reconnecting.watch is not None and self._reconnecting.patience_s > 0:
+            self._reconnecting.watch(lost)
+
+    async def _opened(self) -> Line:
+        line: Line = await self._dial(self._live.take)
         try:
-            while True:
-                self._take(orjson.loads(await self._socket.recv()))
-        except ConnectionClosed as closed:
-            lost = _disconnected(closed)
-        except (ValueError, LookupError, TypeError) as error:
-            lost = Disconnected(None, f"the server does not speak the protocol: {error!r}")
-        finally:
-            self._lose(lost)
+            self.ready = await line.request(self._hello)
+        except BaseException:
+            await line.close()
+            raise
+        if client_id := self.ready.get("client_id"):
+            self._hello["client_id"] = client_id
+        return line
 
-    def _take(self, frame: Frame) -> None:
-        kind = frame["type"]
-        if kind == "accepted" and frame.get("ref") in self._answers:
-            self._begun[frame["ref"]] = self._replies.setdefault(frame["turn_id"], Reply(self, frame))
-        if (answer := self._answers.get(frame.get("ref", ""))) and not answer.done():
-            if kind == "error":
-                answer.set_exception(Refused(frame))
-            else:
-                answer.set_result(frame)
-        elif kind in ("status", "delta", "done") and (reply := self._replies.get(frame["turn_id"])):
-            reply.take(frame)
-            if kind == "done":
-                del self._replies[frame["turn_id"]]
+    async def _reopened(self, lost: Disconnected) -> Line:
+        """Raises Disconnected, or what the server refuses this client for."""
+        if lost.final:
+            raise lost
+        try:
+            async with asyncio.timeout(self._reconnecting.patience_s):
+                for delay_s in delays():
+                    await asyncio.sleep(delay_s)
+                    if (line := await self._attempt()) is not None:
+                        return line
+        except TimeoutError:
+            pass
+        raise lost
 
-    def _lose(self, lost: Disconnected) -> None:
-        self._lost = lost
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(lost)
-        for reply in self._replies.values():
-            reply.take(lost)
+    async def _attempt(self) -> Line | None:
+        try:
+            return await self._opened()
+        except (NotConnected, OSError):
+            return None
+        except Disconnected as lost:
+            if lost.final:
+                raise
+            return None
+        except Refused as refused:
+            if not refused.retryable:
+                raise
+            return None
+
+    async def _come_back(self) -> None:
+        for conversation_id, position in self._live.positions.items():
+            try:
+                if not await self._resumed(conversation_id, position):
+                    await self._send_again(conversation_id)
+            except Disconnected:
+                return  # the next connection begins anew
+            except Refused as refused:
+                for reply in self._live.of(conversation_id):
+                    self._live.fail(reply, refused)
+
+    async def _resumed(self, conversation_id: str, position: Position) -> bool:
+        """Whether what was missed comes. Raises Refused, Disconnected."""
+        if position.holed or self._line is None:
+            return False
+        asked = {"type": "resume", "conversation_id": conversation_id}
+        answer = await self._line.request(asked | {"epoch": position.epoch, "after_seq": position.seq})
+        return bool(answer["type"] == "resumed")
+
+    async def _send_again(self, conversation_id: str) -> None:
+        """By its id the server knows a message, and tells its reply from the beginning. Raises Refused, Disconnected."""
+        for reply in self._live.of(conversation_id):
+            if self._line is not None:
+                await self._line.request(reply.sent, ref=reply.sent["client_msg_id"])
 
 
 @asynccontextmanager
-async def connect(url: str, *, client_id: str | None = None, **options: Any) -> AsyncIterator[Client]:
-    """A connection that said hello. `options` are those of `websockets`.
+async def connect(
+    url: str,
+    *,
+    client_id: str | None = None,
+    token: str | None = None,
+    reconnecting: Reconnecting | None = None,
+    **options: Any,
+) -> AsyncIterator[Client]:
+    """A client that said hello. `token` is an API key, a JWT or a ticket; `options` are those of `websockets`.
 
     Raises NotConnected, Refused, Disconnected, OSError.
     """
-    async with await _opened(url, **options) as socket:
-        client = Client(socket)
-        reading = asyncio.create_task(client.read())
-        try:
-            hello = {"type": "hello"} | ({"client_id": client_id} if client_id else {})
-            client.ready = await client.request(hello)
-            yield client
-        finally:
-            reading.cancel()
-            await asyncio.wait((reading,))
-
-
-async def _opened(url: str, **options: Any) -> ClientConnection:
+    client = Client(lambda hear: opened(url, hear, **options), reconnecting or Reconnecting())
+    given = {"client_id": client_id, "token": token}
+    await client.open({"type": "hello"} | {name: value for name, value in given.items() if value})
+    keeping = asyncio.create_task(client.keep())
     try:
-        return await open_socket(url, subprotocols=[SUBPROTOCOL], **options)  # type: ignore[list-item]
-    except (InvalidHandshake, InvalidURI) as error:
-        raise NotConnected(str(error)) from error
-
-
-def _disconnected(closed: ConnectionClosed) -> Disconnected:
-    return Disconnected(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else Disconnected(None, "")
+        yield client
+    finally:
+        keeping.cancel()
+        await asyncio.wait((keeping,))
+        await client.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from midstream.client import Status
+from midstream.reply import Status
 
 
 class WaitLine:

@@ -1,0 +1,91 @@
+"""One connection to the server: frames out, their answers back, everything else to whoever listens."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Any, cast
+
+import orjson
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_socket
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+
+from midstream.errors import Disconnected, NotConnected, Refused
+
+Frame = dict[str, Any]
+SUBPROTOCOL = "midstream.v1"
+
+
+class Line:
+    """A socket that is read until it ends. `hear` gets every frame, before the request it may answer."""
+
+    def __init__(self, socket: ClientConnection, hear: Callable[[Frame], None]) -> None:
+        self._socket = socket
+        self._hear = hear
+        self._answers: dict[str, asyncio.Future[Frame]] = {}
+        self._lost: Disconnected | None = None
+        self._reading = asyncio.create_task(self._read())
+
+    async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
+        """Sends a frame and gives its answer. Raises Refused, Disconnected."""
+        if self._lost is not None:
+            raise self._lost
+        ref = ref or uuid.uuid4().hex
+        answer = self._answers[ref] = asyncio.get_running_loop().create_future()
+        try:
+            await self._socket.send(orjson.dumps(frame | {"ref": ref}).decode())
+            return cast("Frame", await answer)
+        except ConnectionClosed as closed:
+            raise _disconnected(closed) from None
+        finally:
+            del self._answers[ref]
+
+    async def lost(self) -> Disconnected:
+        """Waits for the end; says how it came."""
+        return await asyncio.shield(self._reading)
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        self._reading.cancel()
+        await asyncio.wait((self._reading,))
+        await self._socket.close()
+
+    async def _read(self) -> Disconnected:
+        lost = Disconnected(None, "the client is closed", final=True)
+        try:
+            while True:
+                self._take(orjson.loads(await self._socket.recv()))
+        except ConnectionClosed as closed:
+            lost = _disconnected(closed)
+        except (ValueError, LookupError, TypeError) as error:
+            lost = Disconnected(None, f"the server does not speak the protocol: {error!r}", final=True)
+        finally:
+            self._lost = lost
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(lost)
+        return lost
+
+    def _take(self, frame: Frame) -> None:
+        kind = frame["type"]
+        self._hear(frame)
+        if (answer := self._answers.get(frame.get("ref", ""))) and not answer.done():
+            if kind == "error":
+                answer.set_exception(Refused(frame))
+            else:
+                answer.set_result(frame)
+
+
+async def opened(url: str, hear: Callable[[Frame], None], **options: Any) -> Line:
+    """A connection; `options` are those of `websockets`. Raises NotConnected, OSError."""
+    try:
+        socket = await open_socket(url, subprotocols=[SUBPROTOCOL], **options)  # type: ignore[list-item]
+    except (InvalidHandshake, InvalidURI) as error:
+        raise NotConnected(str(error)) from error
+    return Line(socket, hear)
+
+
+def _disconnected(closed: ConnectionClosed) -> Disconnected:
+    return Disconnected(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else Disconnected(None, "")
