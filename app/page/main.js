@@ -1,12 +1,14 @@
 /** The composition of the page: one client, one chat. */
 import { ChatClient } from "./client/chat-client.js";
+import { Credentials } from "./client/credentials.js";
 import { Chat } from "./ui/chat.js";
-import { lastingStorage } from "./ui/storage.js";
+import { lastingStorage, sessionStorage } from "./ui/storage.js";
 import { installTheme } from "./ui/theme.js";
 
 const url = new URL("/v1/ws", location.href);
 url.protocol = url.protocol.replace("http", "ws");
 
 const storage = lastingStorage();
+const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "/v1/tickets" });
 installTheme(storage);
-new Chat(new ChatClient({ url: url.href, storage }), storage).start();
+new Chat(new ChatClient({ url: url.href, storage, credentials }), credentials, storage).start();

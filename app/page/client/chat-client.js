@@ -8,66 +8,81 @@
  *     const reply = client.send({ conversationId: "greetings", content: "Hello!" });
  *     await client.cancel({ conversationId: "greetings", seenOff: charactersOnScreen });
  *
- * What it takes care of:
- *  - The connection: `hello` with a kept client id, heartbeats, and after a loss new attempts with growing, random delays.
- *  - Exactly once: a message whose end was not seen is sent again under the same id after a reconnect; the server makes
- *    no second reply of it, and sends the text so far.
- *  - Continuity: every event's number (`seq`) and every piece's offset (`off`) is checked. After a hole, history is asked
- *    for again, so that what is shown never differs in silence from what the server keeps.
- *  - The cut: a reply that ends early is cut to `done.chars` code points, which is what history says from then on;
- *    where the browser has hashes to lend, `done.text_sha256` is checked too.
+ * It keeps a connection, with heartbeats and growing, random pauses after a loss (link.js); comes back to what was missed
+ * by `resume`, else by history (follower.js, comeback.js); sends a message under one id until it was accepted, so that
+ * the server makes one reply of it (outgoing.js); and checks every event's number, every piece's offset and every end's
+ * length and hash, so that what is shown never differs in silence from what the server keeps (turn-events.js, reply.js).
  *
  * Events (each a CustomEvent; `detail` as written):
  *  - `connection` LinkStatus           the state of the connection changed
  *  - `ready` Ready                     a connection stands; limits and the model's name
  *  - `reply` {reply}                   a Reply changed: sent, accepted, grew, ended, was refused or withdrawn
- *  - `history` History                 the newest page of an opened conversation: after `open`, a reconnect or a hole
+ *  - `history` History                 what an opened conversation's active branch is now: after `open`, a reconnect, a
+ *                                      hole, a new branch, or where another device changed it
  *  - `missing` {conversationId}        the opened conversation does not exist
  *  - `removed` {conversationId, turnId}  an exchange was rolled back
  *  - `deleted` {conversationId}        a conversation is gone
+ *  - `unauthenticated` {message}       a key is asked for, or the one given is not, or no longer, taken
+ *  - `limits` LimitsLeft               how much of a limit is left
  *  - `goaway` Goaway                   the server is about to close the connection; the client will connect again
  *  - `error` ChatError                 a failure that belongs to no request
  *
  * A Reply (reply.js) is a live object: `state`, `text`, `visible`, `done`, `error` and its timing are read from it.
  */
 
+import { Comeback } from "./comeback.js";
 import { ChatError } from "./errors.js";
-import { clientIdKeeper, randomId } from "./identity.js";
-import { Link, LinkState } from "./link.js";
+import { Follower } from "./follower.js";
+import { clientIdKeeper } from "./identity.js";
+import { CloseCode, Link, LinkState } from "./link.js";
 import { LiveReplies } from "./live-replies.js";
+import { Outgoing } from "./outgoing.js";
 import { PendingRequests } from "./pending-requests.js";
 import { Reply } from "./reply.js";
-import { Sequence } from "./sequence.js";
+import { Sequences } from "./sequences.js";
+import { TurnEvents } from "./turn-events.js";
 
 export { ChatError, LinkState, Reply };
 export { ReplyState } from "./reply.js";
 
-/**
- * @typedef {object} SendOptions
- * @property {string} content
- * @property {string} [conversationId]              made by the first message; "default" without one
- * @property {"reject" | "interrupt"} [onBusy]      what becomes of a reply that still runs there
- * @property {Record<string, unknown>} [params]     as the protocol names them: temperature, max_new_tokens, …
- */
+/** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
 
 export class ChatClient extends EventTarget {
   /** @type {import("./frames.js").Ready | null} What the server said of itself at the last connect. */
   ready = null;
+  #credentials;
   #clientId;
   #link;
   #requests = new PendingRequests();
-  /** @type {Map<string, Sequence>} */ #sequences = new Map();
-  /** @type {Set<string>} Conversations to ask the history of after a reconnect. */ #opened = new Set();
-  #live = new LiveReplies();
+  #sequences = new Sequences();
+  #live = new LiveReplies((reply) => this.#emit("reply", { reply }));
+  #follower = new Follower({
+    sequences: this.#sequences,
+    live: this.#live,
+    ask: (frame) => this.#ask(frame),
+    emit: (type, detail) => this.#emit(type, detail),
+  });
+  #turns = new TurnEvents({
+    live: this.#live,
+    sequences: this.#sequences,
+    follower: this.#follower,
+    emit: (type, detail) => this.#emit(type, detail),
+  });
+  #outgoing;
+  #comeback;
+  /** @type {string | null} Why the server does not let this client in, in more words than a close has. */ #refusal = null;
   /** @type {Map<string, (frame: any) => void>} */
   #handlers = new Map([
     ["ready", (frame) => this.#onReady(frame)],
-    ["accepted", (frame) => this.#onAccepted(frame)],
-    ["delta", (frame) => this.#onDelta(frame)],
-    ["done", (frame) => this.#onDone(frame)],
-    ["removed", (frame) => this.#onRemoved(frame)],
-    ["status", (frame) => this.#onStatus(frame)],
+    ["accepted", (frame) => this.#turns.accepted(frame)],
+    ["delta", (frame) => this.#turns.delta(frame)],
+    ["done", (frame) => this.#turns.done(frame)],
+    ["removed", (frame) => this.#turns.removed(frame)],
+    ["status", (frame) => this.#turns.status(frame)],
+    ["history", (frame) => this.#follower.take(frame)],
+    ["gap", (frame) => void this.#follower.refresh(frame.conversation_id)],
     ["deleted", (frame) => this.#onDeleted(frame)],
+    ["limits", (frame) => this.#emit("limits", frame)],
     ["goaway", (frame) => this.#emit("goaway", frame)],
     ["error", (frame) => this.#onError(frame)],
   ]);
@@ -76,17 +91,28 @@ export class ChatClient extends EventTarget {
    * @param {object} options
    * @param {string} options.url               ws: or wss:, ending in /v1/ws
    * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
-   * @param {string} [options.token]           API key, JWT or ticket, where the server asks for one
+   * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
    * @param {typeof WebSocket} [options.Socket]
    * @param {import("./backoff.js").Backoff} [options.backoff]
    */
-  constructor({ url, storage = null, token, Socket, backoff }) {
+  constructor({ url, storage = null, credentials, Socket, backoff }) {
     super();
+    this.#credentials = credentials;
     this.#clientId = clientIdKeeper(storage);
-    const hello = () => ({ type: "hello", client_id: this.#clientId.get() ?? undefined, token });
-    this.#link = new Link({ url, hello, Socket, backoff });
+    this.#link = new Link({ url, hello: () => this.#hello(), Socket, backoff });
     this.#link.addEventListener("frame", (event) => this.#take(/** @type {CustomEvent} */ (event).detail));
     this.#link.addEventListener("status", () => this.#onConnection());
+    this.#outgoing = new Outgoing({
+      live: this.#live,
+      link: this.#link,
+      maxBytes: () => this.ready?.limits.max_frame_bytes,
+    });
+    this.#comeback = new Comeback({
+      follower: this.#follower,
+      live: this.#live,
+      outgoing: this.#outgoing,
+      ask: (frame) => this.#ask(frame),
+    });
   }
 
   /** The state of the connection. */
@@ -104,54 +130,79 @@ export class ChatClient extends EventTarget {
     this.#link.close();
   }
 
+  /** Takes the key that is kept now into use: on the connection that stands, else on a new one. Raises ChatError. */
+  async authenticate() {
+    if (this.#link.connected) await this.#ask({ type: "auth.refresh", token: this.#credentials?.key });
+    else this.#link.open();
+  }
+
   /**
    * Sends a message, at once or as soon as a connection stands. The reply is told about by `reply` events.
-   * @param {SendOptions} options
+   * @param {MessageOptions & {content: string}} options
    * @returns {Reply}
    */
-  send({ content, conversationId = "default", onBusy = "reject", params }) {
-    const reply = new Reply(conversationId);
-    const id = randomId();
-    Object.assign(reply, { own: true, content, clientMsgId: id });
-    const frame = { type: "send", client_msg_id: id, conversation_id: conversationId, content, on_busy: onBusy, params };
-    this.#live.add(reply, frame);
-    this.#emit("reply", { reply });
-    this.#transmit(reply, frame);
-    return reply;
+  send({ content, ...options }) {
+    return this.#outgoing.begin({ type: "send", content }, options);
+  }
+
+  /**
+   * Says a message of the user otherwise: a new branch beside it, which is kept.
+   * @param {MessageOptions & {messageId: string, content: string}} options
+   * @returns {Reply}
+   */
+  edit({ messageId, content, ...options }) {
+    return this.#outgoing.begin({ type: "edit", message_id: messageId, content }, options);
+  }
+
+  /**
+   * Has another reply made to the message that a reply answers; the one there is kept beside it.
+   * @param {MessageOptions & {messageId: string}} options
+   * @returns {Reply}
+   */
+  regenerate({ messageId, ...options }) {
+    return this.#outgoing.begin({ type: "regenerate", message_id: messageId }, options);
   }
 
   /**
    * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on.
    * @param {{conversationId?: string, seenOff?: number, mode?: "keep" | "rollback"}} [options]
-   * @returns {Promise<import("./frames.js").Cancelled | null>} null where no connection stood: its loss cancels already
+   * @returns {Promise<import("./frames.js").Cancelled | null>} null where no connection stood: it is asked for on the next one
    */
   async cancel({ conversationId = "default", seenOff, mode } = {}) {
-    const replies = this.repliesOf(conversationId);
-    if (!this.#link.connected) {
-      for (const reply of replies) this.#withdraw(reply);
-      return null;
+    for (const reply of this.#live.openIn(conversationId)) {
+      if (reply.sentAt === null && reply.own) this.#live.withdraw(reply);
+      else this.#hold(reply, seenOff ?? reply.chars);
     }
-    for (const reply of replies) this.#hold(reply, seenOff ?? reply.chars);
+    if (!this.#link.connected) return null;
     return this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff, mode });
   }
 
   /** The replies of a conversation whose end is still to come, oldest first. @param {string} conversationId */
   repliesOf(conversationId) {
-    return this.#live.all().filter((reply) => reply.conversationId === conversationId && reply.open);
+    return this.#live.openIn(conversationId);
   }
 
   /**
-   * Follows a conversation: its newest history comes as a `history` event, now and after every reconnect.
+   * Follows a conversation: its newest history comes as a `history` event, now and whenever it has to be read anew.
    * @param {string} conversationId
    */
   open(conversationId) {
-    this.#opened.add(conversationId);
-    if (this.#link.connected) void this.#refresh(conversationId);
+    this.#follower.follow(conversationId);
+    if (this.#link.connected) void this.#follower.refresh(conversationId);
   }
 
-  /** Stops asking for a conversation's history after reconnects. @param {string} conversationId */
+  /** Stops following a conversation after reconnects. @param {string} conversationId */
   leave(conversationId) {
-    this.#opened.delete(conversationId);
+    this.#follower.leave(conversationId);
+  }
+
+  /**
+   * Makes the branch with this message the active one, here and on every device; it comes as a `history` event.
+   * Raises ChatError.
+   * @param {{conversationId: string, messageId: string}} options
+   */
+  async showBranch({ conversationId, messageId }) {
+    this.#follower.take(await this.#ask({ type: "history", conversation_id: conversationId, leaf: messageId }));
   }
 
   /**
@@ -188,14 +239,13 @@ export class ChatClient extends EventTarget {
     return performance.now() - before;
   }
 
+  async #hello() {
+    return { type: "hello", client_id: this.#clientId.get() ?? undefined, token: await this.#credentials?.token() };
+  }
+
   /** @param {Record<string, unknown>} frame */
-  async #ask(frame) {
-    if (!this.#link.connected) {
-      throw new ChatError(ChatError.NOT_CONNECTED, "There is no connection.", { retryable: true });
-    }
-    const { ref, answer } = this.#requests.open();
-    this.#link.send({ ...frame, ref });
-    return answer;
+  #ask(frame) {
+    return this.#requests.ask(this.#link, frame);
   }
 
   /** @param {any} frame */
@@ -207,73 +257,27 @@ export class ChatClient extends EventTarget {
   /** @param {import("./frames.js").Ready} frame */
   #onReady(frame) {
     this.ready = frame;
+    this.#refusal = null;
     this.#clientId.keep(frame.client_id);
     this.#emit("ready", frame);
-    for (const conversationId of this.#opened) void this.#refresh(conversationId);
-    for (const { reply, frame: message } of this.#live.unfinished) this.#transmit(reply, message);
+    this.#comeback.begin();
   }
 
   #onConnection() {
-    if (!this.#link.connected) this.#forgetOthers();
+    const { state, code, reason } = this.#link.status;
+    if (state !== LinkState.CONNECTED) this.#live.pause();
     this.#emit("connection", this.#link.status);
-    if (!this.#link.connected) this.#requests.abandon();
-  }
-
-  /** @param {import("./frames.js").Accepted} frame */
-  #onAccepted(frame) {
-    const reply = this.#live.accept(frame);
-    this.#opened.add(frame.conversation_id);
-    if (frame.duplicate === true) this.#sequenceOf(frame.conversation_id).align(frame.epoch, frame.seq);
-    else this.#follow(frame.conversation_id, frame.seq, frame.seq);
-    this.#emit("reply", { reply });
-  }
-
-  /** @param {import("./frames.js").Delta} frame */
-  #onDelta(frame) {
-    const reply = this.#live.running(frame.conversation_id, frame.turn_id);
-    this.#follow(frame.conversation_id, frame.first_seq, frame.seq);
-    reply.append(frame, performance.now());
-    this.#emit("reply", { reply });
-  }
-
-  /** @param {import("./frames.js").Done} frame */
-  #onDone(frame) {
-    const reply = this.#live.ofTurn(frame.turn_id);
-    if (reply === undefined) return this.#follow(frame.conversation_id, frame.seq, frame.seq);
-    // The numbers of pieces that a cancel withdrew are missing here; what was kept says whether text is, too.
-    this.#sequenceOf(frame.conversation_id).take(frame.seq, frame.seq);
-    reply.finish(frame);
-    this.#live.settle(reply);
-    this.#emit("reply", { reply });
-    if (frame.removed === true) this.#emit("removed", { conversationId: frame.conversation_id, turnId: frame.turn_id });
-    else void this.#check(reply);
-    return undefined;
-  }
-
-  /** Asks for history where the text differs from what the server keeps. @param {Reply} reply */
-  async #check(reply) {
-    if (reply.holed || (await reply.verified()) === false) await this.#refresh(reply.conversationId);
-  }
-
-  /** @param {{conversation_id: string, turn_id: string, seq: number}} frame */
-  #onRemoved(frame) {
-    this.#follow(frame.conversation_id, frame.seq, frame.seq);
-    this.#emit("removed", { conversationId: frame.conversation_id, turnId: frame.turn_id });
-  }
-
-  /** @param {import("./frames.js").Status} frame */
-  #onStatus(frame) {
-    const reply = this.#live.ofTurn(frame.turn_id);
-    if (reply === undefined) return;
-    reply.status = frame;
-    this.#emit("reply", { reply });
+    if (state !== LinkState.CONNECTED) this.#requests.abandon();
+    if (state === LinkState.REFUSED && code === CloseCode.UNAUTHENTICATED) {
+      this.#emit("unauthenticated", { message: this.#refusal ?? reason });
+    }
   }
 
   /** @param {import("./frames.js").Deleted} frame */
   #onDeleted({ conversation_id: conversationId }) {
-    for (const reply of this.repliesOf(conversationId)) this.#withdraw(reply);
-    this.#opened.delete(conversationId);
-    this.#sequences.delete(conversationId);
+    for (const reply of this.#live.openIn(conversationId)) this.#live.withdraw(reply);
+    this.#follower.leave(conversationId);
+    this.#sequences.forget(conversationId);
     this.#emit("deleted", { conversationId });
   }
 
@@ -281,76 +285,17 @@ export class ChatClient extends EventTarget {
   #onError(frame) {
     const error = ChatError.fromFrame(frame);
     const reply = frame.ref === undefined ? undefined : this.#live.ownOf(frame.ref);
-    if (reply === undefined) return this.#emit("error", error);
+    if (reply === undefined) return this.#onFailure(error);
     // A server that drains closes the connection soon; the message goes to the next one.
-    return error.code === "draining" ? undefined : this.#refuse(reply, error);
+    return error.code === "draining" ? undefined : this.#live.refuse(reply, error);
   }
 
-  /**
-   * Hands a message to the connection, if one stands; else it waits for the next one.
-   * A frame above the server's limit would cost the connection, so it is refused here, as the server would.
-   * @param {Reply} reply
-   * @param {Record<string, unknown>} frame
-   */
-  #transmit(reply, frame) {
-    const limit = this.ready?.limits.max_frame_bytes;
-    if (!this.#link.connected || limit === undefined) return;
-    if (new TextEncoder().encode(JSON.stringify(frame)).length > limit) {
-      this.#refuse(reply, new ChatError("content_too_long", `The message is longer than ${limit} bytes.`));
-      return;
-    }
-    reply.sentAt ??= performance.now();
-    this.#link.send(frame);
-  }
-
-  /** @param {string} conversationId */
-  async #refresh(conversationId) {
-    try {
-      const page = await this.history({ conversationId });
-      this.#sequenceOf(conversationId).align(page.epoch, page.seq);
-      this.#catchUp(page);
-      this.#emit("history", page);
-    } catch (error) {
-      if (!(error instanceof ChatError)) throw error;
-      this.#onRefreshFailed(conversationId, error);
-    }
-  }
-
-  /** Takes the running reply, which history tells as far as it has come. @param {import("./frames.js").History} page */
-  #catchUp({ conversation_id: conversationId, messages }) {
-    const message = messages.at(-1);
-    if (message?.role !== "assistant" || message.status !== "running") return;
-    const reply = this.#live.running(conversationId, message.turn_id);
-    reply.catchUp(message.content);
-    this.#emit("reply", { reply });
-  }
-
-  /**
-   * @param {string} conversationId
-   * @param {ChatError} error
-   */
-  #onRefreshFailed(conversationId, error) {
-    // A lost connection needs no word: the next `ready` asks again.
-    if (error.code === ChatError.DISCONNECTED || error.code === ChatError.NOT_CONNECTED) return;
-    if (error.code !== "not_found") this.#emit("error", error);
-    else if (this.repliesOf(conversationId).length === 0) this.#emit("missing", { conversationId });
-  }
-
-  /**
-   * Counts an event in; after a hole, what is missing is asked for.
-   * @param {string} conversationId
-   * @param {number} firstSeq
-   * @param {number} seq
-   */
-  #follow(conversationId, firstSeq, seq) {
-    if (!this.#sequenceOf(conversationId).take(firstSeq, seq)) void this.#refresh(conversationId);
-  }
-
-  /** @param {string} conversationId */
-  #sequenceOf(conversationId) {
-    let sequence = this.#sequences.get(conversationId);
-    if (sequence === undefined) this.#sequences.set(conversationId, (sequence = new Sequence()));
-    return sequence;
+  /** @param {ChatError} error */
+  #onFailure(error) {
+    if (error.code !== "unauthenticated") this.#emit("error", error);
+    else if (error.retryable) this.#emit("unauthenticated", { message: error.message });
+    // The server closes the connection now; another key needs a new one.
+    else this.#refusal = error.message;
   }
 
   /**
@@ -360,28 +305,6 @@ export class ChatClient extends EventTarget {
   #hold(reply, chars) {
     reply.hold(chars);
     this.#emit("reply", { reply });
-  }
-
-  /**
-   * @param {Reply} reply
-   * @param {ChatError} error
-   */
-  #refuse(reply, error) {
-    reply.refuse(error);
-    this.#live.settle(reply);
-    this.#emit("reply", { reply });
-  }
-
-  /** @param {Reply} reply */
-  #withdraw(reply) {
-    reply.withdraw();
-    this.#live.settle(reply);
-    this.#emit("reply", { reply });
-  }
-
-  /** What others sent can't be sent again from here; after the reconnect, history tells what became of it. */
-  #forgetOthers() {
-    for (const reply of this.#live.all()) if (!reply.own) this.#withdraw(reply);
   }
 
   /**

@@ -8,6 +8,7 @@
  * @property {number} max_content_chars
  * @property {number} max_new_tokens
  * @property {number} context_tokens
+ * @property {number | null} messages_per_minute   null: no limit
  *
  * @typedef {object} Ready
  * @property {"ready"} type
@@ -24,6 +25,7 @@
  * @property {string} conversation_id
  * @property {string} turn_id
  * @property {string} message_id          the user's message
+ * @property {string | null} parent_id    the message before it
  * @property {string} epoch
  * @property {number} seq
  * @property {boolean} [duplicate]        this message was accepted before: the text follows from offset 0
@@ -54,6 +56,7 @@
  * @property {string} turn_id
  * @property {string} message_id          the reply
  * @property {number} seq
+ * @property {number} [first_seq]         where it stands for withdrawn pieces too
  * @property {"stop"|"length"|"cancelled"|"timeout"|"interrupted"|"filtered"|"error"} reason
  * @property {number} chars               code points of the reply that are kept
  * @property {boolean} [removed]          the exchange was rolled back
@@ -67,6 +70,7 @@
  * @typedef {object} Message
  * @property {string} message_id
  * @property {string | null} parent_id
+ * @property {string[]} [siblings]        all messages that share the parent, this one too
  * @property {string} turn_id
  * @property {"user" | "assistant"} role
  * @property {string} content
@@ -100,6 +104,7 @@
  * @property {number} [queue_position]    queued: from 1, the next to start
  * @property {number} [progress]          prefill: the share of the prompt that is done, 0 to 1
  *
+ * @typedef {{type: "limits", name: string, remaining: number, reset_s: number}} LimitsLeft
  * @typedef {{type: "goaway", drain_ms: number, reason: string}} Goaway
  * @typedef {Failure & {type: "error", ref?: string, retryable: boolean}} ErrorFrame
  */

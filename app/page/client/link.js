@@ -18,8 +18,10 @@ export const LinkState = Object.freeze({
   REFUSED: "refused",
 });
 
-/** Close codes after which another attempt would end the same way: bye, policy, unauthenticated, forbidden. */
-const FINAL_CODES = new Set([1000, 1008, 4401, 4403]);
+/** @enum {number} */
+export const CloseCode = Object.freeze({ BYE: 1000, POLICY: 1008, UNAUTHENTICATED: 4401, FORBIDDEN: 4403 });
+/** Those after which another attempt would end the same way. @type {Set<number>} */
+const FINAL_CODES = new Set(Object.values(CloseCode));
 const OFFLINE_AFTER = 4;
 /** An attempt that has not come to `ready` by then has failed. */
 const READY_WITHIN_MS = 10_000;
@@ -44,6 +46,8 @@ export class Link extends EventTarget {
   #Socket;
   #backoff;
   /** @type {WebSocket | null} */ #socket = null;
+  /** Stands for the attempt that is under way; what a given-up one still brings is not for this link. @type {symbol | null} */
+  #attempting = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #retryTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #deadline;
   /** @type {ReturnType<typeof setInterval> | undefined} */ #heartbeat;
@@ -52,7 +56,7 @@ export class Link extends EventTarget {
   /**
    * @param {object} options
    * @param {string} options.url
-   * @param {() => object} options.hello      makes the first frame of each connection
+   * @param {() => Promise<object>} options.hello  makes the first frame of each connection; never rejects
    * @param {typeof WebSocket} [options.Socket]
    * @param {Backoff} [options.backoff]
    */
@@ -70,10 +74,10 @@ export class Link extends EventTarget {
 
   /** Connects, now: also cuts a wait for the next attempt short. */
   open() {
-    if (this.#socket !== null) return;
+    if (this.#attempting !== null) return;
     clearTimeout(this.#retryTimer);
     if (this.#backoff.attempts === 0) this.#tell({ state: LinkState.CONNECTING });
-    this.#attempt();
+    void this.#attempt();
   }
 
   /** Leaves for good (until `open`). */
@@ -94,11 +98,18 @@ export class Link extends EventTarget {
     return true;
   }
 
-  #attempt() {
+  async #attempt() {
+    const attempt = (this.#attempting = Symbol("attempt"));
+    this.#deadline = setTimeout(() => this.#silent(), READY_WITHIN_MS);
+    const hello = JSON.stringify(await this.#hello());
+    if (this.#attempting === attempt) this.#dial(hello);
+  }
+
+  /** @param {string} hello */
+  #dial(hello) {
     const socket = new this.#Socket(this.#url, SUBPROTOCOL);
     this.#socket = socket;
-    this.#deadline = setTimeout(() => this.#silent(), READY_WITHIN_MS);
-    socket.onopen = () => socket.send(JSON.stringify(this.#hello()));
+    socket.onopen = () => socket.send(hello);
     socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
   }
@@ -148,17 +159,18 @@ export class Link extends EventTarget {
    */
   #lost(code, reason) {
     this.#unwatch();
-    this.#socket = null;
+    this.#socket = this.#attempting = null;
     if (FINAL_CODES.has(code)) return this.#tell({ state: LinkState.REFUSED, code, reason });
     const retryMs = this.#backoff.next();
     const state = this.#backoff.attempts > OFFLINE_AFTER ? LinkState.OFFLINE : LinkState.RECONNECTING;
-    this.#retryTimer = setTimeout(() => this.#attempt(), retryMs);
+    this.#retryTimer = setTimeout(() => void this.#attempt(), retryMs);
     return this.#tell({ state, retryMs, code, reason });
   }
 
   /** @param {number} code */
   #drop(code) {
     this.#unwatch();
+    this.#attempting = null;
     if (this.#socket === null) return;
     this.#socket.onopen = this.#socket.onmessage = this.#socket.onclose = null;
     this.#socket.close(code);

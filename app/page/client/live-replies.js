@@ -1,24 +1,31 @@
 import { Reply } from "./reply.js";
 
-/** @typedef {{reply: Reply, frame: Record<string, unknown>}} Unfinished */
+/** @typedef {import("./errors.js").ChatError} ChatError */
+/** @typedef {{reply: Reply, frame: {client_msg_id: string} & Record<string, unknown>}} Unfinished */
 
-/** The replies whose end was not seen yet: by turn, and those of this client by the id of their message too. */
+/**
+ * The replies whose end was not seen yet: by turn, and those of this client by the id of their message too.
+ * Whatever ends here is told to `tell`.
+ */
 export class LiveReplies {
   /** @type {Map<string, Unfinished>} */ #own = new Map();
   /** @type {Map<string, Reply>} */ #byTurn = new Map();
+  #tell;
+
+  /** @param {(reply: Reply) => void} tell */
+  constructor(tell) {
+    this.#tell = tell;
+  }
 
   /** Own messages with the frames to send them again with, oldest first. */
   get unfinished() {
     return [...this.#own.values()];
   }
 
-  /**
-   * Adds a message of this client.
-   * @param {Reply} reply
-   * @param {{client_msg_id: string} & Record<string, unknown>} frame
-   */
-  add(reply, frame) {
+  /** Adds a message of this client. @param {Unfinished} message */
+  add({ reply, frame }) {
     this.#own.set(frame.client_msg_id, { reply, frame });
+    this.#tell(reply);
   }
 
   /** @param {string} clientMsgId */
@@ -29,6 +36,11 @@ export class LiveReplies {
   /** @param {string} turnId */
   ofTurn(turnId) {
     return this.#byTurn.get(turnId);
+  }
+
+  /** The replies of a conversation whose end is still to come, oldest first. @param {string} conversationId */
+  openIn(conversationId) {
+    return this.#all().filter((reply) => reply.conversationId === conversationId && reply.open);
   }
 
   /** The reply that a message was accepted for; a new one where another device sent it. @param {import("./frames.js").Accepted} frame */
@@ -55,14 +67,50 @@ export class LiveReplies {
     return reply;
   }
 
-  /** Forgets a reply that needs no further care. @param {Reply} reply */
-  settle(reply) {
-    if (reply.clientMsgId !== null) this.#own.delete(reply.clientMsgId);
-    if (reply.turnId !== null) this.#byTurn.delete(reply.turnId);
+  /** Takes the end of a reply. @param {Reply} reply @param {import("./frames.js").Done} frame */
+  finish(reply, frame) {
+    reply.finish(frame);
+    this.#settle(reply);
   }
 
-  /** All of them, oldest first, each once. */
-  all() {
+  /** @param {Reply} reply @param {ChatError} error */
+  refuse(reply, error) {
+    reply.refuse(error);
+    this.#settle(reply);
+  }
+
+  /** @param {Reply} reply */
+  withdraw(reply) {
+    reply.withdraw();
+    this.#settle(reply);
+  }
+
+  /** What others sent can't be sent again from here; history tells what became of it. @param {string} conversationId */
+  dropStrangers(conversationId) {
+    for (const reply of this.openIn(conversationId)) if (!reply.own) this.withdraw(reply);
+  }
+
+  /** Lets go of replies whose end was missed: history has them whole. @param {import("./frames.js").Message[]} messages */
+  dropEnded(messages) {
+    for (const { role, status, turn_id: turnId } of messages) {
+      const reply = role === "assistant" && status !== "running" ? this.#byTurn.get(turnId) : undefined;
+      if (reply !== undefined) this.withdraw(reply);
+    }
+  }
+
+  /** Marks that a connection was lost: what comes next comes otherwise than as it is made. */
+  pause() {
+    for (const reply of this.#all()) reply.pause();
+  }
+
+  /** @param {Reply} reply */
+  #settle(reply) {
+    if (reply.clientMsgId !== null) this.#own.delete(reply.clientMsgId);
+    if (reply.turnId !== null) this.#byTurn.delete(reply.turnId);
+    this.#tell(reply);
+  }
+
+  #all() {
     return [...new Set([...this.#byTurn.values(), ...this.unfinished.map(({ reply }) => reply)])];
   }
 }

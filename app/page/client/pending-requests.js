@@ -7,14 +7,18 @@ export class PendingRequests {
   #made = 0;
 
   /**
-   * Opens a request: `ref` goes into the frame, `answer` settles with the reply.
-   * @returns {{ref: string, answer: Promise<any>}}
+   * Sends a request over a connection; gives its answer. Rejects with ChatError.
+   * @param {import("./link.js").Link} link
+   * @param {Record<string, unknown>} frame
+   * @returns {Promise<any>}
    */
-  open() {
+  async ask(link, frame) {
+    if (!link.connected) throw new ChatError(ChatError.NOT_CONNECTED, "There is no connection.", { retryable: true });
     this.#made += 1;
     const ref = `r${this.#made}`;
     const answer = new Promise((resolve, reject) => this.#waiting.set(ref, { resolve, reject }));
-    return { ref, answer };
+    link.send({ ...frame, ref });
+    return answer;
   }
 
   /**

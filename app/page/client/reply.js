@@ -23,7 +23,11 @@ export const ReplyState = Object.freeze({
 export class Reply {
   /** @type {string} */ state = ReplyState.SENDING;
   /** @type {string | null} */ turnId = null;
-  /** @type {string | null} */ messageId = null;
+  /** @type {string | null} The user's message that it answers. */ messageId = null;
+  /** @type {string | null | undefined} The message before that one; undefined where it is not known. */ parentId = undefined;
+  /** @type {string | null} The message that this exchange takes the place of: edited, or a reply made anew. */ replaces = null;
+  /** Whether it began a branch: it does not follow what was the last message. */
+  branches = false;
   /** @type {string | null} */ clientMsgId = null;
   /** @type {string | null} The user's message; null where another device sent it and it was not told. */
   content = null;
@@ -64,6 +68,11 @@ export class Reply {
     return this.#heldAt === null ? this.text : takeCodePoints(this.text, this.#heldAt);
   }
 
+  /** Code points of what is shown. */
+  get visibleChars() {
+    return Math.min(this.#heldAt ?? this.chars, this.chars);
+  }
+
   /** Whether the user has asked for its end. */
   get stopping() {
     return this.#heldAt !== null && this.open;
@@ -92,9 +101,10 @@ export class Reply {
   accept(frame) {
     this.turnId = frame.turn_id;
     this.messageId = frame.message_id;
+    this.parentId = frame.parent_id;
     this.clientMsgId = frame.client_msg_id;
     this.content ??= frame.content ?? null;
-    if (frame.duplicate === true) this.#expectReplay();
+    if (frame.duplicate === true) this.holed = false;
     if (this.open) this.state = this.chars > 0 ? ReplyState.STREAMING : ReplyState.WAITING;
   }
 
@@ -165,8 +175,8 @@ export class Reply {
     this.state = ReplyState.WITHDRAWN;
   }
 
-  #expectReplay() {
-    this.holed = false;
+  /** The connection was lost: what comes next comes otherwise than as it is made. */
+  pause() {
     this.#replayed ||= this.chars > 0;
   }
 

@@ -1,16 +1,26 @@
 /**
- * What is known of one conversation's journal: its epoch and the last event seen.
- * Events are numbered without holes; a merged delta spans `firstSeq` to `seq`.
+ * What is known of one conversation's journal: its epoch, the last event seen, and the last message of its active branch.
+ * Events are numbered without holes; one may stand for several, `firstSeq` to `seq`.
  */
 export class Sequence {
-  /** @type {string | null} */
-  #epoch = null;
-  /** @type {number | null} */
-  #seq = null;
+  /** @type {string | null} */ #epoch = null;
+  /** @type {number | null} */ #seq = null;
+  /** @type {string | null | undefined} The message that the next one would follow; undefined where that is not known. */
+  leaf = undefined;
+  #holed = false;
 
   /** The number of the last event seen; null before the first. */
   get seq() {
     return this.#seq;
+  }
+
+  /**
+   * Where a new connection can go on; null where events before that were missed, or none was seen.
+   * @returns {{epoch: string, after_seq: number} | null}
+   */
+  get point() {
+    if (this.#epoch === null || this.#seq === null || this.#holed) return null;
+    return { epoch: this.#epoch, after_seq: this.#seq };
   }
 
   /**
@@ -22,16 +32,23 @@ export class Sequence {
   take(firstSeq, seq) {
     const whole = this.#seq === null || firstSeq <= this.#seq + 1;
     this.#seq = Math.max(this.#seq ?? 0, seq);
+    this.#holed ||= !whole;
     return whole;
   }
 
+  /** Learns the epoch of the events seen. @param {string} epoch */
+  within(epoch) {
+    this.#epoch = epoch;
+  }
+
   /**
-   * Takes a position that the server told (`history`, `accepted`). A new epoch starts the count anew.
+   * Takes a position that the server told with all that comes before it. A new epoch starts the count anew.
    * @param {string} epoch
    * @param {number} seq
    */
   align(epoch, seq) {
     this.#seq = epoch === this.#epoch ? Math.max(this.#seq ?? 0, seq) : seq;
     this.#epoch = epoch;
+    this.#holed = false;
   }
 }

@@ -1,70 +1,82 @@
-import { ChatError, ReplyState } from "../client/chat-client.js";
-import { randomId } from "../client/identity.js";
+import { ReplyState } from "../client/chat-client.js";
 import { addressOf, conversationAt } from "./address.js";
 import { Announcer } from "./announcer.js";
 import { Composer } from "./composer.js";
 import { confirmDelete } from "./confirm.js";
 import { ConnectionView } from "./connection-view.js";
-import { ConversationList } from "./conversation-list.js";
 import { Conversations } from "./conversations.js";
+import { Door } from "./door.js";
 import { part } from "./dom.js";
 import { Drawer } from "./drawer.js";
-import { Follow } from "./follow.js";
 import { Notices } from "./notices.js";
-import { Transcript, answerKey } from "./transcript.js";
-import { TranscriptView } from "./transcript-view.js";
-import { Welcome } from "./welcome.js";
+import { Reporter } from "./reporter.js";
+import { Screen } from "./screen.js";
+import { Speaking } from "./speaking.js";
+import { Transcripts } from "./transcripts.js";
+import { wordsForLimit } from "./words.js";
 
 /** @typedef {import("../client/chat-client.js").ChatClient} ChatClient */
 /** @typedef {import("../client/reply.js").Reply} Reply */
-/** @typedef {import("./transcript.js").Item} Item */
+/** @typedef {import("./arrangement.js").Item} Item */
 
 const LAST_KEY = "midstream.conversation";
-const NEW_TITLE = "New conversation";
 
-/** The page: takes what the client tells and what the user does, and has it shown, at most once a frame. */
+/** The page: takes what the client tells and what the user does, and has it shown. */
 export class Chat {
   #client;
   #storage;
-  /** @type {Map<string, Transcript>} */ #transcripts = new Map();
+  #transcripts = new Transcripts();
   #conversations;
-  #current;
-  #frameAsked = false;
+  #notices = new Notices();
+  #reporter = new Reporter(this.#notices);
   #announcer = new Announcer();
   #drawer = new Drawer();
-  #notices = new Notices();
-  #title = part("title", HTMLElement);
-  #older = part("older", HTMLButtonElement);
-  #jump = part("jump", HTMLButtonElement);
-  #composer = new Composer({ onSend: (text) => this.#send(text), onStop: () => this.#stop() });
   #connection = new ConnectionView({ onRetry: () => this.#client.connect() });
-  #list = new ConversationList({
-    onDelete: (entry) => void this.#delete(entry),
-    onMore: () => void this.#reporting(this.#conversations.more()),
-  });
-  #welcome = new Welcome({ onChoose: (text) => this.#send(text) });
-  #view = new TranscriptView(part("messages", HTMLElement), { onRetry: (item) => this.#sendAgain(item) });
-  #follow = new Follow(part("scroller", HTMLElement), (following) => (this.#jump.hidden = following));
+  #door;
+  #speaking;
+  #composer;
+  #screen;
 
   /**
    * @param {ChatClient} client
+   * @param {import("../client/credentials.js").Credentials} credentials
    * @param {Storage | null} storage  where the last conversation is kept
    */
-  constructor(client, storage) {
+  constructor(client, credentials, storage) {
     this.#client = client;
     this.#storage = storage;
     this.#conversations = new Conversations(client);
+    this.#door = new Door({ client, credentials, reporter: this.#reporter });
+    this.#speaking = new Speaking({ client, reporter: this.#reporter, screen: () => this.#screen });
+    this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop() });
     const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
-    this.#current = known === null ? this.#newTranscript() : this.#transcriptOf(known);
+    const current = known === null ? this.#transcripts.fresh() : this.#transcripts.of(known);
+    this.#screen = this.#makeScreen(current);
     this.#listenToClient();
     this.#listenToUser();
   }
 
   /** Connects, and shows the conversation that the address names, else the last one. */
   start() {
-    this.#switch(this.#current.conversationId);
+    this.#switch(this.#screen.current.conversationId);
     this.#client.connect();
     this.#composer.focus();
+  }
+
+  /** @param {import("./transcript.js").Transcript} current */
+  #makeScreen(current) {
+    const speaking = this.#speaking;
+    const actions = {
+      onSend: (/** @type {string} */ text) => this.#say(text),
+      onRetry: speaking.sendAgain.bind(speaking),
+      onEdit: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.edit(item, text)),
+      onRegenerate: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.regenerate(item)),
+      onBranch: (/** @type {string} */ messageId) => void speaking.showBranch(messageId),
+      onDelete: (/** @type {{id: string, title: string}} */ entry) => void this.#delete(entry),
+      onMore: () => void this.#showMore(),
+    };
+    const onShown = () => this.#composer.setRunning(this.#screen.running.length > 0);
+    return new Screen({ client: this.#client, conversations: this.#conversations, current, actions, onShown });
   }
 
   #listenToClient() {
@@ -73,23 +85,28 @@ export class Chat {
       connection: (status) => this.#connection.show(status),
       ready: (frame) => this.#onReady(frame),
       reply: ({ reply }) => this.#onReply(reply),
-      history: (page) => this.#onHistory(page),
-      missing: ({ conversationId }) => this.#onMissing(conversationId),
-      removed: ({ conversationId, turnId }) => this.#onRemoved(conversationId, turnId),
+      history: (page) => this.#transcripts.of(page.conversation_id).refresh(page),
+      missing: ({ conversationId }) => this.#transcripts.of(conversationId).empty(),
+      removed: ({ conversationId, turnId }) => this.#transcripts.of(conversationId).remove(turnId),
       deleted: ({ conversationId }) => this.#onDeleted(conversationId),
+      unauthenticated: ({ message }) => this.#door.shut(message),
+      limits: (frame) => this.#notices.say(wordsForLimit(frame)),
       error: (error) => this.#notices.tell(error),
     };
     for (const [type, listener] of Object.entries(listeners)) {
-      this.#client.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail));
+      this.#client.addEventListener(type, (event) => {
+        listener(/** @type {CustomEvent} */ (event).detail);
+        this.#screen.ask();
+      });
     }
   }
 
   #listenToUser() {
     part("new", HTMLButtonElement).addEventListener("click", () => this.#startAnew());
     part("skip", HTMLAnchorElement).addEventListener("click", (event) => this.#skip(event));
-    this.#older.addEventListener("click", () => void this.#showOlder());
-    this.#jump.addEventListener("click", () => this.#follow.resume());
+    part("older", HTMLButtonElement).addEventListener("click", () => void this.#showOlder());
     addEventListener("hashchange", () => this.#onAddress());
+    addEventListener("online", () => this.#client.connect());
     document.addEventListener("keydown", (event) => this.#onKey(event));
   }
 
@@ -97,51 +114,31 @@ export class Chat {
   #onReady(frame) {
     part("model", HTMLElement).textContent = frame.model;
     this.#notices.clear();
+    this.#door.opened();
     void this.#refreshList();
   }
 
   /** @param {Reply} reply */
   #onReply(reply) {
-    this.#transcriptOf(reply.conversationId).take(reply);
+    this.#transcripts.of(reply.conversationId).take(reply);
     const ended = reply.state === ReplyState.ENDED;
-    if (ended && reply.conversationId === this.#current.conversationId) this.#announcer.ended(reply);
+    if (ended && reply.conversationId === this.#screen.current.conversationId) this.#announcer.ended(reply);
+    // A refused message says itself why; a reply that was to be made anew has no message to say it.
+    if (reply.error !== null && reply.content === null) this.#notices.tell(reply.error);
     const unlisted = reply.turnId !== null && !this.#conversations.has(reply.conversationId);
     if (ended || (unlisted && reply.state === ReplyState.WAITING)) void this.#refreshList();
-    this.#ask();
-  }
-
-  /** @param {import("../client/frames.js").History} page */
-  #onHistory(page) {
-    this.#transcriptOf(page.conversation_id).refresh(page);
-    this.#ask();
-  }
-
-  /** @param {string} conversationId */
-  #onMissing(conversationId) {
-    this.#transcriptOf(conversationId).empty();
-    this.#ask();
-  }
-
-  /**
-   * @param {string} conversationId
-   * @param {string} turnId
-   */
-  #onRemoved(conversationId, turnId) {
-    this.#transcriptOf(conversationId).remove(turnId);
-    this.#ask();
   }
 
   /** @param {string} conversationId */
   #onDeleted(conversationId) {
-    this.#transcripts.delete(conversationId);
+    this.#transcripts.forget(conversationId);
     this.#conversations.remove(conversationId);
-    if (conversationId === this.#current.conversationId) this.#startAnew();
-    this.#ask();
+    if (conversationId === this.#screen.current.conversationId) this.#startAnew();
   }
 
   #onAddress() {
     const conversationId = conversationAt(location.hash);
-    if (conversationId !== null && conversationId !== this.#current.conversationId) this.#switch(conversationId);
+    if (conversationId !== null && conversationId !== this.#screen.current.conversationId) this.#switch(conversationId);
     this.#drawer.close();
   }
 
@@ -149,7 +146,7 @@ export class Chat {
   #onKey(event) {
     if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
     if (document.querySelector("dialog[open]") !== null || this.#drawer.close()) return;
-    if (this.#running.length > 0) this.#composer.stop();
+    if (this.#screen.running.length > 0) this.#composer.stop();
   }
 
   /** @param {Event} event */
@@ -160,146 +157,55 @@ export class Chat {
   }
 
   /** @param {string} text */
-  #send(text) {
-    this.#client.send({ conversationId: this.#current.conversationId, content: text, onBusy: "interrupt" });
-    this.#follow.resume();
+  #say(text) {
+    this.#thenWrite(() => this.#speaking.send(text));
+  }
+
+  /** What was pressed goes from the page: the keyboard goes on in the box for messages. @param {() => void} act */
+  #thenWrite(act) {
+    act();
     this.#composer.focus();
   }
 
-  /** @param {Item} item */
-  #sendAgain({ text, reply }) {
-    if (reply !== null) this.#current.drop(reply);
-    this.#send(text);
-  }
-
-  #stop() {
-    const [reply] = this.#running;
-    if (reply === undefined) return;
-    const seenOff = this.#view.shownChars(answerKey(reply));
-    void this.#reporting(this.#client.cancel({ conversationId: reply.conversationId, seenOff }));
-  }
-
   #startAnew() {
-    this.#switch(this.#newTranscript().conversationId);
+    this.#switch(this.#transcripts.fresh().conversationId);
     this.#drawer.close();
     this.#composer.focus();
   }
 
   /** @param {string} conversationId */
   #switch(conversationId) {
-    if (this.#running.length === 0) this.#client.leave(this.#current.conversationId);
-    this.#current = this.#transcriptOf(conversationId);
+    if (this.#screen.running.length === 0) this.#client.leave(this.#screen.current.conversationId);
+    const transcript = this.#transcripts.of(conversationId);
+    this.#screen.current = transcript;
     this.#storage?.setItem(LAST_KEY, conversationId);
     if (location.hash !== addressOf(conversationId)) history.pushState(null, "", addressOf(conversationId));
-    if (!this.#current.loaded || this.#current.items().length > 0) this.#client.open(conversationId);
-    this.#follow.resume();
-    this.#ask();
+    if (!transcript.loaded || transcript.items().length > 0) this.#client.open(conversationId);
+    this.#screen.toEnd();
+    this.#screen.ask();
   }
 
   /** @param {{id: string, title: string}} entry */
   async #delete({ id, title }) {
-    if (await confirmDelete(title)) await this.#reporting(this.#client.delete(id));
+    if (await confirmDelete(title)) await this.#reporter.answer(this.#client.delete(id));
   }
 
   async #showOlder() {
-    const transcript = this.#current;
+    const transcript = this.#screen.current;
     const { conversationId, oldest: before } = transcript;
-    const page = await this.#reporting(this.#client.history({ conversationId, before }));
+    const page = await this.#reporter.answer(this.#client.history({ conversationId, before }));
     if (page === null) return;
     transcript.prepend(page);
-    this.#follow.holdPlace(() => this.#show());
+    this.#screen.showInPlace();
+  }
+
+  async #showMore() {
+    await this.#reporter.answer(this.#conversations.more());
+    this.#screen.ask();
   }
 
   async #refreshList() {
-    await this.#reporting(this.#conversations.refresh());
-    this.#ask();
-  }
-
-  /**
-   * Tells the user of a request that failed; null stands for its answer then. A lost connection is told already.
-   * @template Answer
-   * @param {Promise<Answer>} request
-   * @returns {Promise<Answer | null>}
-   */
-  async #reporting(request) {
-    try {
-      return await request;
-    } catch (error) {
-      if (!(error instanceof ChatError)) throw error;
-      if (error.code !== ChatError.DISCONNECTED) this.#notices.tell(error);
-      return null;
-    } finally {
-      this.#ask();
-    }
-  }
-
-  /** The replies of the shown conversation that can be stopped. */
-  get #running() {
-    return this.#client.repliesOf(this.#current.conversationId).filter((reply) => !reply.stopping);
-  }
-
-  /** @param {string} conversationId */
-  #transcriptOf(conversationId) {
-    let transcript = this.#transcripts.get(conversationId);
-    if (transcript === undefined) {
-      transcript = new Transcript(conversationId);
-      this.#transcripts.set(conversationId, transcript);
-    }
-    return transcript;
-  }
-
-  /** The transcript of a conversation that nobody has sent to yet. */
-  #newTranscript() {
-    const transcript = this.#transcriptOf(randomId());
-    transcript.empty();
-    return transcript;
-  }
-
-  /** Asks for one showing in the next frame. */
-  #ask() {
-    if (this.#frameAsked) return;
-    this.#frameAsked = true;
-    requestAnimationFrame(() => {
-      this.#frameAsked = false;
-      this.#show();
-      this.#follow.keep();
-    });
-  }
-
-  #show() {
-    const items = this.#current.items();
-    this.#view.show(items);
-    this.#welcome.show(items.length === 0 && this.#current.loaded);
-    this.#older.hidden = !this.#current.hasMore;
-    this.#composer.setRunning(this.#running.length > 0);
-    const title = this.#titleOf(this.#current, items);
-    this.#title.textContent = title;
-    document.title = title === NEW_TITLE ? "Midstream" : `${title} · Midstream`;
-    this.#showList(items.length > 0 ? title : null);
-  }
-
-  /** @param {string | null} title  of the current conversation; null where it is still empty */
-  #showList(title) {
-    const current = this.#current.conversationId;
-    const entries = this.#conversations.entries.map(({ conversation_id: id, title: name }) => this.#entry(id, name));
-    if (title !== null && !this.#conversations.has(current)) entries.unshift(this.#entry(current, title));
-    this.#list.show(entries, { current, hasMore: this.#conversations.hasMore });
-  }
-
-  /**
-   * @param {string} id
-   * @param {string} title
-   */
-  #entry(id, title) {
-    return { id, title: title || NEW_TITLE, running: this.#client.repliesOf(id).length > 0 };
-  }
-
-  /**
-   * @param {Transcript} transcript
-   * @param {Item[]} items
-   */
-  #titleOf({ conversationId }, items) {
-    const listed = this.#conversations.entries.find(({ conversation_id: id }) => id === conversationId);
-    return listed?.title || items[0]?.text || NEW_TITLE;
+    await this.#reporter.answer(this.#conversations.refresh());
+    this.#screen.ask();
   }
 }

@@ -1,4 +1,5 @@
 import { part } from "./dom.js";
+import { isSubmit, wellFormed } from "./typing.js";
 
 /** On a touch screen the focus would bring up a keyboard over the reply. */
 const touch = matchMedia("(pointer: coarse)");
@@ -56,9 +57,7 @@ export class Composer {
 
   /** @param {KeyboardEvent} event */
   #onKey(event) {
-    // While an input method is composing, Enter chooses a word. Safari tells it by the key code only.
-    const composing = event.isComposing || event.keyCode === 229;
-    if (event.key === "Enter" && !event.shiftKey && !composing) this.#submit(event);
+    if (isSubmit(event)) this.#submit(event);
   }
 
   #fit() {
@@ -68,9 +67,4 @@ export class Composer {
     this.#field.style.height = "auto";
     this.#field.style.height = `${this.#field.scrollHeight}px`;
   }
-}
-
-/** A text that can be sent as UTF-8: pasted halves of surrogate pairs and NULs are left out. @param {string} text */
-function wellFormed(text) {
-  return text.replaceAll(/\p{Surrogate}|\0/gu, "");
 }

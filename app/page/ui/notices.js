@@ -1,13 +1,18 @@
 import { element, icon, part } from "./dom.js";
+import { wordsFor } from "./words.js";
 
-/** Failures that belong to no message, shown over the composer until they are closed. */
+/** What belongs to no message, shown over the composer until it is closed. */
 export class Notices {
   #root = part("notices", HTMLElement);
 
-  /** @param {{code: string, message: string}} failure */
-  tell({ code, message }) {
-    const words = `${message} (${code})`;
-    if (this.#root.textContent?.includes(words)) return;
+  /** @param {import("./words.js").Failure} failure */
+  tell(failure) {
+    this.say(wordsFor(failure));
+  }
+
+  /** @param {string} words  nothing is shown where they are empty, or shown already */
+  say(words) {
+    if (words === "" || this.#root.textContent?.includes(words)) return;
     const close = element("button", { class: "quiet", type: "button", "aria-label": "Close this notice" });
     close.append(icon("close"));
     const notice = element("div", { class: "notice" }, icon("alert"), element("span", { text: words }), close);

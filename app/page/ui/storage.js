@@ -1,7 +1,17 @@
 /** The browser's lasting storage; null where the user's settings forbid it. */
 export function lastingStorage() {
+  return allowed(() => globalThis.localStorage);
+}
+
+/** The browser's storage that goes with the tab; null where the user's settings forbid it. */
+export function sessionStorage() {
+  return allowed(() => globalThis.sessionStorage);
+}
+
+/** @param {() => Storage} open */
+function allowed(open) {
   try {
-    return globalThis.localStorage;
+    return open();
   } catch (error) {
     if (error instanceof DOMException && error.name === "SecurityError") return null;
     throw error;

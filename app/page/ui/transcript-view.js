@@ -1,17 +1,19 @@
-import { ReplyView, UserMessageView } from "./message-view.js";
+import { ReplyView } from "./reply-view.js";
+import { UserMessageView } from "./user-message-view.js";
 
-/** @typedef {import("./transcript.js").Item} Item */
+/** @typedef {import("./arrangement.js").Item} Item */
 
 /** Shows the items of a transcript, each in an element that stays for as long as its item does. */
 export class TranscriptView {
   /** @type {Map<string, UserMessageView | ReplyView>} */
   #views = new Map();
+  /** @type {Item[]} */ #items = [];
   #root;
   #actions;
 
   /**
    * @param {HTMLElement} root
-   * @param {{onRetry: (item: Item) => void}} actions
+   * @param {import("./user-message-view.js").MessageActions} actions
    */
   constructor(root, actions) {
     this.#root = root;
@@ -20,6 +22,7 @@ export class TranscriptView {
 
   /** @param {Item[]} items */
   show(items) {
+    this.#items = items;
     this.#forget(new Set(items.map(({ key }) => key)));
     items.forEach((item, index) => {
       const view = this.#viewOf(item);
@@ -35,6 +38,12 @@ export class TranscriptView {
     return view instanceof ReplyView ? view.shownChars : 0;
   }
 
+  /** Gives the focus to the arrows of a message: those that were pressed went with the version before. @param {string} messageId */
+  focusArrows(messageId) {
+    const key = this.#items.find((item) => item.messageId === messageId)?.key;
+    this.#views.get(key ?? "")?.arrows.focus();
+  }
+
   /** @param {Set<string>} keys */
   #forget(keys) {
     for (const [key, view] of this.#views) {
@@ -48,7 +57,7 @@ export class TranscriptView {
   #viewOf(item) {
     let view = this.#views.get(item.key);
     if (view === undefined) {
-      view = item.role === "user" ? new UserMessageView(this.#actions) : new ReplyView();
+      view = item.role === "user" ? new UserMessageView(this.#actions) : new ReplyView(this.#actions);
       this.#views.set(item.key, view);
     }
     return view;

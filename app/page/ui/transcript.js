@@ -1,22 +1,12 @@
 import { ReplyState } from "../client/reply.js";
+import { arrange } from "./arrangement.js";
 
 /** @typedef {import("../client/reply.js").Reply} Reply */
 /** @typedef {import("../client/frames.js").Message} Message */
-/**
- * One message as it is to be shown.
- * @typedef {object} Item
- * @property {string} key              the same for as long as the message is shown
- * @property {"user" | "assistant"} role
- * @property {string} text
- * @property {string} status           a ReplyState while it is under way; then "complete", the reason of the end, or "lost"
- * @property {Reply | null} reply      where it is known live: its timing, its failure
- * @property {import("../client/frames.js").Usage | null} usage
- */
+/** @typedef {import("../client/frames.js").History} History */
+/** @typedef {import("./arrangement.js").Item} Item */
 
-/** The status of a reply that history tells as far as it has come; its live Reply knows more. */
-const RUNNING = "running";
-
-/** What there is to show of one conversation: pages of history, and the live replies that came after or complete them. */
+/** What there is to show of one conversation: pages of its active branch, and the live replies that came after or complete them. */
 export class Transcript {
   /** @type {Message[]} */ #messages = [];
   /** @type {Set<Reply>} */ #replies = new Set();
@@ -25,6 +15,7 @@ export class Transcript {
 
   /** Whether it is known what the server keeps of it. */
   loaded = false;
+  /** @type {string | null} The epoch of the newest page. */ #epoch = null;
 
   /** @param {string} conversationId */
   constructor(conversationId) {
@@ -46,13 +37,15 @@ export class Transcript {
     this.#replies.delete(reply);
   }
 
-  /** Takes the newest page; pages of older messages that still join it stay. @param {import("../client/frames.js").History} page */
-  refresh({ messages, has_more: hasMore }) {
+  /** Takes the newest page; pages of older messages that still join it stay. @param {History} page */
+  refresh({ messages, has_more: hasMore, epoch, seq }) {
     const overlap = this.#messages.findIndex(({ message_id: id }) => id === messages[0]?.message_id);
     this.hasMore = overlap > 0 ? this.hasMore : hasMore;
     this.#messages = [...this.#messages.slice(0, Math.max(overlap, 0)), ...messages];
+    // In another epoch the server has lost what came before, and numbers tell nothing of it.
+    this.#forgetTold({ messages: this.#messages, seq: [epoch, null].includes(this.#epoch) ? seq : Infinity });
+    this.#epoch = epoch;
     this.loaded = true;
-    this.#forgetWithdrawn();
   }
 
   /** Takes that the server has nothing of it; what it refused or never got stays to be sent again. */
@@ -63,7 +56,7 @@ export class Transcript {
     for (const reply of this.#replies) if (reply.turnId !== null) this.#replies.delete(reply);
   }
 
-  /** Takes a page of older messages. @param {import("../client/frames.js").History} page */
+  /** Takes a page of older messages. @param {History} page */
   prepend({ messages, has_more: hasMore }) {
     this.hasMore = hasMore;
     this.#messages = [...messages, ...this.#messages];
@@ -80,70 +73,17 @@ export class Transcript {
     return arrange(this.#messages, [...this.#replies]);
   }
 
-  /** What the server took of a withdrawn message is in its history; what it did not take stays, as unsent. */
-  #forgetWithdrawn() {
+  /**
+   * Replies that history has whole, or that are not on the branch it shows, need not be known beside it; what the server
+   * did not take stays, as unsent. A turn that runs is always on the active branch.
+   * @param {{messages: Message[], seq: number}} known
+   */
+  #forgetTold({ messages, seq }) {
+    const answered = new Set(messages.filter(({ role }) => role === "assistant").map((message) => message.turn_id));
     for (const reply of this.#replies) {
-      if (reply.state === ReplyState.WITHDRAWN && reply.turnId !== null) this.#replies.delete(reply);
+      const lost = reply.state === ReplyState.WITHDRAWN && reply.turnId !== null;
+      const elsewhere = reply.done !== null && reply.done.seq <= seq && !answered.has(reply.done.turn_id);
+      if (lost || elsewhere) this.#replies.delete(reply);
     }
   }
-}
-
-/**
- * History first, each message with what is known live of its turn; then the replies that history does not have yet.
- * @param {Message[]} messages
- * @param {Reply[]} replies
- * @returns {Item[]}
- */
-export function arrange(messages, replies) {
-  const byTurn = new Map(replies.filter((reply) => reply.turnId !== null).map((reply) => [reply.turnId, reply]));
-  const kept = new Map(messages.filter(({ role }) => role === "assistant").map((message) => [message.turn_id, message]));
-  const asked = new Set(messages.filter(({ role }) => role === "user").map((message) => message.turn_id));
-  /** @type {Item[]} */ const items = [];
-  for (const message of messages) {
-    const reply = byTurn.get(message.turn_id) ?? null;
-    items.push(...(message.role === "user" ? [question(message, reply)] : answer(message, reply)));
-    if (message.role === "user" && reply !== null && !kept.has(message.turn_id)) items.push(...liveAnswer(reply));
-  }
-  for (const reply of replies) if (!asked.has(reply.turnId ?? "")) items.push(...liveQuestion(reply), ...liveAnswer(reply));
-  return items;
-}
-
-/** @param {Reply} reply */
-function keyOf(reply) {
-  return reply.clientMsgId ?? reply.turnId ?? "";
-}
-
-/** The key of the item that shows a reply's text. @param {Reply} reply */
-export function answerKey(reply) {
-  return `assistant:${keyOf(reply)}`;
-}
-
-/** @returns {Item} @param {Message} message @param {Reply | null} reply */
-function question(message, reply) {
-  const key = `user:${reply === null ? message.turn_id : keyOf(reply)}`;
-  return { key, role: "user", text: message.content, status: "complete", reply: null, usage: null };
-}
-
-/** @returns {Item[]} @param {Message} message @param {Reply | null} reply */
-function answer(message, reply) {
-  if (message.status === RUNNING && reply !== null) return liveAnswer(reply);
-  const key = reply === null ? `assistant:${message.turn_id}` : answerKey(reply);
-  const usage = message.usage ?? reply?.done?.usage ?? null;
-  const status = message.status === "complete" ? (reply?.done?.reason ?? "complete") : message.status;
-  return [{ key, role: "assistant", text: message.content, status, reply, usage }];
-}
-
-/** @returns {Item[]} @param {Reply} reply */
-function liveQuestion(reply) {
-  if (reply.content === null) return [];
-  return [{ key: `user:${keyOf(reply)}`, role: "user", text: reply.content, status: reply.state, reply, usage: null }];
-}
-
-/** @returns {Item[]} @param {Reply} reply */
-function liveAnswer(reply) {
-  const unanswered = reply.state === ReplyState.REFUSED || (reply.state === ReplyState.WITHDRAWN && reply.turnId === null);
-  if (unanswered) return [];
-  const status = reply.state === ReplyState.WITHDRAWN ? "lost" : (reply.done?.reason ?? reply.state);
-  const usage = reply.done?.usage ?? null;
-  return [{ key: answerKey(reply), role: "assistant", text: reply.visible, status, reply, usage }];
 }

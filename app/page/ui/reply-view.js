@@ -1,54 +1,17 @@
 import { countCodePoints } from "../client/code-points.js";
 import { ReplyState } from "../client/reply.js";
+import { BranchArrows } from "./branch-arrows.js";
 import { copyButton } from "./copy-button.js";
 import { element, icon } from "./dom.js";
 import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
 
-/** @typedef {import("./transcript.js").Item} Item */
+/** @typedef {import("./arrangement.js").Item} Item */
 
 /** @type {Set<string>} */
 const UNDER_WAY = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.STREAMING]);
 
-/** A message of the user: plain text, as typed; and what became of it where the server did not take it. */
-export class UserMessageView {
-  #text = element("div", { class: "bubble", dir: "auto" });
-  #trouble = element("div", { class: "trouble", hidden: true });
-  #onRetry;
-  #told = "";
-
-  /** @param {{onRetry: (item: Item) => void}} actions */
-  constructor({ onRetry }) {
-    this.#onRetry = onRetry;
-    const name = element("h2", { class: "visually-hidden", text: "You" });
-    this.root = element("article", { class: "message user" }, name, this.#text, this.#trouble);
-  }
-
-  /** @param {Item} item */
-  show(item) {
-    if (this.#text.textContent !== item.text) this.#text.textContent = item.text;
-    const trouble = troubleOf(item);
-    if (trouble === this.#told) return;
-    this.#told = trouble;
-    this.#trouble.hidden = trouble === "";
-    this.#trouble.replaceChildren(icon("alert"), element("span", { text: trouble }), this.#retryButton(item));
-  }
-
-  /** @param {Item} item */
-  #retryButton(item) {
-    const button = element("button", { class: "link", type: "button", text: "Send again" });
-    button.addEventListener("click", () => this.#onRetry(item));
-    return button;
-  }
-}
-
-/** @param {Item} item */
-function troubleOf({ status, reply }) {
-  if (status === ReplyState.REFUSED && reply?.error) return `${reply.error.message} (${reply.error.code})`;
-  return status === ReplyState.WITHDRAWN ? "Not sent." : "";
-}
-
-/** A reply: Markdown that grows, its end, and its figures. */
+/** A reply: Markdown that grows, its end, its figures, and the way to other versions of it. */
 export class ReplyView {
   /** Code points of the reply that are on the screen. */
   shownChars = 0;
@@ -58,8 +21,12 @@ export class ReplyView {
   #markdown = new MarkdownView(this.#body);
   #text = "";
   #footKey = "";
+  #actions;
 
-  constructor() {
+  /** @param {import("./user-message-view.js").MessageActions} actions */
+  constructor(actions) {
+    this.#actions = actions;
+    this.arrows = new BranchArrows(actions.onBranch);
     const name = element("h2", { class: "visually-hidden", text: "Reply" });
     this.root = element("article", { class: "message reply" }, name, this.#body, this.#waiting, this.#foot);
   }
@@ -72,6 +39,7 @@ export class ReplyView {
     if (item.text !== this.#text) this.#show(item.text);
     this.#waiting.hidden = item.text !== "" || !underWay;
     this.#waiting.textContent = waitingFor(item);
+    this.arrows.show(item);
     this.#showFoot(item, underWay);
   }
 
@@ -88,7 +56,7 @@ export class ReplyView {
    */
   #showFoot(item, underWay) {
     const figures = underWay ? [] : figuresOf(item.reply, item.usage);
-    const key = JSON.stringify([underWay, item.status, figures, endOf(item.reply)]);
+    const key = JSON.stringify([underWay, item.status, item.messageId, figures, endOf(item.reply)]);
     if (key === this.#footKey) return;
     this.#footKey = key;
     this.#foot.hidden = underWay;
@@ -102,12 +70,21 @@ export class ReplyView {
   #footParts(item, figures) {
     const badge = badgeOf(item.status);
     const why = endOf(item.reply);
-    const parts = [];
+    /** @type {HTMLElement[]} */ const parts = [this.arrows.root];
     if (badge !== null) parts.push(element("span", { class: `badge ${badge.kind}`, text: badge.label, title: why || null }));
     if (badge?.kind === "failed" && why !== "") parts.push(element("span", { class: "why", text: why }));
     if (figures.length > 0) parts.push(figureList(figures, serverFigures(item.reply)));
     if (this.#text !== "") parts.push(copyButton("Copy the reply", () => this.#text));
+    if (item.messageId !== null) parts.push(this.#again(item));
     return parts;
+  }
+
+  /** @param {Item} item */
+  #again(item) {
+    const label = "Make this reply anew";
+    const button = element("button", { class: "quiet again", type: "button", "aria-label": label, title: label }, icon("again"));
+    button.addEventListener("click", () => this.#actions.onRegenerate(item));
+    return button;
   }
 }
 

@@ -1,0 +1,58 @@
+import { ChatError } from "./errors.js";
+
+/**
+ * What a new connection begins with, for each conversation: the missed events or history first, then what this client
+ * still has to say there.
+ */
+export class Comeback {
+  #follower;
+  #live;
+  #outgoing;
+  #ask;
+
+  /**
+   * @param {object} parts
+   * @param {import("./follower.js").Follower} parts.follower
+   * @param {import("./live-replies.js").LiveReplies} parts.live
+   * @param {import("./outgoing.js").Outgoing} parts.outgoing
+   * @param {(frame: Record<string, unknown>) => Promise<any>} parts.ask   rejects with ChatError
+   */
+  constructor({ follower, live, outgoing, ask }) {
+    this.#follower = follower;
+    this.#live = live;
+    this.#outgoing = outgoing;
+    this.#ask = ask;
+  }
+
+  /** Call when a connection stands. */
+  begin() {
+    const waiting = this.#live.unfinished.map(({ reply }) => reply.conversationId);
+    for (const conversationId of new Set([...this.#follower.followed, ...waiting])) void this.#goOn(conversationId);
+  }
+
+  /** @param {string} conversationId */
+  async #goOn(conversationId) {
+    const resumed = await this.#follower.comeBack(conversationId);
+    if (resumed === null) return;
+    const stopping = this.#live.openIn(conversationId).find((reply) => reply.stopping);
+    if (stopping === undefined) this.#outgoing.again(conversationId, { acceptedToo: !resumed });
+    else await this.#stop(conversationId, stopping.visibleChars);
+  }
+
+  /**
+   * Asks for what the user asked without a connection: what the server has of it ends, what it has not is not sent.
+   * @param {string} conversationId
+   * @param {number} seenOff
+   */
+  async #stop(conversationId, seenOff) {
+    try {
+      await this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff });
+    } catch (error) {
+      if (!(error instanceof ChatError)) throw error;
+      return; // The next connection asks again.
+    }
+    for (const reply of this.#live.openIn(conversationId)) {
+      if (reply.stopping && reply.turnId === null) this.#live.withdraw(reply);
+    }
+  }
+}

@@ -1,0 +1,70 @@
+const KEY = "midstream.key";
+
+/**
+ * The key (or JWT) that opens the service for this user, kept in the browser: until the tab is closed, or for good.
+ * The socket gets a single-use ticket for it, so that the key itself goes only where every other page's keys go: in a header.
+ */
+export class Credentials {
+  #session;
+  #lasting;
+  #ticketUrl;
+  #request;
+  /** @type {string | null} */ #key;
+
+  /**
+   * @param {object} options
+   * @param {Storage | null} options.session  forgets with the tab
+   * @param {Storage | null} options.lasting  forgets when told to
+   * @param {string} options.ticketUrl
+   * @param {(url: string, options: RequestInit) => Promise<Response>} [options.request]
+   */
+  constructor({ session, lasting, ticketUrl, request = (url, options) => fetch(url, options) }) {
+    this.#session = session;
+    this.#lasting = lasting;
+    this.#ticketUrl = ticketUrl;
+    this.#request = request;
+    this.#key = session?.getItem(KEY) ?? lasting?.getItem(KEY) ?? null;
+  }
+
+  /** The key; null where there is none. */
+  get key() {
+    return this.#key;
+  }
+
+  /**
+   * @param {string} key
+   * @param {{forGood: boolean}} options
+   */
+  keep(key, { forGood }) {
+    this.forget();
+    this.#key = key;
+    (forGood ? this.#lasting : this.#session)?.setItem(KEY, key);
+  }
+
+  forget() {
+    this.#key = null;
+    this.#session?.removeItem(KEY);
+    this.#lasting?.removeItem(KEY);
+  }
+
+  /**
+   * What a connection shows: a ticket; the key where no ticket is to be had; nothing where there is no key.
+   * @returns {Promise<string | undefined>}
+   */
+  async token() {
+    if (this.#key === null) return undefined;
+    return (await this.#ticket(this.#key)) ?? this.#key;
+  }
+
+  /** @param {string} key */
+  async #ticket(key) {
+    try {
+      const answer = await this.#request(this.#ticketUrl, { method: "POST", headers: { Authorization: `Bearer ${key}` } });
+      return answer.ok ? (await answer.json()).ticket : null;
+    } catch (error) {
+      // The network failed: so will the connection, and it tells.
+      if (error instanceof TypeError) return null;
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,127 @@
+import { ChatError } from "./errors.js";
+
+/** @typedef {import("./frames.js").History} History */
+/** @typedef {import("./live-replies.js").LiveReplies} LiveReplies */
+/** @typedef {import("./sequences.js").Sequences} Sequences */
+
+/**
+ * Keeps what is known of the followed conversations whole: history at the first look and after a hole, the missed events
+ * after a reconnect. Knows nothing of sockets: it asks, and tells what came of it.
+ */
+export class Follower {
+  /** @type {Set<string>} */ #followed = new Set();
+  #sequences;
+  #live;
+  #ask;
+  #emit;
+
+  /**
+   * @param {object} parts
+   * @param {Sequences} parts.sequences
+   * @param {LiveReplies} parts.live
+   * @param {(frame: Record<string, unknown>) => Promise<any>} parts.ask   rejects with ChatError
+   * @param {(type: string, detail: unknown) => void} parts.emit
+   */
+  constructor({ sequences, live, ask, emit }) {
+    this.#sequences = sequences;
+    this.#live = live;
+    this.#ask = ask;
+    this.#emit = emit;
+  }
+
+  /** The conversations that are followed. */
+  get followed() {
+    return [...this.#followed];
+  }
+
+  /** @param {string} conversationId */
+  follow(conversationId) {
+    this.#followed.add(conversationId);
+  }
+
+  /** @param {string} conversationId */
+  leave(conversationId) {
+    this.#followed.delete(conversationId);
+  }
+
+  /** Asks for the newest history, which says all. @param {string} conversationId */
+  async refresh(conversationId) {
+    try {
+      await this.#reread(conversationId);
+    } catch (error) {
+      this.#failed(conversationId, error);
+    }
+  }
+
+  /**
+   * Goes on with a conversation on a new connection. True where every missed event follows now, false where history was
+   * asked instead (what this client sent has to be sent again, then); null where neither came: the connection is lost again.
+   * @param {string} conversationId
+   * @returns {Promise<boolean | null>}
+   */
+  async comeBack(conversationId) {
+    try {
+      if (await this.#resume(conversationId)) return true;
+      this.#live.dropStrangers(conversationId);
+      if (this.#followed.has(conversationId)) await this.#reread(conversationId);
+      return false;
+    } catch (error) {
+      this.#failed(conversationId, error);
+      return lost(error) ? null : false;
+    }
+  }
+
+  /** Takes a page that says what the active branch is now. @param {History} page */
+  take(page) {
+    const sequence = this.#sequences.of(page.conversation_id);
+    sequence.align(page.epoch, page.seq);
+    sequence.leaf = page.messages.at(-1)?.message_id ?? null;
+    this.#live.dropEnded(page.messages);
+    this.#catchUp(page);
+    this.#emit("history", page);
+  }
+
+  /** Whether all that was missed comes now. Where the server can't (a gap, a refusal), history says what it can. @param {string} conversationId */
+  async #resume(conversationId) {
+    const point = this.#sequences.of(conversationId).point;
+    if (point === null || !this.#followed.has(conversationId)) return false;
+    try {
+      const answer = await this.#ask({ type: "resume", conversation_id: conversationId, ...point });
+      return answer.type === "resumed";
+    } catch (error) {
+      if (lost(error) || !(error instanceof ChatError)) throw error;
+      return false;
+    }
+  }
+
+  /** @param {string} conversationId */
+  async #reread(conversationId) {
+    this.take(await this.#ask({ type: "history", conversation_id: conversationId }));
+  }
+
+  /** Takes the running reply, which history tells as far as it has come. @param {History} page */
+  #catchUp({ conversation_id: conversationId, messages }) {
+    const message = messages.at(-1);
+    if (message?.role !== "assistant" || message.status !== "running") return;
+    const reply = this.#live.running(conversationId, message.turn_id);
+    reply.catchUp(message.content);
+    this.#emit("reply", { reply });
+  }
+
+  /**
+   * @param {string} conversationId
+   * @param {unknown} error
+   */
+  #failed(conversationId, error) {
+    if (!(error instanceof ChatError)) throw error;
+    // A lost connection needs no word: the next one asks again.
+    if (lost(error)) return;
+    if (error.code !== "not_found") this.#emit("error", error);
+    else if (this.#live.openIn(conversationId).length === 0) this.#emit("missing", { conversationId });
+  }
+}
+
+/** @param {unknown} error */
+function lost(error) {
+  return error instanceof ChatError && (error.code === ChatError.DISCONNECTED || error.code === ChatError.NOT_CONNECTED);
+}

@@ -1,0 +1,77 @@
+import { ChatError } from "./errors.js";
+import { randomId } from "./identity.js";
+import { Reply } from "./reply.js";
+
+/** Seconds that the server waits for this client to come back before it stops a reply: a reload takes less, a lift about that. */
+export const GRACE_S = 20;
+
+/**
+ * @typedef {object} MessageOptions
+ * @property {string} [conversationId]              made by the first message; "default" without one
+ * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy]  what becomes of a reply that still runs there
+ * @property {Record<string, unknown>} [params]     as the protocol names them: temperature, max_new_tokens, …
+ */
+
+/** The messages of this client, until the server has accepted them: each is sent as often as it needs, under one id. */
+export class Outgoing {
+  #live;
+  #link;
+  #maxBytes;
+
+  /**
+   * @param {object} parts
+   * @param {import("./live-replies.js").LiveReplies} parts.live
+   * @param {import("./link.js").Link} parts.link
+   * @param {() => number | undefined} parts.maxBytes   what a frame may have; undefined before that is known
+   */
+  constructor({ live, link, maxBytes }) {
+    this.#live = live;
+    this.#link = link;
+    this.#maxBytes = maxBytes;
+  }
+
+  /**
+   * Makes a reply come: by `send`, `edit` or `regenerate`, whose own fields are given.
+   * @param {{type: string, content?: string, message_id?: string}} fields
+   * @param {MessageOptions} options
+   */
+  begin(fields, { conversationId = "default", onBusy = "reject", params }) {
+    const reply = new Reply(conversationId);
+    const id = randomId();
+    const { content = null, message_id: replaces = null } = fields;
+    Object.assign(reply, { own: true, content, replaces, clientMsgId: id });
+    const frame = { ...fields, client_msg_id: id, conversation_id: conversationId, on_busy: onBusy, grace_s: GRACE_S, params };
+    this.#live.add({ reply, frame });
+    this.#transmit(reply, frame);
+    return reply;
+  }
+
+  /**
+   * Sends what waits for a connection, and what may have been lost with the last one. A message that was accepted needs
+   * that only where its events do not come by themselves.
+   * @param {string} conversationId
+   * @param {{acceptedToo: boolean}} options
+   */
+  again(conversationId, { acceptedToo }) {
+    for (const { reply, frame } of this.#live.unfinished) {
+      const due = acceptedToo || reply.turnId === null;
+      if (reply.conversationId === conversationId && due) this.#transmit(reply, frame);
+    }
+  }
+
+  /**
+   * A frame above the server's limit would cost the connection, so it is refused here, as the server would.
+   * @param {Reply} reply
+   * @param {Record<string, unknown>} frame
+   */
+  #transmit(reply, frame) {
+    const limit = this.#maxBytes();
+    if (!this.#link.connected || limit === undefined) return;
+    if (new TextEncoder().encode(JSON.stringify(frame)).length > limit) {
+      this.#live.refuse(reply, new ChatError("content_too_long", `The message is longer than ${limit} bytes.`));
+      return;
+    }
+    reply.sentAt ??= performance.now();
+    this.#link.send(frame);
+  }
+}

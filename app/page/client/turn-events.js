@@ -1,0 +1,107 @@
+/** @typedef {import("./frames.js").Accepted} Accepted */
+/** @typedef {import("./frames.js").Delta} Delta */
+/** @typedef {import("./frames.js").Done} Done */
+/** @typedef {import("./reply.js").Reply} Reply */
+
+/**
+ * What the journalled events of turns change: their replies, and what is known of their conversation's journal.
+ * After a hole, or where a reply's text is not what the server keeps, history is asked for again.
+ */
+export class TurnEvents {
+  #live;
+  #sequences;
+  #follower;
+  #emit;
+
+  /**
+   * @param {object} parts
+   * @param {import("./live-replies.js").LiveReplies} parts.live
+   * @param {import("./sequences.js").Sequences} parts.sequences
+   * @param {import("./follower.js").Follower} parts.follower
+   * @param {(type: string, detail: unknown) => void} parts.emit
+   */
+  constructor({ live, sequences, follower, emit }) {
+    this.#live = live;
+    this.#sequences = sequences;
+    this.#follower = follower;
+    this.#emit = emit;
+  }
+
+  /** @param {Accepted} frame */
+  accepted(frame) {
+    const reply = this.#live.accept(frame);
+    this.#follower.follow(frame.conversation_id);
+    this.#sequences.of(frame.conversation_id).within(frame.epoch);
+    if (frame.duplicate !== true) {
+      this.#count(frame);
+      this.#noteBranch(reply, frame);
+    }
+    this.#emit("reply", { reply });
+  }
+
+  /** @param {Delta} frame */
+  delta(frame) {
+    const reply = this.#live.running(frame.conversation_id, frame.turn_id);
+    this.#count(frame);
+    reply.append(frame, performance.now());
+    this.#emit("reply", { reply });
+  }
+
+  /** @param {Done} frame */
+  done(frame) {
+    this.#count(frame);
+    const reply = this.#live.ofTurn(frame.turn_id);
+    if (reply !== undefined) this.#live.finish(reply, frame);
+    if (frame.removed === true) this.#remove(frame);
+    else this.#ended(reply, frame);
+  }
+
+  /** @param {{conversation_id: string, turn_id: string, first_seq?: number, seq: number}} frame */
+  removed(frame) {
+    this.#count(frame);
+    this.#remove(frame);
+  }
+
+  /** @param {import("./frames.js").Status} frame */
+  status(frame) {
+    const reply = this.#live.ofTurn(frame.turn_id);
+    if (reply === undefined) return;
+    reply.status = frame;
+    this.#emit("reply", { reply });
+  }
+
+  /** @param {{conversation_id: string, first_seq?: number, seq: number}} frame */
+  #count(frame) {
+    if (!this.#sequences.take(frame)) void this.#follower.refresh(frame.conversation_id);
+  }
+
+  /**
+   * A message that does not follow the last one begins a branch; which siblings it has, history tells.
+   * @param {Reply} reply
+   * @param {Accepted} frame
+   */
+  #noteBranch(reply, frame) {
+    const { leaf } = this.#sequences.of(frame.conversation_id);
+    if (leaf === undefined || leaf === frame.parent_id) return;
+    reply.branches = true;
+    void this.#follower.refresh(frame.conversation_id);
+  }
+
+  /** @param {Reply | undefined} reply @param {Done} frame */
+  #ended(reply, frame) {
+    this.#sequences.of(frame.conversation_id).leaf = frame.message_id;
+    if (reply !== undefined) void this.#check(reply);
+  }
+
+  /** @param {Reply} reply */
+  async #check(reply) {
+    const doubtful = reply.branches || reply.holed || (await reply.verified()) === false;
+    if (doubtful) await this.#follower.refresh(reply.conversationId);
+  }
+
+  /** @param {{conversation_id: string, turn_id: string}} frame */
+  #remove({ conversation_id: conversationId, turn_id: turnId }) {
+    this.#sequences.of(conversationId).leaf = undefined;
+    this.#emit("removed", { conversationId, turnId });
+  }
+}

@@ -1,0 +1,115 @@
+import { ReplyState } from "../client/reply.js";
+
+/** @typedef {import("../client/reply.js").Reply} Reply */
+/** @typedef {import("../client/frames.js").Message} Message */
+/**
+ * One message as it is to be shown.
+ * @typedef {object} Item
+ * @property {string} key              the same for as long as the message is shown
+ * @property {"user" | "assistant"} role
+ * @property {string} text
+ * @property {string} status           a ReplyState while it is under way; then "complete", the reason of the end, or "lost"
+ * @property {string | null} messageId null until the server gave one
+ * @property {string[]} siblings       the message ids of its branches, its own too; empty where it has no other
+ * @property {Reply | null} reply      where it is known live: its timing, its failure
+ * @property {import("../client/frames.js").Usage | null} usage
+ */
+
+/** The status of a reply that history tells as far as it has come; its live Reply knows more. */
+const RUNNING = "running";
+
+/**
+ * History first, each message with what is known live of its turn; then the replies that history does not have yet.
+ * One of those that begins a branch takes the place of what was shown from there on.
+ * @param {Message[]} messages  of the active branch, oldest first
+ * @param {Reply[]} replies     oldest first
+ * @returns {Item[]}
+ */
+export function arrange(messages, replies) {
+  const byTurn = new Map(replies.filter((reply) => reply.turnId !== null).map((reply) => [reply.turnId, reply]));
+  const answered = new Set(messages.filter(({ role }) => role === "assistant").map((message) => message.turn_id));
+  const items = messages.map((message) => kept(message, byTurn.get(message.turn_id) ?? null));
+  for (const reply of replies) if (!answered.has(reply.turnId ?? "")) place(items, reply);
+  return items;
+}
+
+/** The key of the item that shows a reply's text. @param {Reply} reply */
+export function answerKey(reply) {
+  return `assistant:${keyOf(reply)}`;
+}
+
+/**
+ * @param {Item[]} items
+ * @param {Reply} reply
+ */
+function place(items, reply) {
+  if (isUnsent(reply.state, reply.turnId)) return items.push(...liveQuestion(reply));
+  const asked = items.findIndex(({ role, messageId }) => role === "user" && messageId !== null && messageId === reply.messageId);
+  const from = asked === -1 ? start(items, reply) : asked + 1;
+  // What the server did not take belongs to no branch: it stays until it is sent again.
+  const unsent = items.splice(from).filter(({ role, status, messageId }) => role === "user" && isUnsent(status, messageId));
+  return items.push(...unsent, ...(asked === -1 ? liveQuestion(reply) : []), liveAnswer(reply));
+}
+
+/**
+ * @param {string} state
+ * @param {string | null} id  null where the server never named it
+ */
+function isUnsent(state, id) {
+  return state === ReplyState.REFUSED || (state === ReplyState.WITHDRAWN && id === null);
+}
+
+/**
+ * Where an exchange that history does not have begins.
+ * @param {Item[]} items
+ * @param {Reply} reply
+ */
+function start(items, { replaces, parentId }) {
+  const replaced = items.findIndex(({ messageId }) => messageId !== null && messageId === replaces);
+  if (replaced !== -1) return replaced;
+  const parent = items.findIndex(({ messageId }) => messageId !== null && messageId === parentId);
+  return parent === -1 ? items.length : parent + 1;
+}
+
+/** @param {Reply} reply */
+function keyOf(reply) {
+  return reply.clientMsgId ?? reply.turnId ?? "";
+}
+
+/** @param {Message} message @param {Reply | null} reply @returns {Item} */
+function kept(message, reply) {
+  const branches = message.siblings ?? [];
+  const place = { messageId: message.message_id, siblings: branches.length > 1 ? branches : [] };
+  if (message.role === "user") return { ...question(message, reply), ...place };
+  if (message.status === RUNNING && reply !== null) return { ...liveAnswer(reply), ...place };
+  return { ...answer(message, reply), ...place };
+}
+
+/** @param {Message} message @param {Reply | null} reply */
+function question(message, reply) {
+  const key = `user:${reply === null ? message.turn_id : keyOf(reply)}`;
+  return { key, role: /** @type {const} */ ("user"), text: message.content, status: "complete", reply: null, usage: null };
+}
+
+/** @param {Message} message @param {Reply | null} reply */
+function answer(message, reply) {
+  const key = reply === null ? `assistant:${message.turn_id}` : answerKey(reply);
+  const usage = message.usage ?? reply?.done?.usage ?? null;
+  const status = message.status === "complete" ? (reply?.done?.reason ?? "complete") : message.status;
+  return { key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage };
+}
+
+/** @param {Reply} reply @returns {Item[]} */
+function liveQuestion(reply) {
+  if (reply.content === null) return [];
+  const { content: text, state: status, messageId } = reply;
+  return [{ key: `user:${keyOf(reply)}`, role: "user", text, status, messageId, siblings: [], reply, usage: null }];
+}
+
+/** @param {Reply} reply @returns {Item} */
+function liveAnswer(reply) {
+  const status = reply.state === ReplyState.WITHDRAWN ? "lost" : (reply.done?.reason ?? reply.state);
+  const messageId = reply.done?.message_id ?? null;
+  const usage = reply.done?.usage ?? null;
+  return { key: answerKey(reply), role: "assistant", text: reply.visible, status, messageId, siblings: [], reply, usage };
+}

@@ -1,0 +1,47 @@
+import { element, icon } from "./dom.js";
+
+/** @typedef {import("./arrangement.js").Item} Item */
+
+/** The way between a message's branches: ‹ 2/3 ›. Out of sight where there is one alone. */
+export class BranchArrows {
+  #back = arrow("back", "Previous version");
+  #forward = arrow("forward", "Next version");
+  #place = element("span", { class: "place" });
+  root = element("span", { class: "branches", role: "group", hidden: true }, this.#back, this.#place, this.#forward);
+  /** @type {string[]} */ #siblings = [];
+  #index = 0;
+
+  /** @param {(messageId: string) => void} onChoose */
+  constructor(onChoose) {
+    this.#back.addEventListener("click", () => onChoose(this.#siblings[this.#index - 1]));
+    this.#forward.addEventListener("click", () => onChoose(this.#siblings[this.#index + 1]));
+  }
+
+  /** @param {Item} item */
+  show({ messageId, siblings }) {
+    this.#siblings = siblings;
+    this.#index = siblings.indexOf(messageId ?? "");
+    this.root.hidden = this.#index === -1;
+    if (this.root.hidden) return;
+    const place = `${this.#index + 1}/${siblings.length}`;
+    if (this.#place.textContent !== place) this.#place.textContent = place;
+    this.root.setAttribute("aria-label", `Version ${this.#index + 1} of ${siblings.length}`);
+    this.#back.disabled = this.#index === 0;
+    this.#forward.disabled = this.#index === siblings.length - 1;
+  }
+
+  /** Takes the keyboard's focus, where another version can be gone to; the one pressed before may be at its end. */
+  focus() {
+    (this.#forward.disabled ? this.#back : this.#forward).focus();
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {string} label
+ */
+function arrow(name, label) {
+  const button = element("button", { class: "quiet", type: "button", "aria-label": label, title: label });
+  button.append(icon(name));
+  return button;
+}

@@ -1,0 +1,51 @@
+import { part } from "./dom.js";
+import { KeyPrompt } from "./key-prompt.js";
+
+/** Lets the user in where the service asks for a key: asks for it, keeps it, forgets it when told to. */
+export class Door {
+  #client;
+  #credentials;
+  #reporter;
+  #prompt = new KeyPrompt({ onKey: (key, forGood) => this.#enter(key, forGood) });
+  #forget = part("forget-key", HTMLButtonElement);
+
+  /**
+   * @param {object} parts
+   * @param {import("../client/chat-client.js").ChatClient} parts.client
+   * @param {import("../client/credentials.js").Credentials} parts.credentials
+   * @param {import("./reporter.js").Reporter} parts.reporter
+   */
+  constructor({ client, credentials, reporter }) {
+    this.#client = client;
+    this.#credentials = credentials;
+    this.#reporter = reporter;
+    this.#forget.addEventListener("click", () => this.#leave());
+  }
+
+  /** The service let this page in. */
+  opened() {
+    this.#prompt.close();
+    this.#forget.hidden = this.#credentials.key === null;
+  }
+
+  /** The service did not, or does so no longer. @param {string} message  its own words */
+  shut(message) {
+    this.#prompt.ask(this.#credentials.key === null ? "This service asks for a key." : `Your key was not taken: ${message}`);
+  }
+
+  /**
+   * @param {string} key
+   * @param {boolean} forGood
+   */
+  #enter(key, forGood) {
+    this.#credentials.keep(key, { forGood });
+    void this.#reporter.answer(this.#client.authenticate());
+  }
+
+  #leave() {
+    this.#credentials.forget();
+    this.#forget.hidden = true;
+    this.#client.close();
+    this.#client.connect();
+  }
+}

@@ -1,0 +1,47 @@
+import { element } from "./dom.js";
+import { isSubmit, wellFormed } from "./typing.js";
+
+/** A box to say a message otherwise in. Calls `onSend` with the text; `onClose` however it ends. */
+export class EditBox {
+  #field = element("textarea", { "aria-label": "Your message, edited", rows: 1 });
+  #actions;
+
+  /**
+   * @param {string} text
+   * @param {{onSend: (text: string) => void, onClose: () => void}} actions
+   */
+  constructor(text, actions) {
+    this.#actions = actions;
+    this.#field.value = text;
+    this.#field.addEventListener("keydown", (event) => this.#onKey(event));
+    const send = element("button", { class: "go", type: "submit", text: "Send" });
+    const close = element("button", { class: "plain", type: "button", text: "Cancel" });
+    close.addEventListener("click", () => actions.onClose());
+    const buttons = element("div", { class: "edit-buttons" }, close, send);
+    this.root = element("form", { class: "edit", "aria-label": "Edit your message" }, this.#field, buttons);
+    this.root.addEventListener("submit", (event) => this.#submit(event));
+  }
+
+  focus() {
+    this.#field.focus();
+    this.#field.setSelectionRange(this.#field.value.length, this.#field.value.length);
+  }
+
+  /** @param {Event} event */
+  #submit(event) {
+    event.preventDefault();
+    const text = wellFormed(this.#field.value).trim();
+    if (text === "") return;
+    this.#actions.onClose();
+    this.#actions.onSend(text);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #onKey(event) {
+    if (isSubmit(event)) this.#submit(event);
+    if (event.key !== "Escape" || event.isComposing) return;
+    // Esc stops a running reply where nothing else is to be closed.
+    event.preventDefault();
+    this.#actions.onClose();
+  }
+}

@@ -1,0 +1,27 @@
+import { ChatError } from "../client/chat-client.js";
+
+/** Waits for requests, and has the user told of those that failed. A lost connection is told already. */
+export class Reporter {
+  #notices;
+
+  /** @param {import("./notices.js").Notices} notices */
+  constructor(notices) {
+    this.#notices = notices;
+  }
+
+  /**
+   * The answer to a request; null where it failed.
+   * @template Answer
+   * @param {Promise<Answer>} request
+   * @returns {Promise<Answer | null>}
+   */
+  async answer(request) {
+    try {
+      return await request;
+    } catch (error) {
+      if (!(error instanceof ChatError)) throw error;
+      if (error.code !== ChatError.DISCONNECTED) this.#notices.tell(error);
+      return null;
+    }
+  }
+}

@@ -1,0 +1,73 @@
+import { answerKey } from "./arrangement.js";
+
+/** @typedef {import("./arrangement.js").Item} Item */
+
+/** A new message, an edited one or another reply ends the reply that runs: whoever asks wants to read the answer now. */
+const INTERRUPT = /** @type {const} */ ("interrupt");
+
+/** What the user says in the shown conversation: messages, other versions of them, and when it is enough. */
+export class Speaking {
+  #client;
+  #reporter;
+  #screen;
+
+  /**
+   * @param {object} parts
+   * @param {import("../client/chat-client.js").ChatClient} parts.client
+   * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {() => import("./screen.js").Screen} parts.screen
+   */
+  constructor({ client, reporter, screen }) {
+    this.#client = client;
+    this.#reporter = reporter;
+    this.#screen = screen;
+  }
+
+  /** @param {string} content */
+  send(content) {
+    this.#client.send({ ...this.#here, content });
+    this.#screen().toEnd();
+  }
+
+  /** Sends a message again that was not taken: what it was, a new message or an edited one. @param {Item} item */
+  sendAgain({ text, reply }) {
+    if (reply !== null) this.#screen().current.drop(reply);
+    if (reply?.replaces) this.#client.edit({ ...this.#here, messageId: reply.replaces, content: text });
+    else this.send(text);
+  }
+
+  /**
+   * @param {Item} item
+   * @param {string} content
+   */
+  edit({ messageId }, content) {
+    if (messageId === null) return;
+    this.#client.edit({ ...this.#here, messageId, content });
+    this.#screen().toEnd();
+  }
+
+  /** @param {Item} item */
+  regenerate({ messageId }) {
+    if (messageId === null) return;
+    this.#client.regenerate({ ...this.#here, messageId });
+    this.#screen().toEnd();
+  }
+
+  /** @param {string} messageId  a version of a shown message, whose branch is to be shown instead */
+  async showBranch(messageId) {
+    const { conversationId } = this.#here;
+    const shown = await this.#reporter.answer(this.#client.showBranch({ conversationId, messageId }));
+    if (shown !== null) this.#screen().showVersion(messageId);
+  }
+
+  stop() {
+    const [reply] = this.#screen().running;
+    if (reply === undefined) return;
+    const seenOff = this.#screen().shownChars(answerKey(reply));
+    void this.#reporter.answer(this.#client.cancel({ conversationId: reply.conversationId, seenOff }));
+  }
+
+  get #here() {
+    return { conversationId: this.#screen().current.conversationId, onBusy: INTERRUPT };
+  }
+}
