@@ -16,7 +16,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check test bench bench-engine bench-gpu train clean
+.PHONY: help install run lint check test bench bench-engine bench-gpu chaos autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -39,7 +39,7 @@ check: $(DEV) ## mypy strict, and the page's bundle against its sources
 test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same model
 	@$(BIN)/python -m tests.bench $(ARGS)
@@ -49,6 +49,12 @@ bench-engine: $(DEV) ## the engine beside its peers on random weights, against i
 
 bench-gpu: $(DEV) ## the same on a CUDA device: models of 1.5 and 8 billion random weights
 	@$(BIN)/python -m tests.bench.engine.gpu $(ARGS)
+
+chaos: $(DEV) ## bad days: kills, stalls, storms, slow readers, nonsense; half an hour, a table and docs/bench/chaos.json
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.chaos $(ARGS)
+
+autobahn: $(DEV) ## the WebSocket conformance suite against bare uvicorn and ours, where there is a Python 2.7
+	@$(BIN)/python -m tests.chaos.autobahn $(ARGS)
 
 train: $(DEV) ## train the demo model again, from its own generator
 	@$(BIN)/python -m demo_model.train $(ARGS)
