@@ -1,0 +1,53 @@
+"""`make chaos`: bad days, one after the other; a table with targets, and JSON.
+
+A command, not tests: it takes half an hour, and what it finds are figures. `make test` has its short runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.bench.engine.table import table
+from tests.chaos.conduct import MEASURES, conduct
+from tests.chaos.report import Part, encode
+from tests.chaos.stage import FULL, QUICK
+
+RESULTS = Path(__file__).parents[2] / "docs" / "bench" / "chaos.json"
+
+
+def main() -> int:
+    """Run; gives 0 when everything ran and every target is met."""
+    options = _options()
+    scale = QUICK if options.quick else FULL
+    report = conduct(
+        scale, options.only, seed=options.seed, say=lambda line: print(line, file=sys.stderr, flush=True)
+    )
+    print(f"\n{table(report)}")
+    print(f"Seed {report.seed}, {sum(report.took_s.values()):.0f} s")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_bytes(encode(report))
+        print(f"Written: {options.out}")
+    return 0 if report.is_good else 1
+
+
+def _options() -> argparse.Namespace:
+    names = list(MEASURES)
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--only", nargs="+", type=Part, choices=names, default=names, metavar="PART",
+                        help=", ".join(names))  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="a little of each, to see that all of it works")
+    parser.add_argument("--seed", type=int, default=1, help="of all that is drawn by lot (1)")
+    parser.add_argument(
+        "--out", type=Path, help=f"file for results ({RESULTS.name} in docs/bench, if all parts run in full)"
+    )
+    options = parser.parse_args()
+    if options.out is None and not options.quick and options.only == names:
+        options.out = RESULTS
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Runs the parts that are asked for, each in its time; what fails is in the report with its reason."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.bench.engine.findings import Failure
+from tests.bench.machine import this_machine
+from tests.chaos import fan_out, fuzz, idle, kills, network, replicas, slow_readers, storm, walks
+from tests.chaos.report import ChaosReport, Finding, Part
+from tests.chaos.stage import Scale, Stage
+
+MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
+    Part.FAN_OUT: fan_out.measure,
+    Part.IDLE: idle.measure,
+    Part.STORM: storm.measure,
+    Part.SLOW_READERS: slow_readers.measure,
+    Part.FRAMES: fuzz.frames,
+    Part.HANDSHAKES: fuzz.handshakes,
+    Part.NETWORK: network.measure,
+    Part.REPLICAS: replicas.measure,
+    Part.KILLS: kills.measure,
+    Part.WALKS: walks.measure,
+}
+"""In the order in which they run."""
+
+LIMITS_S: dict[Part, float] = {
+    Part.FAN_OUT: 150,
+    Part.IDLE: 150,
+    Part.STORM: 60,
+    Part.SLOW_READERS: 210,
+    Part.FRAMES: 300,
+    Part.HANDSHAKES: 120,
+    Part.NETWORK: 150,
+    Part.REPLICAS: 240,
+    Part.KILLS: 840,
+    Part.WALKS: 180,
+}
+"""Together 40 minutes; a part that is not done by then has failed."""
+
+PACKAGES = ("midstream", "uvicorn", "starlette", "websockets", "redis")
+
+
+class OutOfTime(Exception):
+    """A part took longer than it may."""
+
+
+def conduct(scale: Scale, parts: Collection[Part], *, seed: int, say: Callable[[str], None]) -> ChaosReport:
+    """Run the parts. `say` gets a line now and then."""
+    machine = this_machine(PACKAGES)
+    if machine.warning:
+        say(machine.warning)
+    took_s: dict[str, float] = {}
+    findings: list[Finding] = []
+    failures: list[Failure] = []
+    for part in (one for one in MEASURES if one in parts):
+        say(f"{part}: {LIMITS_S[part]:.0f} s at most")
+        begun = time.monotonic()
+        try:
+            findings += _measured(part, scale, seed, say)
+        except Exception as error:  # noqa: BLE001 - a part's boundary: the others run all the same
+            say(traceback.format_exc())
+            failures.append(Failure(part, f"{type(error).__name__}: {error}"))
+        took_s[part] = round(time.monotonic() - begun, 1)
+    return ChaosReport(
+        date=datetime.now(UTC).date().isoformat(),
+        machine=machine,
+        seed=seed,
+        took_s=took_s,
+        findings=tuple(findings),
+        failures=tuple(failures),
+    )
+
+
+def _measured(part: Part, scale: Scale, seed: int, say: Callable[[str], None]) -> Sequence[Finding]:
+    with tempfile.TemporaryDirectory(prefix="midstream-chaos-") as folder, _no_longer_than(LIMITS_S[part]):
+        return MEASURES[part](Stage(scale=scale, folder=Path(folder), seed=seed, say=say))
+
+
+@contextmanager
+def _no_longer_than(seconds: float) -> Iterator[None]:
+    """Raise OutOfTime inside the block, wherever it is, once the time is up. For the main thread."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise OutOfTime(f"not done in {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

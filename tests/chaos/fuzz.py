@@ -1,0 +1,135 @@
+"""Nonsense from many sockets at once: the log stays without errors, memory stays flat, and everybody else is served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+
+from tests.bench.engine.findings import Target
+from tests.chaos import gateway
+from tests.chaos.memory import resident_bytes
+from tests.chaos.odd_frames import odd_frame
+from tests.chaos.odd_handshakes import odd_handshake
+from tests.chaos.report import Finding, Part
+from tests.chaos.server_log import unhandled
+from tests.chaos.stage import Stage
+from tests.chaos.thin_socket import Dropped, Refused, ThinSocket, framed
+from tests.server_process import ServerProcess, serving
+
+GROWTH_PERCENT = Target(5.0, at_most=True)
+NONE = Target(0.0, at_most=True)
+AT_ONCE = 16
+A_MESSAGE = 15
+"""Frames on one connection; twenty bad ones in a minute would be its end."""
+CLIENTS = 32
+WARM = 0.5
+HUNG_S = 10.0
+PATIENCE_S = 0.3
+"""How long an odd handshake is waited for: an unfinished one is never answered."""
+LAST = "the last one"
+
+_Attack = Callable[[int, Random], Awaitable[str]]
+
+
+def frames(stage: Stage) -> Sequence[Finding]:
+    """Send odd frames on connections that said hello."""
+    return _fuzz(stage, Part.FRAMES, stage.scale.frames, A_MESSAGE, _send_frames)
+
+
+def handshakes(stage: Stage) -> Sequence[Finding]:
+    """Send odd requests instead of a handshake."""
+    return _fuzz(stage, Part.HANDSHAKES, stage.scale.handshakes, 1, _send_handshake)
+
+
+def _fuzz(stage: Stage, part: Part, total: int, each: int, attack: _Attack) -> Sequence[Finding]:
+    with serving(stage.folder, command=gateway.command(gateway.Script())) as server:
+        assert server.process is not None
+        pid, draw, rounds = server.process.pid, stage.draw(), -(-total // each)
+        warm = int(rounds * WARM)
+        outcomes = asyncio.run(_rounds(server, attack, warm, stage, draw))
+        before = resident_bytes(pid)
+        outcomes += asyncio.run(_rounds(server, attack, rounds - warm, stage, draw))
+        growth = (resident_bytes(pid) / before - 1) * 100
+        asyncio.run(_is_fine(server))
+    errors = unhandled(server.log)
+    return (
+        Finding(
+            part=part,
+            label=f"{total} of {part}: errors in the log",
+            value=float(len(errors)),
+            readings={name: float(number) for name, number in outcomes.most_common()},
+            target=NONE,
+            note="; ".join(sorted(set(errors))[:3]),
+        ),
+        Finding(part=part, label="left without an answer", value=float(outcomes["hung"]), target=NONE),
+        Finding(part=part, label="growth of memory", value=growth, unit="%", target=GROWTH_PERCENT),
+    )
+
+
+async def _rounds(
+    server: ServerProcess, attack: _Attack, rounds: int, stage: Stage, draw: Random
+) -> Counter[str]:
+    """Attack so often, a few at once; gives how each ended."""
+    seeds = iter([draw.getrandbits(64) for _ in range(rounds)])
+
+    async def attacks() -> list[str]:
+        return [await attack(server.port, Random(seed)) for seed in seeds]
+
+    ended = await asyncio.gather(*(attacks() for _ in range(AT_ONCE)))
+    await asyncio.sleep(stage.scale.settle_s)
+    return Counter(outcome for some in ended for outcome in some)
+
+
+async def _send_frames(port: int, draw: Random) -> str:
+    """Send odd frames, and wait until the server has read them all or ended the connection."""
+    one = await ThinSocket.connect(("127.0.0.1", port))
+    try:
+        async with asyncio.timeout(HUNG_S):
+            await one.greet(client_id=f"client-{draw.randrange(CLIENTS)}")
+            await one.write(b"".join(odd_frame(draw) for _ in range(A_MESSAGE)))
+            await one.write(framed(json.dumps({"type": "ping", "t": LAST}).encode()))
+            while (await one.get()).get("t") != LAST:
+                pass
+            return "stayed"
+    except TimeoutError:
+        return "hung"
+    except Refused as refused:
+        return f"closed {refused.code}"
+    except Dropped:
+        return "dropped"
+    finally:
+        one.close()
+
+
+async def _send_handshake(port: int, draw: Random) -> str:
+    one = await ThinSocket.connect(("127.0.0.1", port))
+    request, cut = odd_handshake(draw), draw.random() < 0.3
+    place = draw.randrange(len(request)) if cut else len(request)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await one.write(request[:place])
+            if cut:
+                await asyncio.sleep(0)
+                await one.write(request[place:])
+            status, _ = await one.answer()
+            return f"HTTP {status}"
+    except TimeoutError:
+        return "waits for more"
+    except Dropped:
+        return "dropped"
+    finally:
+        one.close()
+
+
+async def _is_fine(server: ServerProcess) -> None:
+    """See that somebody else is served as ever. Raises Dropped, Refused, TimeoutError."""
+    async with asyncio.timeout(HUNG_S):
+        one = await ThinSocket.connect(("127.0.0.1", server.port))
+        await one.greet()
+        await one.put(type="send", client_msg_id="m", content="Still there?")
+        while (await one.get())["type"] != "done":
+            pass
+        one.close()

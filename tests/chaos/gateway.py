@@ -1,0 +1,102 @@
+"""`python -m tests.chaos.gateway`: the service over a scripted engine, so that the gateway is what is measured.
+
+Its settings come from the environment, as the product's do; what the engine says comes as JSON in the argument.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+import msgspec
+import uvloop
+
+from app import logs, server
+from app.composition import composed
+from app.server import listen
+from app.service import Service
+from app.settings import Settings
+from engine.messages import Request
+from engine.scripted import ScriptedEngine
+from engine.stream import ReplyStream
+from sessions import ownership, reaping
+from sessions import replica as sessions_replica
+from sessions.journal import Entry, Journal
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine says to everybody: `words` times a word, one a token, each `pace_s` seconds after the last.
+
+    Without `journal` nothing is written while a reply runs, so that what writing costs can be told.
+    `hurry`: how many times shorter leases and heartbeats are than the product's, for those who can't wait.
+    """
+
+    words: int = 20
+    word: str = "word "
+    pace_s: float = 0.0
+    journal: bool = True
+    hurry: float = 1.0
+
+
+def command(script: Script) -> tuple[str, ...]:
+    """Return the module and the argument that start a gateway."""
+    return "tests.chaos.gateway", msgspec.json.encode(script).decode()
+
+
+class _Engine(ScriptedEngine):
+    """Plays one script to all, and does not remember what it was asked: that would look like a leak."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(context_tokens=1_000_000, pace_s=script.pace_s)
+        self._words = [script.word] * script.words
+
+    def generate(self, request: Request) -> ReplyStream:
+        self.script(self._words)
+        stream = super().generate(request)
+        self.requests.clear()
+        return stream
+
+
+class _Unwritten(Journal):
+    """Takes every entry for written."""
+
+    def put_nowait(
+        self, keys: tuple[str, str], turn_id: str, entries: Sequence[Entry]
+    ) -> asyncio.Future[bool]:
+        written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        written.set_result(False)
+        return written
+
+
+async def _serve(settings: Settings, script: Script) -> None:
+    _hurry(script.hurry)
+    with listen(settings.host, settings.port) as listener:
+        async with composed(settings, _Engine(script)) as service:
+            if not script.journal:
+                _write_nothing(service)
+            await service.run(listener)
+
+
+def _hurry(times: float) -> None:
+    for module in (server, ownership, reaping, sessions_replica):
+        for name in ("HEARTBEAT_S", "LEASE_S", "RENEW_S", "REAP_S"):
+            if hasattr(module, name):
+                setattr(module, name, getattr(module, name) / times)
+
+
+def _write_nothing(service: Service) -> None:
+    sessions = service._sessions
+    sessions._runner._journal = _Unwritten(sessions._client, replica="")
+
+
+def main() -> None:
+    """Serve until a signal."""
+    settings = Settings.read(os.environ)
+    logs.set_up(style=settings.log_format, level=settings.log_level)
+    uvloop.run(_serve(settings, msgspec.json.decode(sys.argv[1], type=Script)))
+
+
+if __name__ == "__main__":
+    main()

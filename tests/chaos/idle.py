@@ -1,0 +1,68 @@
+"""What a connection costs that says hello and then nothing, beside a bare server's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.bench.engine.findings import Target
+from tests.chaos import bare, gateway
+from tests.chaos.memory import resident_bytes
+from tests.chaos.report import Finding, Part
+from tests.chaos.stage import Scale, Stage
+from tests.chaos.thin_socket import ThinSocket
+from tests.server_process import serving
+
+TIMES = Target(1.5, at_most=True)
+AT_ONCE = 100
+WARM = 50
+"""Connections that come and go first: what the first ones load is not theirs."""
+
+
+def measure(stage: Stage) -> Sequence[Finding]:
+    """Measure both servers."""
+    roomy = {"MIDSTREAM_MAX_CONNECTIONS": str(stage.scale.idle + WARM)}
+    servers = {"bare": bare.command("idle"), "ours": gateway.command(gateway.Script())}
+    cost = {name: _cost(stage, stage.folder / name, one, roomy) for name, one in servers.items()}
+    ratio = Finding(
+        part=Part.IDLE,
+        label=f"{stage.scale.idle} idle connections: memory of each, times a bare server's",
+        value=cost["ours"] / cost["bare"],
+        readings=cost,
+        target=TIMES,
+    )
+    own = Finding(part=Part.IDLE, label="memory of an idle connection", value=cost["ours"], unit="KB")
+    return ratio, own
+
+
+def _cost(stage: Stage, folder: Path, command: tuple[str, ...], environ: dict[str, str]) -> float:
+    """Return KB for each connection."""
+    folder.mkdir()
+    with serving(folder, environ, command=command) as server:
+        assert server.process is not None
+        return asyncio.run(_connect(server.port, server.process.pid, stage.scale))
+
+
+async def _connect(port: int, pid: int, scale: Scale) -> float:
+    for one in await _open(port, WARM):
+        one.close()
+    await asyncio.sleep(scale.settle_s)
+    before = resident_bytes(pid)
+    opened = [one for _ in range(0, scale.idle, AT_ONCE) for one in await _open(port, AT_ONCE)]
+    await asyncio.sleep(scale.settle_s)
+    after = resident_bytes(pid)
+    for one in opened:
+        await one.send(b"{}")  # a server that had dropped it would reset the connection
+        one.close()
+    return (after - before) / 1024 / len(opened)
+
+
+async def _open(port: int, count: int) -> list[ThinSocket]:
+    return await asyncio.gather(*(_opened(port) for _ in range(count)))
+
+
+async def _opened(port: int) -> ThinSocket:
+    one = await ThinSocket.connect(("127.0.0.1", port))
+    await one.greet()
+    return one

@@ -1,0 +1,208 @@
+"""Parts are killed at random moments while clients talk and come back: nothing that was acknowledged is lost or doubled.
+
+Three replicas share one store: two whose engine is scripted, which are back within a second or two, and the whole
+service with the bundled model, for the deaths of an engine's process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import count
+from random import Random
+
+from engine.supervisor import RestartPolicy
+from tests.bench.engine.findings import Target
+from tests.chaos import gateway
+from tests.chaos.device import Lost
+from tests.chaos.report import Finding, Part
+from tests.chaos.server_log import unhandled
+from tests.chaos.stage import Stage
+from tests.chaos.store_server import StoreServer, store_server
+from tests.chaos.talker import Account, Talker
+from tests.server_process import ServerProcess, serving
+
+PACE_S = 0.03
+VICTIMS = {"gateway": 8, "store": 5}
+"""Who is killed, and how often beside the others."""
+VICTIMS_OF_THE_SERVICE = {"service": 1, "engine": 4}
+ENGINE_DEATHS = RestartPolicy().deaths - 2
+"""Of one service: at one more its supervisor gives up, as it should."""
+CALM_S = (0.2, 2.5)
+"""Between a part's return and the next death, at random."""
+TIME_S = 720.0
+"""After this the rounds are over, however many there were."""
+GO_ON_S = 4.0
+LOOK_S = 0.05
+QUIET_S = 60.0
+NONE = Target(0.0, at_most=True)
+
+
+class Parts:
+    """Whom it can hit. `service` is the one with a real engine, where there is one."""
+
+    def __init__(
+        self, *, store: StoreServer, gateways: Sequence[ServerProcess], service: ServerProcess | None
+    ) -> None:
+        self.servers = [*gateways, *([service] if service else [])]
+        self._store = store
+        self._gateways = gateways
+        self._service = service
+        self._engine_deaths = 0
+
+    def kill(self, draw: Random) -> str | None:
+        """Kill a part and start it again; gives its name, None where it is not there at the moment."""
+        victims = VICTIMS | (VICTIMS_OF_THE_SERVICE if self._service else {})
+        victim = draw.choices(list(victims), list(victims.values()))[0]
+        if victim == "engine" and self._engine_deaths == ENGINE_DEATHS:
+            victim = "service"
+        match victim:
+            case "store":
+                self._store.kill()
+                self._store.start()
+            case "gateway":
+                _kill_and_start(draw.choice(self._gateways))
+            case "service" if self._service:
+                _kill_and_start(self._service)
+                self._engine_deaths = 0
+            case "engine" if self._service:
+                return victim if self._kill_engine(self._service) else None
+        return victim
+
+    def _kill_engine(self, service: ServerProcess) -> bool:
+        try:
+            os.kill(service.engine_pid(), signal.SIGKILL)
+        except (AssertionError, OSError):  # it is not there yet
+            return False
+        self._engine_deaths += 1
+        return True
+
+
+def measure(stage: Stage) -> Sequence[Finding]:
+    """Kill so often, and count what is missing."""
+    with ExitStack() as stack:
+        store = stack.enter_context(store_server(stage.folder / "store"))
+        environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_LOG_LEVEL": "warning"}
+        scripted = gateway.command(gateway.Script(words=20, pace_s=PACE_S, hurry=stage.scale.hurry))
+        folders = [stage.folder / name for name in ("one", "two", "service")]
+        for folder in folders:
+            folder.mkdir()
+        one, two = (stack.enter_context(serving(folder, environ, command=scripted)) for folder in folders[:2])
+        service = stack.enter_context(serving(folders[2], environ)) if stage.scale.engines else None
+        parts = Parts(store=store, gateways=(one, two), service=service)
+        talkers, killed = asyncio.run(_rounds(parts, stage))
+        accounts = asyncio.run(_accounts(parts, talkers))
+        logged = [error for server in parts.servers for error in unhandled(server.log)]
+    return tuple(_findings(stage, talkers, killed, accounts, logged))
+
+
+async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Talker], Counter[str]]:
+    """Kill while the talkers talk; then let them end what is under way."""
+    loop, draw, killed = asyncio.get_running_loop(), stage.draw(), Counter[str]()
+    turns = count()
+    urls = [server.ws_url for server in parts.servers]
+    talkers = [Talker(f"talker-{number}", _next_of(urls, turns)) for number in range(stage.scale.talkers)]
+    talking = [asyncio.create_task(talker.talk()) for talker in talkers]
+    end = loop.time() + TIME_S
+    while killed.total() < stage.scale.kills and loop.time() < end:
+        await asyncio.sleep(draw.uniform(*CALM_S))
+        if (victim := await asyncio.to_thread(parts.kill, draw)) is not None:
+            killed[victim] += 1
+            stage.say(f"  {killed.total()}: {victim} killed, {_ended(talkers)} replies")
+            await _go_on(talkers)
+    for talker in talkers:
+        talker.stop()
+    await asyncio.wait(talking, timeout=QUIET_S)
+    for task in talking:
+        task.cancel()
+    await asyncio.gather(*talking, return_exceptions=True)
+    for talker in talkers:
+        await talker.device.leave()
+    return talkers, killed
+
+
+async def _go_on(talkers: list[Talker]) -> None:
+    """Wait until some of them got replies again: without that nobody would have anything to lose."""
+    wanted = _ended(talkers) + len(talkers) // 4
+    end = asyncio.get_running_loop().time() + GO_ON_S
+    while _ended(talkers) < wanted and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - they are many
+        await asyncio.sleep(LOOK_S)
+
+
+def _ended(talkers: list[Talker]) -> int:
+    return sum(talker.ended for talker in talkers)
+
+
+def _next_of(urls: list[str], turns: Iterator[int]) -> Callable[[], str]:
+    return lambda: urls[next(turns) % len(urls)]
+
+
+async def _accounts(parts: Parts, talkers: list[Talker]) -> list[Account]:
+    for server in parts.servers:
+        await asyncio.to_thread(server.wait_ready)
+    return [await _account(talker) for talker in talkers]
+
+
+async def _account(talker: Talker) -> Account:
+    """Ask until a server answers. Raises TimeoutError."""
+    async with asyncio.timeout(QUIET_S):
+        while True:
+            try:
+                account = await talker.account()
+            except Lost:
+                await asyncio.sleep(0.1)
+            else:
+                await talker.device.leave()
+                return account
+
+
+def _findings(
+    stage: Stage,
+    talkers: list[Talker],
+    killed: Counter[str],
+    accounts: list[Account],
+    logged: list[str],
+) -> Iterator[Finding]:
+    yield Finding(
+        part=Part.KILLS,
+        label="kill -9",
+        value=float(killed.total()),
+        readings={name: float(times) for name, times in sorted(killed.items())},
+        target=Target(float(stage.scale.kills)),
+    )
+    yield Finding(
+        part=Part.KILLS,
+        label=f"{len(talkers)} talking clients: replies to the end",
+        value=float(_ended(talkers)),
+        readings={
+            "acknowledged": float(sum(len(talker.said) for talker in talkers)),
+            "connections lost": float(sum(talker.device.losses for talker in talkers)),
+            "unanswered for 20 s": float(sum(talker.unanswered for talker in talkers)),
+            "gaps told": float(sum(talker.device.ledger.gaps for talker in talkers)),
+        }
+        | dict[str, float](sum((talker.refusals for talker in talkers), Counter())),
+    )
+    for label, name in Account.LABELS.items():
+        found = [one for account in accounts for one in getattr(account, name)]
+        yield _none(label, found)
+    yield Finding(
+        part=Part.KILLS,
+        label="errors in the logs",
+        value=float(len(logged)),
+        note="; ".join(sorted(set(logged))[:3]),
+    )
+
+
+def _none(label: str, found: list[str]) -> Finding:
+    return Finding(
+        part=Part.KILLS, label=label, value=float(len(found)), target=NONE, note="; ".join(found[:3])
+    )
+
+
+def _kill_and_start(server: ServerProcess) -> None:
+    server.kill()
+    server.start(wait=False)

@@ -1,0 +1,161 @@
+"""What one device saw of a conversation, checked frame by frame against the wire protocol's promises. Pure.
+
+It outlives connections: what a device missed comes by `resume`, and must fit what it saw before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+Frame = dict[str, Any]
+
+
+class Reply:
+    """A turn as this device saw it. `done` is its end, once that came."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.told = True
+        """Whether all of its text was told here, from its beginning on."""
+        self.content: str | None = None
+        self.message_id: str | None = None
+        self.done: Frame | None = None
+        self.removed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its end was told, or that it left the history."""
+        return self.done is not None or self.removed
+
+
+class Ledger:
+    """One conversation on one device. `faults` are the broken promises, in the order in which they were seen."""
+
+    def __init__(self, conversation_id: str) -> None:
+        self.conversation_id = conversation_id
+        self.epoch: str | None = None
+        self.seq = 0
+        self.turns: dict[str, Reply] = {}
+        self.faults: list[str] = []
+        self.gaps = 0
+        self._follows = False
+        self._journalled_here: set[str] = set()
+        self.repeats: set[str] = set()
+        """Turns that are told once more at the moment, out of the order, behind `accepted{duplicate}`."""
+
+    def take(self, frame: Frame) -> None:
+        """Enters a frame that came."""
+        if frame.get("conversation_id") != self.conversation_id:
+            return
+        match frame["type"]:
+            case "accepted" if frame.get("duplicate"):
+                self._repeated(frame)
+            case "accepted" | "delta" | "done" | "removed":
+                self._journalled(frame)
+            case "gap":
+                self.gaps += 1
+                self.epoch = frame["epoch"]
+            case "snapshot":
+                self._snapshot(frame)
+
+    def left(self) -> None:
+        """The connection is gone; of turns that were only being told once more, the rest is not owed."""
+        for turn_id in self.repeats - self._journalled_here:
+            if not self.turns[turn_id].is_over:
+                del self.turns[turn_id]
+        self.repeats.clear()
+
+    def _journalled(self, frame: Frame) -> None:
+        if frame["turn_id"] in self.repeats and (frame["seq"] <= self.seq or not self._follows):
+            self._told_again(self.turns[frame["turn_id"]], frame)
+            return
+        first = frame.get("first_seq", frame["seq"])
+        if first != self.seq + 1 and self._follows:
+            self._fault(f"{frame['type']} {first}..{frame['seq']} behind {self.seq}")
+        self._follows, self.seq = True, frame["seq"]
+        self._journalled_here.add(frame["turn_id"])
+        if (turn := self.turns.get(frame["turn_id"])) is None:
+            turn = self.turns[frame["turn_id"]] = Reply()
+            turn.told = frame["type"] == "accepted" or frame.get("off") == 0
+        match frame["type"]:
+            case "accepted":
+                self.epoch = frame["epoch"]
+                turn.content, turn.message_id = frame.get("content", turn.content), frame["message_id"]
+            case "delta":
+                self._delta(turn, frame)
+            case "done":
+                self._done(turn, frame)
+            case "removed":
+                turn.removed = True
+
+    def _delta(self, turn: Reply, frame: Frame) -> None:
+        if turn.done is not None:
+            self._fault(f"text behind the end of {frame['turn_id']}")
+        if not frame["text"]:
+            self._fault(f"an empty delta of {frame['turn_id']}")
+        if turn.told and frame["off"] != len(turn.text):
+            self._fault(f"text at {frame['off']} behind {len(turn.text)} of {frame['turn_id']}")
+        turn.text += frame["text"]
+
+    def _done(self, turn: Reply, frame: Frame) -> None:
+        if turn.done is not None:
+            self._fault(f"a second end of {frame['turn_id']}")
+        turn.done = frame
+        turn.removed = frame.get("removed", False)
+        if not turn.told:
+            return
+        kept = turn.text[: frame["chars"]]
+        if hashlib.sha256(kept.encode()).hexdigest() != frame["text_sha256"]:
+            self._fault(f"the end of {frame['turn_id']} is of another text than {kept!r}")
+        turn.text = kept
+
+    def _repeated(self, frame: Frame) -> None:
+        """`accepted` once more: the turn's text so far may follow, as one delta."""
+        self.repeats.add(frame["turn_id"])
+        if (turn := self.turns.get(frame["turn_id"])) is None:
+            turn = self.turns[frame["turn_id"]] = Reply()
+            turn.told = False
+        turn.message_id = frame["message_id"]
+
+    def _told_again(self, turn: Reply, frame: Frame) -> None:
+        """Text so far, or an end, of a turn that this device may have seen already."""
+        turn.removed = turn.removed or frame.get("removed", False)
+        match frame["type"]:
+            case "delta" if not turn.told and frame["off"] == 0:
+                turn.text, turn.told = frame["text"], True
+            case "delta" if not self._follows:
+                self._delta(turn, frame)
+            case "done" if turn.done is None:
+                self._done(turn, frame)
+            case "done" if turn.done is not None and turn.done["text_sha256"] != frame["text_sha256"]:
+                self._fault(f"the end of {frame['turn_id']} was told otherwise before")
+
+    def _snapshot(self, frame: Frame) -> None:
+        self.epoch, self.seq, self._follows = frame["epoch"], frame["seq"], True
+        for turn in self.turns.values():
+            turn.told = turn.told and turn.done is not None
+        if frame["turn_id"] is not None:
+            running = self.turns.setdefault(frame["turn_id"], Reply())
+            self._journalled_here.add(frame["turn_id"])
+            running.text, running.told = frame["text"], True
+
+    def _fault(self, what: str) -> None:
+        self.faults.append(f"{self.conversation_id}: {what}")
+
+
+def differences(ledger: Ledger, history: list[Frame]) -> list[str]:
+    """Return where a device's view differs from a whole history, of which no branch is hidden."""
+    replies = {message["turn_id"]: message for message in history if message["role"] == "assistant"}
+    found = [f"{one['turn_id']} has no end" for one in replies.values() if one["status"] == "running"]
+    for turn_id, turn in ledger.turns.items():
+        kept = replies.get(turn_id)
+        if turn.removed:
+            found += [f"{turn_id} was removed and is in the history"] if kept is not None else []
+        elif turn.done is None:
+            found.append(f"{turn_id} was never told to end")
+        elif kept is None:
+            found.append(f"{turn_id} is not in the history")
+        elif turn.told and turn.text != kept["content"]:
+            found.append(f"{turn_id}: {turn.text!r} is {kept['content']!r} in the history")
+    return [f"{ledger.conversation_id}: {what}" for what in found]

@@ -1,0 +1,158 @@
+"""A store that stands still, and networks that cut, delay, trickle and stall: between clients and server, and behind it.
+
+The first is measured by itself, because there no socket may drop; what networks do comes one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+
+import msgspec
+
+from tests.bench.engine.findings import Target
+from tests.chaos import gateway
+from tests.chaos.proxy import FAIR, Proxy, Weather, proxy
+from tests.chaos.report import Finding, Part
+from tests.chaos.stage import Stage
+from tests.chaos.store_server import StoreServer, store_server
+from tests.chaos.talker import Account, Talker
+from tests.server_process import ServerProcess
+
+NONE = Target(0.0, at_most=True)
+PACE_S = 0.05
+QUIET_S = 60.0
+TRICKLE = Weather(delay_s=0.002, piece_bytes=64)
+LAG = Weather(delay_s=0.05)
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """A server behind a proxy, with a store behind another one, and clients that talk."""
+
+    store: StoreServer
+    clients: Proxy
+    stores: Proxy
+    talkers: list[Talker]
+
+    @property
+    def losses(self) -> int:
+        """Connections that clients lost so far."""
+        return sum(talker.device.losses for talker in self.talkers)
+
+
+def measure(stage: Stage) -> Sequence[Finding]:
+    """Have clients talk through all of it."""
+    with store_server(stage.folder / "store") as store:
+        return asyncio.run(_measure(stage, store))
+
+
+async def _measure(stage: Stage, store: StoreServer) -> Sequence[Finding]:
+    async with _scene(stage, store) as scene:
+        talking = [asyncio.create_task(talker.talk()) for talker in scene.talkers]
+        calm_s = stage.scale.weather_s
+        await asyncio.sleep(calm_s)
+        before = scene.losses
+        for _ in range(stage.scale.stalls):
+            store.stall()
+            await asyncio.sleep(stage.scale.stall_s)
+            store.wake()
+            await asyncio.sleep(calm_s)
+        dropped = scene.losses - before
+        for name, weather in _weathers(stage.draw()):
+            stage.say(f"  {name}")
+            weather(scene)
+            await asyncio.sleep(stage.scale.weather_s)
+            _clear(scene)
+            await asyncio.sleep(calm_s / 2)
+        await asyncio.sleep(calm_s)
+        for talker in scene.talkers:
+            talker.stop()
+        await asyncio.wait(talking, timeout=QUIET_S)
+        accounts = [await talker.account() for talker in scene.talkers]
+        ended = sum(talker.ended for talker in scene.talkers)
+        findings = tuple(_findings(stage, accounts, dropped, scene.losses, ended))
+        for task in talking:
+            task.cancel()
+        await asyncio.gather(*talking, return_exceptions=True)
+        for talker in scene.talkers:
+            await talker.device.leave()
+    return findings
+
+
+@asynccontextmanager
+async def _scene(stage: Stage, store: StoreServer) -> AsyncIterator[Scene]:
+    async with proxy(store.port) as stores:
+        environ = {"MIDSTREAM_REDIS_URL": f"redis://127.0.0.1:{stores.port}"}
+        command = gateway.command(gateway.Script(words=20, pace_s=PACE_S))
+        server = ServerProcess(stage.folder, environ, command=command)
+        await asyncio.to_thread(server.start)
+        try:
+            async with proxy(server.port) as clients:
+                url = f"ws://127.0.0.1:{clients.port}/v1/ws"
+                names = [f"talker-{number}" for number in range(stage.scale.talkers)]
+                yield Scene(store, clients, stores, [Talker(name, lambda: url) for name in names])
+        finally:
+            _open(stores)
+            await asyncio.to_thread(server.stop)
+
+
+def _weathers(draw: Random) -> list[tuple[str, Callable[[Scene], None]]]:
+    """What networks do, in any order."""
+    weathers: list[tuple[str, Callable[[Scene], None]]] = [
+        ("clients are cut off", lambda scene: scene.clients.cut()),
+        ("the way to clients lags", lambda scene: _set(scene.clients, LAG)),
+        ("the way to clients trickles", lambda scene: _set(scene.clients, TRICKLE)),
+        ("the way to clients stands still", lambda scene: scene.clients.stall()),
+        ("the store is cut off", lambda scene: scene.stores.cut()),
+        ("the way to the store lags", lambda scene: _set(scene.stores, LAG)),
+        ("the way to the store trickles", lambda scene: _set(scene.stores, TRICKLE)),
+        ("the way to the store stands still", lambda scene: scene.stores.stall()),
+        ("the store is out of reach", _out_of_reach),
+    ]
+    draw.shuffle(weathers)
+    return weathers
+
+
+def _set(between: Proxy, weather: Weather) -> None:
+    between.there = between.back = weather
+
+
+def _out_of_reach(scene: Scene) -> None:
+    scene.stores.refuse()
+    scene.stores.cut()
+
+
+def _clear(scene: Scene) -> None:
+    for between in (scene.clients, scene.stores):
+        _open(between)
+
+
+def _open(between: Proxy) -> None:
+    _set(between, FAIR)
+    between.refuse(refuse=False)
+    between.flow()
+
+
+def _findings(
+    stage: Stage, accounts: list[Account], dropped: int, losses: int, ended: int
+) -> Iterator[Finding]:
+    yield Finding(
+        part=Part.NETWORK,
+        label=f"a store that stands still for {stage.scale.stall_s:g} s: sockets dropped",
+        value=float(dropped),
+        readings={"stalls": float(stage.scale.stalls)},
+        target=NONE,
+    )
+    yield Finding(
+        part=Part.NETWORK,
+        label="that, and cuts, delays and trickles on both sides: replies to the end",
+        value=float(ended),
+        readings={"connections lost": float(losses)},
+    )
+    for label, name in Account.LABELS.items():
+        found = [one for account in accounts for one in getattr(account, name)]
+        yield Finding(
+            part=Part.NETWORK, label=label, value=float(len(found)), target=NONE, note="; ".join(found[:3])
+        )

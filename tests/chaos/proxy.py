@@ -1,0 +1,123 @@
+"""A network of the test's own between two parties, which delays, trickles, stalls and cuts.
+
+What it does to each direction can be changed at any time and counts for what passes from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+
+CHUNK_BYTES = 64 * 1024
+
+
+class Weather(msgspec.Struct, frozen=True, kw_only=True):
+    """How bytes pass in one direction: `piece_bytes` at a time, each after `delay_s` seconds."""
+
+    delay_s: float = 0.0
+    piece_bytes: int = CHUNK_BYTES
+
+
+FAIR = Weather()
+
+
+class Proxy:
+    """Passes TCP connections on to one address. `there` is the way to the server, `back` the one from it."""
+
+    def __init__(self, port: int) -> None:
+        self.there = FAIR
+        self.back = FAIR
+        self.port = 0
+        self.connections = 0
+        self._to = port
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._refuses = False
+
+    def cut(self) -> None:
+        """Every connection is gone at once, for both parties; what was on its way is lost."""
+        for writer in self._open:
+            writer.transport.abort()
+
+    def stall(self) -> None:
+        """Nothing passes any more, and nobody is told."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        """Bytes pass again, those that waited first."""
+        self._flows.set()
+
+    def refuse(self, *, refuse: bool = True) -> None:
+        """New connections are reset, or taken again."""
+        self._refuses = refuse
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carries one connection until either side ends it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            if not self._refuses:
+                await self._carry(reader, writer)
+        finally:
+            await _end(writer)
+            self._tasks.discard(task)
+
+    async def ended(self) -> None:
+        """Waits until no connection is left."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to)
+        except OSError:  # nobody is there
+            return
+        self.connections += 1
+        self._open |= {writer, to_server}
+        try:
+            async with asyncio.TaskGroup() as ways:
+                ways.create_task(self._pass_on(reader, to_server, back=False))
+                ways.create_task(self._pass_on(from_server, writer, back=True))
+        except* OSError:  # cut, by whomever
+            pass
+        finally:
+            self._open -= {writer, to_server}
+            await _end(to_server)
+
+    async def _pass_on(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, back: bool
+    ) -> None:
+        while chunk := await source.read(CHUNK_BYTES):
+            while chunk:
+                weather = self.back if back else self.there
+                await self._flows.wait()
+                if weather.delay_s:
+                    await asyncio.sleep(weather.delay_s)
+                target.write(chunk[: weather.piece_bytes])
+                chunk = chunk[weather.piece_bytes :]
+                await target.drain()
+        if target.can_write_eof():
+            target.write_eof()
+
+
+async def _end(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+@asynccontextmanager
+async def proxy(port: int) -> AsyncIterator[Proxy]:
+    """A proxy to a port of the loopback, on a free port."""
+    made = Proxy(port)
+    async with await asyncio.start_server(made.take, "127.0.0.1", 0) as server:
+        made.port = server.sockets[0].getsockname()[1]
+        yield made
+        made.flow()
+        made.cut()
+        await made.ended()

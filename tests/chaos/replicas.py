@@ -1,0 +1,223 @@
+"""Several replicas on one store: cancels from another replica, an owner that is killed, an owner that stands still.
+
+Two devices of one client are on different replicas; what one asks for, the other sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+
+from sessions.ownership import RENEW_S
+from tests.bench.engine.findings import Target
+from tests.bench.figures import percentile
+from tests.chaos import gateway
+from tests.chaos.device import Device
+from tests.chaos.ledger import Frame, differences
+from tests.chaos.report import Finding, Part
+from tests.chaos.stage import Scale, Stage
+from tests.chaos.store_server import store_server
+from tests.server_process import ServerProcess, serving
+
+CANCELLED_MS = Target(100.0, at_most=True)
+CLOSED_S = Target(10.0, at_most=True)
+NONE = Target(0.0, at_most=True)
+PACE_S = 0.02
+WORDS = 5_000
+SEEN = 3
+"""Deltas that both devices see before something happens."""
+LIMIT_S = 40.0
+
+
+class NotInTime(Exception):
+    """Something that must happen did not."""
+
+
+class Stall(msgspec.Struct, frozen=True):
+    """An owner that stood still: how long until its turn was closed by another, and what was wrong afterwards."""
+
+    closed_s: float
+    faults: list[str]
+
+
+def measure(stage: Stage) -> Sequence[Finding]:
+    """Play each scene, on so many replicas."""
+    return tuple(finding for number in stage.scale.replicas for finding in _measure(stage, number))
+
+
+def _measure(stage: Stage, number: int) -> Iterator[Finding]:
+    folder = stage.folder / str(number)
+    folder.mkdir()
+    with ExitStack() as stack:
+        store = stack.enter_context(store_server(folder / "store"))
+        environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_LOG_LEVEL": "warning"}
+        command = gateway.command(gateway.Script(words=WORDS, pace_s=PACE_S, hurry=stage.scale.hurry))
+        servers = []
+        for name in range(number):
+            (folder / str(name)).mkdir()
+            servers.append(stack.enter_context(serving(folder / str(name), environ, command=command)))
+        cancels = asyncio.run(_cancels(servers, stage.scale.cancels))
+        draw = stage.draw()
+        killed = [
+            asyncio.run(_killed(servers, f"killed-{time}", draw.uniform(0.0, RENEW_S / stage.scale.hurry)))
+            for time in range(stage.scale.owner_kills)
+        ]
+        stalled = asyncio.run(_stalled(servers, stage.scale))
+    yield Finding(
+        part=Part.REPLICAS,
+        label=f"{number} replicas: p99 from cancel on another one to cancelled",
+        value=_ms(percentile(cancels, 0.99)),
+        unit="ms",
+        readings={"p50": _ms(percentile(cancels, 0.5)), "cancels": float(len(cancels))},
+        target=CANCELLED_MS,
+    )
+    yield Finding(
+        part=Part.REPLICAS,
+        label=f"{number} replicas: from the owner's death to the end of its turn",
+        value=max(killed),
+        unit="s",
+        readings={"least": min(killed), "deaths": float(len(killed))},
+        target=CLOSED_S,
+    )
+    yield Finding(
+        part=Part.REPLICAS,
+        label=f"{number} replicas: late writes of an owner that stood still for {stage.scale.owner_stall_s:g} s",
+        value=float(len(stalled.faults)),
+        readings={"s until its turn was closed": stalled.closed_s},
+        target=NONE,
+        note="; ".join(stalled.faults[:3]),
+    )
+
+
+async def _cancels(servers: list[ServerProcess], times: int) -> list[float]:
+    """Return how long each cancel took, in seconds, seen from the device that asked for it."""
+    loop, took = asyncio.get_running_loop(), list[float]()
+    here, there = await _two_devices("cancels", servers)
+    for number in range(times):
+        asks, other = (here, there) if number % 2 else (there, here)
+        turn_id = await _begin(other, asks, f"m{number}")
+        begun = loop.time()
+        answer = await asks.ask(type="cancel", conversation_id=asks.ledger.conversation_id)
+        took.append(loop.time() - begun)
+        if answer.get("turn_id") != turn_id:
+            raise NotInTime(f"the cancel met {answer}, not {turn_id}")
+        for device in (here, there):
+            await _ended(device, turn_id)
+    await _agree(here, there)
+    return took
+
+
+async def _killed(servers: list[ServerProcess], name: str, later_s: float) -> float:
+    """Return the seconds from an owner's death until the other device was told the end of its turn."""
+    loop = asyncio.get_running_loop()
+    here, there = await _two_devices(name, servers)
+    turn_id = await _begin(here, there, "m")
+    await asyncio.sleep(later_s)  # a lease is as old as chance has it
+    await asyncio.to_thread(servers[0].kill)
+    begun = loop.time()
+    done = await _ended(there, turn_id)
+    took = loop.time() - begun
+    if done["reason"] != "interrupted":
+        raise NotInTime(f"the turn of a dead owner ended otherwise: {done}")
+    await asyncio.to_thread(servers[0].start)
+    await here.come(servers[0].ws_url)
+    await _ended(here, turn_id)
+    await _agree(here, there)
+    return took
+
+
+async def _stalled(servers: list[ServerProcess], scale: Scale) -> Stall:
+    """Have an owner stand still until its turn is closed, and the conversation go on; then wake it."""
+    loop = asyncio.get_running_loop()
+    here, there = await _two_devices("stalled", servers)
+    turn_id = await _begin(here, there, "m")
+    owner = servers[0].process
+    assert owner is not None
+    owner.send_signal(signal.SIGSTOP)
+    begun = loop.time()
+    try:
+        await _ended(there, turn_id)
+        closed_s = loop.time() - begun
+        next_turn = await _send(there, "next", max_new_tokens=5)
+        await _ended(there, next_turn)
+        seq = there.ledger.seq
+        await asyncio.sleep(max(0.0, begun + scale.owner_stall_s - loop.time()))
+    finally:
+        owner.send_signal(signal.SIGCONT)
+    await asyncio.sleep(scale.settle_s)
+    late = [f"seq {there.ledger.seq} behind {seq}"] if there.ledger.seq != seq else []
+    for turn in (turn_id, next_turn):
+        await _ended(here, turn)
+    return Stall(closed_s, [*late, *await _disagreements(here, there)])
+
+
+async def _two_devices(name: str, servers: list[ServerProcess]) -> tuple[Device, Device]:
+    """Devices of one client on the first and the last replica, attached to one conversation."""
+    here, there = Device(name), Device(name)
+    await here.come(servers[0].ws_url)
+    first = await _send(here, "first", max_new_tokens=1)
+    await _ended(here, first)
+    await there.come(servers[-1].ws_url)
+    await there.history()
+    return here, there
+
+
+async def _begin(owner: Device, other: Device, client_msg_id: str) -> str:
+    """Ask for a long reply, and wait until both see text of it; gives its turn."""
+    turn_id = await _send(owner, client_msg_id, max_new_tokens=WORDS)
+    for device in (owner, other):
+        turns = device.ledger.turns
+        if not await device.until(
+            lambda turns=turns: turn_id in turns and turns[turn_id].text.count(" ") >= SEEN  # type: ignore[misc]
+        ):
+            raise NotInTime(f"no text of {turn_id}")
+    return turn_id
+
+
+async def _send(device: Device, client_msg_id: str, **params: Any) -> str:
+    frame = await device.ask(
+        type="send",
+        conversation_id=device.ledger.conversation_id,
+        client_msg_id=client_msg_id,
+        content=f"Message {client_msg_id}.",
+        grace_s=60,
+        params=params,
+    )
+    if frame["type"] != "accepted":
+        raise NotInTime(f"{client_msg_id} was refused: {frame}")
+    turn_id: str = frame["turn_id"]
+    return turn_id
+
+
+async def _ended(device: Device, turn_id: str) -> Frame:
+    turns = device.ledger.turns
+    if not await device.until(lambda: turn_id in turns and turns[turn_id].done is not None, within_s=LIMIT_S):
+        raise NotInTime(f"no end of {turn_id} in {LIMIT_S:g} s")
+    done = turns[turn_id].done
+    assert done is not None
+    return done
+
+
+async def _agree(here: Device, there: Device) -> None:
+    if faults := await _disagreements(here, there):
+        raise NotInTime("; ".join(faults[:3]))
+
+
+async def _disagreements(here: Device, there: Device) -> list[str]:
+    """Compare both devices with the history, and leave."""
+    history = await there.history()
+    faults = [
+        fault for one in (here, there) for fault in (*one.ledger.faults, *differences(one.ledger, history))
+    ]
+    await here.leave()
+    await there.leave()
+    return faults
+
+
+def _ms(seconds: float | None) -> float:
+    return (seconds or 0.0) * 1000

@@ -1,0 +1,58 @@
+"""What the bad days showed: one flat list, for the table and the file."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from tests.bench.engine.findings import Failure, Measured
+from tests.bench.machine import Machine
+
+
+class Part(StrEnum):
+    """What can be run by itself: `--only`."""
+
+    FAN_OUT = "fan-out"
+    IDLE = "idle"
+    STORM = "storm"
+    SLOW_READERS = "slow-readers"
+    FRAMES = "fuzz-frames"
+    HANDSHAKES = "fuzz-handshakes"
+    NETWORK = "network"
+    REPLICAS = "replicas"
+    KILLS = "kills"
+    WALKS = "walks"
+
+
+class Finding(Measured, frozen=True, kw_only=True):
+    """A figure of one part."""
+
+    part: Part
+
+    @property
+    def is_about_faults(self) -> bool:
+        """Whether none of it may be: then it counts on a busy machine too."""
+        return self.target is not None and self.target.at_most and self.target.value == 0
+
+
+class ChaosReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole result. `date` is an ISO 8601 day; `seed` repeats every random choice; `took_s` is by part."""
+
+    date: str
+    machine: Machine
+    seed: int
+    took_s: dict[str, float]
+    findings: tuple[Finding, ...]
+    failures: tuple[Failure, ...]
+    cuts: tuple[str, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all of it ran, and every target is met."""
+        return not self.failures and all(one.met is not False for one in self.findings)
+
+
+def encode(report: ChaosReport) -> bytes:
+    """Return a report as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"

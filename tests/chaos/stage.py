@@ -1,0 +1,111 @@
+"""What a part is given: how much of everything, a folder, a seed, and somebody to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of everything. `…_s` are seconds."""
+
+    hurry: float
+    """How many times shorter leases and heartbeats are than the product's."""
+    settle_s: float
+    """Between doing something and measuring what it left."""
+    streams: int
+    streams_s: float
+    """How long each server of the fan-out is measured."""
+    idle: int
+    storm_per_s: int
+    storm_s: float
+    slow: int
+    normal: int
+    calm_s: float
+    """How long the normal readers are measured without the slow ones, before and after."""
+    frames: int
+    handshakes: int
+    stalls: int
+    stall_s: float
+    weather_s: float
+    """How long a network misbehaves, each in its way."""
+    replicas: tuple[int, ...]
+    cancels: int
+    """From another replica, for each number of replicas."""
+    owner_kills: int
+    owner_stall_s: float
+    kills: int
+    engines: bool
+    """Whether engines' processes are among those that are killed."""
+    talkers: int
+    walks: int
+    """Random walks of the state machine."""
+
+
+FULL = Scale(
+    hurry=1.0,
+    settle_s=2.0,
+    streams=64,
+    streams_s=10.0,
+    idle=10_000,
+    storm_per_s=1_000,
+    storm_s=5.0,
+    slow=1_000,
+    normal=16,
+    calm_s=20.0,
+    frames=100_000,
+    handshakes=10_000,
+    stalls=2,
+    stall_s=7.0,
+    weather_s=3.0,
+    replicas=(2, 3),
+    cancels=200,
+    owner_kills=3,
+    owner_stall_s=15.0,
+    kills=200,
+    engines=True,
+    talkers=16,
+    walks=100,
+)
+
+QUICK = Scale(
+    hurry=8.0,
+    settle_s=0.3,
+    streams=8,
+    streams_s=0.5,
+    idle=100,
+    storm_per_s=100,
+    storm_s=0.5,
+    slow=10,
+    normal=2,
+    calm_s=1.0,
+    frames=1_000,
+    handshakes=200,
+    stalls=1,
+    stall_s=2.0,
+    weather_s=0.4,
+    replicas=(2,),
+    cancels=5,
+    owner_kills=1,
+    owner_stall_s=3.0,
+    kills=4,
+    engines=False,
+    talkers=4,
+    walks=3,
+)
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a part plays. `folder` is its own and empty."""
+
+    scale: Scale
+    folder: Path
+    seed: int
+    say: Callable[[str], None]
+
+    def draw(self) -> Random:
+        """Return the part's random numbers, the same for the same seed."""
+        return Random(self.seed)

@@ -1,0 +1,94 @@
+"""A Redis-compatible server of the test's own, which it may stall and kill; what was written is in its append-only file."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+from sessions.embedded import _binary
+from tests.server_process import free_port
+
+READY_S = 20.0
+LOOK_S = 0.02
+
+
+class StoreServer:
+    """One server; it keeps its port and its data over restarts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts the process and waits until it answers."""
+        options = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "dir": str(self._folder),
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            "logfile": str(self._folder / "store.log"),
+        }
+        arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+        self._process = subprocess.Popen([_binary(), *arguments], stdin=subprocess.DEVNULL)
+        self._wait_ready()
+
+    def kill(self) -> None:
+        """Ends the process without a chance to say goodbye."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Ends the process as an operator does."""
+        self._end(signal.SIGTERM)
+
+    def stall(self) -> None:
+        """The process stands still; its connections stay."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """The process goes on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._signal(number)
+        self._process.wait(READY_S)
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_S
+        with redis.Redis(port=self.port, socket_timeout=1.0) as client:
+            while True:
+                try:
+                    client.ping()
+                except redis.RedisError:  # not there yet, or still reading its file
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(LOOK_S)
+                else:
+                    return
+
+
+@contextmanager
+def store_server(folder: Path) -> Iterator[StoreServer]:
+    """A server that runs inside the block."""
+    folder.mkdir(exist_ok=True)
+    server = StoreServer(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.wake()
+        server.stop()

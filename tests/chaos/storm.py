@@ -1,0 +1,78 @@
+"""Clients that all come at once, as after a restart: each is served or refused with a reason, and none is left hanging."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import cycle
+
+from tests.bench.engine.findings import Target
+from tests.bench.figures import percentile
+from tests.chaos import gateway
+from tests.chaos.report import Finding, Part
+from tests.chaos.stage import Scale, Stage
+from tests.chaos.thin_socket import Dropped, Refused, ThinSocket
+from tests.server_process import serving
+
+WITHIN_S = 5.0
+SOURCES = tuple(f"127.0.0.{last}" for last in range(2, 6))
+"""Loopback addresses to come from, so that no port is used twice."""
+TICK_S = 0.02
+
+
+def measure(stage: Stage) -> Sequence[Finding]:
+    """Let the storm come."""
+    with serving(stage.folder, command=gateway.command(gateway.Script())) as server:
+        outcomes = asyncio.run(_storm(server.port, stage.scale))
+    served = [outcome for outcome in outcomes if isinstance(outcome, float)]
+    refused = sum(isinstance(outcome, Refused) for outcome in outcomes)
+    hung = len(outcomes) - len(served) - refused
+    slowest, middle = percentile(served, 1.0), percentile(served, 0.5)
+    return (
+        Finding(
+            part=Part.STORM,
+            label=f"{stage.scale.storm_per_s} connects/s: neither served nor refused in {WITHIN_S:g} s",
+            value=float(hung),
+            readings={"served": float(len(served)), "refused with a reason": float(refused)},
+            target=Target(0.0, at_most=True),
+        ),
+        Finding(
+            part=Part.STORM,
+            label="from connect to ready, slowest",
+            value=None if slowest is None else slowest * 1000,
+            unit="ms",
+            readings={} if middle is None else {"p50": middle * 1000},
+        ),
+    )
+
+
+async def _storm(port: int, scale: Scale) -> list[float | Exception | None]:
+    """Connect at a steady pace, whether the server keeps up or not."""
+    loop, sources = asyncio.get_running_loop(), cycle(SOURCES)
+    opened: list[ThinSocket] = []
+    coming: list[asyncio.Task[float | Exception | None]] = []
+    begun, total = loop.time(), int(scale.storm_per_s * scale.storm_s)
+    while len(coming) < total:
+        due = min(total, int((loop.time() - begun) * scale.storm_per_s) + 1)
+        coming += [asyncio.create_task(_come(port, next(sources), opened)) for _ in range(due - len(coming))]
+        await asyncio.sleep(TICK_S)
+    outcomes = await asyncio.gather(*coming)
+    for one in opened:
+        one.close()
+    return outcomes
+
+
+async def _come(port: int, source: str, opened: list[ThinSocket]) -> float | Exception | None:
+    """Return how long it took until `ready`, or what came instead, None where that was nothing."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            one = await ThinSocket.connect(("127.0.0.1", port), source=source)
+            opened.append(one)
+            await one.greet()
+    except TimeoutError:
+        return None
+    except (Refused, Dropped, OSError) as error:
+        return error
+    return loop.time() - begun

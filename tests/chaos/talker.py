@@ -1,0 +1,151 @@
+"""Somebody who talks whatever happens: each message is sent until it is acknowledged, and its reply waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import ClassVar
+
+import msgspec
+
+from tests.chaos.device import Device, Lost
+from tests.chaos.ledger import Frame, differences
+
+PAUSE_S = 0.1
+END_S = 60.0
+LATER = {"busy", "store_unavailable", "engine_unavailable", "overloaded", "draining"}
+"""Refusals that leave no trace: the message is sent again."""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message that was acknowledged."""
+
+    client_msg_id: str
+    content: str
+    message_id: str
+    turn_id: str
+
+
+class Talker:
+    """One client with one conversation. `url` gives where to connect next."""
+
+    def __init__(self, name: str, url: Callable[[], str]) -> None:
+        self.device = Device(name)
+        self.said: list[Said] = []
+        self.refusals: Counter[str] = Counter()
+        self.faults: list[str] = []
+        self.ended = 0
+        self.unanswered = 0
+        """Requests that nobody answered for so long that the connection was given up."""
+        self._url = url
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Says nothing more once the reply under way has ended."""
+        self._stop.set()
+
+    async def talk(self) -> None:
+        """Talks until told to stop."""
+        while not self._stop.is_set():
+            number = len(self.said)
+            content = f"{self.device.client_id}, message {number}: What is {number} plus 8?"
+            said = await self._say(f"m{number}", content)
+            await self._wait_end(said)
+            self.ended += 1
+
+    async def _say(self, client_msg_id: str, content: str) -> Said:
+        """Send a message until it is acknowledged, under one id."""
+        while True:
+            answer = await self._try(client_msg_id, content)
+            if answer is not None and answer["type"] == "accepted":
+                said = Said(client_msg_id, content, answer["message_id"], answer["turn_id"])
+                self.said.append(said)
+                return said
+            await asyncio.sleep(PAUSE_S)
+
+    async def _try(self, client_msg_id: str, content: str) -> Frame | None:
+        try:
+            await self._be_there()
+            answer = await self.device.ask(
+                type="send",
+                conversation_id=self.device.ledger.conversation_id,
+                client_msg_id=client_msg_id,
+                content=content,
+                grace_s=20,
+                params={"max_new_tokens": 20, "temperature": 0},
+            )
+        except Lost as lost:
+            self._note(str(lost))
+            return None
+        if answer["type"] == "error":
+            self.refusals[answer["code"]] += 1
+            if answer["code"] not in LATER:
+                self.faults.append(f"{self.device.client_id}: {client_msg_id} was refused: {answer}")
+        return answer
+
+    async def _wait_end(self, said: Said) -> None:
+        """Wait until the reply has ended; ask again for it under the same id after every loss."""
+        end = asyncio.get_running_loop().time() + END_S
+        while not self._has_end(said):
+            if asyncio.get_running_loop().time() > end:
+                self.faults.append(f"{self.device.client_id}: {said.turn_id} has no end in {END_S:g} s")
+                return
+            try:
+                await self._follow(said)
+            except Lost as lost:
+                self._note(str(lost))
+                await asyncio.sleep(PAUSE_S)
+
+    async def _follow(self, said: Said) -> None:
+        if not self.device.is_there:
+            await self._be_there()
+            if self._has_end(said):
+                return
+            again = await self._try(said.client_msg_id, said.content)
+            if again is not None and again.get("turn_id", said.turn_id) != said.turn_id:
+                self.faults.append(f"{self.device.client_id}: {said.client_msg_id} made a second turn")
+        await self.device.until(lambda: self._has_end(said), within_s=END_S)
+
+    def _has_end(self, said: Said) -> bool:
+        turn = self.device.ledger.turns.get(said.turn_id)
+        return turn is not None and turn.done is not None
+
+    async def _be_there(self) -> None:
+        if not self.device.is_there:
+            await self.device.come(self._url())
+
+    def _note(self, why: str) -> None:
+        self.unanswered += "not answered" in why
+
+    async def account(self) -> Account:
+        """What became of everything that was said. Raises Lost."""
+        await self._be_there()
+        history = await self.device.history()
+        users = Counter(message["message_id"] for message in history if message["role"] == "user")
+        contents = Counter(message["content"] for message in history if message["role"] == "user")
+        return Account(
+            lost=[one.client_msg_id for one in self.said if not users[one.message_id]],
+            doubled=[content for content, times in contents.items() if times > 1],
+            endless=[one["turn_id"] for one in history if one["status"] == "running"],
+            different=differences(self.device.ledger, history),
+            faults=[*self.faults, *self.device.ledger.faults],
+        )
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Of one talker, after all that happened: each list should be empty."""
+
+    LABELS: ClassVar[dict[str, str]] = {
+        "acknowledged messages lost": "lost",
+        "messages doubled": "doubled",
+        "turns without an end": "endless",
+        "replies that the history has otherwise": "different",
+        "broken promises on the wire (holes, repetitions, second ends)": "faults",
+    }
+
+    lost: list[str]
+    doubled: list[str]
+    endless: list[str]
+    different: list[str]
+    faults: list[str]

@@ -1,0 +1,64 @@
+"""`make chaos`: parts that are asked for run, each in its time; what is found is told and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.bench.engine.findings import Target
+from tests.chaos import conduct
+from tests.chaos.__main__ import main
+from tests.chaos.report import Finding, Part
+from tests.chaos.stage import Stage
+
+FORTY_MINUTES_S = 40 * 60
+
+
+def test_all_of_it_ends_within_forty_minutes() -> None:
+    assert set(conduct.LIMITS_S) == set(conduct.MEASURES) == set(Part)
+    assert sum(conduct.LIMITS_S.values()) <= FORTY_MINUTES_S
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
+    monkeypatch.setattr("sys.argv", ["chaos", "--quick", "--only", "storm", *options])
+    return main()
+
+
+def play(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    """Has the storm find a value where nothing may be."""
+
+    def measure(stage: Stage) -> Sequence[Finding]:
+        return (Finding(part=Part.STORM, label="hung", value=value, target=Target(0.0, at_most=True)),)
+
+    monkeypatch.setitem(conduct.MEASURES, Part.STORM, measure)
+
+
+def test_what_is_found_is_told_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(monkeypatch, 0.0)
+    assert run(monkeypatch, "--out", str(tmp_path / "chaos.json")) == 0
+    assert "hung" in capsys.readouterr().out
+    written = json.loads((tmp_path / "chaos.json").read_text())
+    assert [one["part"] for one in written["findings"]] == ["storm"]
+
+
+def test_a_missed_target_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    play(monkeypatch, 1.0)
+    assert run(monkeypatch) == 1
+
+
+def test_a_part_that_hangs_is_ended_and_fails_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hang(stage: Stage) -> Sequence[Finding]:
+        while True:
+            pass
+
+    monkeypatch.setitem(conduct.MEASURES, Part.STORM, hang)
+    monkeypatch.setitem(conduct.LIMITS_S, Part.STORM, 0.05)
+    assert run(monkeypatch) == 1
+    assert "FAILED: storm: OutOfTime" in capsys.readouterr().out

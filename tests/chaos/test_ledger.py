@@ -1,0 +1,119 @@
+"""The ledger finds what it is there to find."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from tests.chaos.ledger import Frame, Ledger, differences
+
+
+def accepted(seq: int = 1, **fields: Any) -> Frame:
+    return {"type": "accepted", "seq": seq, "epoch": "e", "message_id": "m", **_common(), **fields}
+
+
+def delta(seq: int, off: int, text: str, **fields: Any) -> Frame:
+    return {"type": "delta", "seq": seq, "first_seq": seq, "off": off, "text": text, **_common(), **fields}
+
+
+def done(seq: int, text: str, **fields: Any) -> Frame:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    end = {"type": "done", "seq": seq, "chars": len(text), "text_sha256": digest, "message_id": "r"}
+    return {**end, **_common(), **fields}
+
+
+def _common() -> Frame:
+    return {"conversation_id": "c", "turn_id": "t"}
+
+
+def entered(*frames: Frame) -> Ledger:
+    ledger = Ledger("c")
+    for frame in frames:
+        ledger.take(frame)
+    return ledger
+
+
+WHOLE = (accepted(), delta(2, 0, "Good "), delta(3, 5, "day."), done(4, "Good day."))
+KEPT = [
+    {"turn_id": "t", "role": "user", "content": "Hello.", "status": "complete"},
+    {"turn_id": "t", "role": "assistant", "content": "Good day.", "status": "complete"},
+]
+
+
+def test_a_turn_that_kept_all_promises_has_no_fault() -> None:
+    ledger = entered(*WHOLE)
+    assert (ledger.faults, ledger.seq, ledger.turns["t"].text) == ([], 4, "Good day.")
+    assert differences(ledger, KEPT) == []
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (accepted(), delta(3, 0, "Good "), done(4, "Good ")),
+        (accepted(), delta(2, 0, "Good "), delta(2, 0, "Good "), done(3, "Good ")),
+        (accepted(), delta(2, 0, "Good "), delta(3, 4, "day."), done(4, "Good day.")),
+        (accepted(), delta(2, 0, ""), done(3, "")),
+        (accepted(), delta(2, 0, "Good "), done(3, "Bad ")),
+        (*WHOLE, done(5, "Good day.")),
+        (*WHOLE, delta(5, 9, "!")),
+    ],
+    ids=[
+        "a hole",
+        "the same twice",
+        "another offset",
+        "nothing",
+        "another text",
+        "two ends",
+        "text behind",
+    ],
+)
+def test_a_broken_promise_is_a_fault(frames: tuple[Frame, ...]) -> None:
+    assert len(entered(*frames).faults) >= 1
+
+
+def test_an_end_covers_what_was_withdrawn_and_cuts_what_was_seen() -> None:
+    ledger = entered(accepted(), delta(2, 0, "Good day"), done(5, "Good", first_seq=3))
+    assert (ledger.faults, ledger.turns["t"].text) == ([], "Good")
+
+
+def test_what_is_told_once_more_is_no_fault() -> None:
+    again = (accepted(duplicate=True), delta(3, 0, "Good day.", first_seq=2), done(4, "Good day."))
+    assert entered(*WHOLE, *again).faults == []
+
+
+def test_what_is_told_once_more_and_otherwise_is_one() -> None:
+    assert len(entered(*WHOLE, accepted(duplicate=True), done(4, "Bad day.")).faults) == 1
+
+
+def test_behind_a_gap_the_snapshot_counts() -> None:
+    gap = {"type": "gap", "conversation_id": "c", "epoch": "f", "min_seq": 90}
+    snapshot = {"type": "snapshot", "epoch": "f", "seq": 99, "text": "Good ", **_common()}
+    ledger = entered(accepted(), gap, snapshot, delta(100, 5, "day."), done(101, "Good day."))
+    assert (ledger.faults, ledger.epoch, ledger.gaps) == ([], "f", 1)
+    assert differences(ledger, KEPT) == []
+
+
+def test_a_reader_that_joins_in_the_middle_follows_from_there() -> None:
+    ledger = entered(delta(7, 5, "day."), done(8, "Good day."))
+    assert (ledger.faults, ledger.seq) == ([], 8)
+    assert differences(ledger, KEPT) == []
+
+
+@pytest.mark.parametrize(
+    ("kept", "named"),
+    [
+        ([], "not in the history"),
+        ([KEPT[1] | {"content": "Bad day."}], "Bad day."),
+        ([KEPT[1] | {"status": "running"}], "has no end"),
+    ],
+)
+def test_another_history_is_a_difference(kept: list[Frame], named: str) -> None:
+    assert named in "".join(differences(entered(*WHOLE), kept))
+
+
+def test_an_exchange_that_was_taken_back_is_not_in_the_history() -> None:
+    ledger = entered(*WHOLE, {"type": "removed", "seq": 5, **_common()})
+    assert differences(ledger, []) == []
+    assert len(differences(ledger, KEPT)) == 1

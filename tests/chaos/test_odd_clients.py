@@ -1,0 +1,53 @@
+"""What the thin client sends is what RFC 6455 means; what the odd ones send is different each time, and the same each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol, Side
+
+from tests.chaos.odd_frames import KINDS, odd_frame
+from tests.chaos.odd_handshakes import odd_handshake
+from tests.chaos.server_log import unhandled
+from tests.chaos.thin_socket import framed, take_frame
+
+PAYLOADS = st.binary(max_size=300) | st.integers(126, 70_000).map(bytes)
+
+
+@given(PAYLOADS)
+def test_a_frame_of_the_thin_client_is_read_by_another_library(payload: bytes) -> None:
+    server = Protocol(Side.SERVER, max_size=None)
+    server.receive_data(framed(payload, opcode=Opcode.BINARY))
+    (event,) = server.events_received()
+    assert isinstance(event, Frame)
+    assert (event.opcode, bytes(event.data)) == (Opcode.BINARY, payload)
+
+
+@given(PAYLOADS, st.integers(0, 20))
+def test_a_frame_of_another_library_is_taken_once_it_is_whole(payload: bytes, missing: int) -> None:
+    whole = Frame(Opcode.TEXT, payload).serialize(mask=False)
+    received = bytearray(whole[: max(0, len(whole) - missing - 1)])
+    assert take_frame(received) is None
+    assert take_frame(bytearray(whole)) == (Opcode.TEXT, payload)
+
+
+@pytest.mark.parametrize("make", [odd_frame, odd_handshake, *KINDS])
+def test_what_is_odd_repeats_with_its_seed(make: object) -> None:
+    assert callable(make)
+    made = [make(Random(seed)) for seed in range(50)]
+    assert made == [make(Random(seed)) for seed in range(50)]
+    assert len(set(made)) > 1
+
+
+def test_errors_are_found_in_a_log_and_nothing_else(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(
+        'Midstream is ready: http://127.0.0.1:1\nreading the weights (10%)\n{"event":"a","level":"warning"}\n\n'
+        '{"event":"b","level":"error"}\n{"event":"c","level":"info","exception":"x\\nLookupError"}\nTraceback\n'
+    )
+    assert unhandled(log) == ["b ", "c LookupError", "Traceback"]

@@ -1,0 +1,26 @@
+"""The bad days of several replicas and their store, a little of each; `make chaos` has all of them, with their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import kills, network, replicas, walks
+from tests.chaos.report import Finding
+from tests.chaos.stage import QUICK, Stage
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [network.measure, replicas.measure, kills.measure, walks.measure],
+    ids=["network", "replicas", "kills", "walks"],
+)
+def test_whatever_dies_or_stalls_nothing_is_lost_or_doubled(
+    measure: Callable[[Stage], Sequence[Finding]], tmp_path: Path
+) -> None:
+    found = measure(Stage(scale=QUICK, folder=tmp_path, seed=1, say=print))
+    assert [one.label for one in found if one.value is None] == []
+    wrong = [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met]
+    assert wrong == []
