@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.embedded import embedded_store
-from sessions.store import connect
+from sessions.servers import connect
 from tests.server_process import ServerProcess, serving
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,13 +25,20 @@ def free_port() -> int:
 
 
 class ServerProcess:
-    """`midstream serve` with a data folder of its own; it keeps its port over restarts."""
+    """`midstream serve`, or another module, with a data folder of its own; it keeps its port over restarts."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        command: Sequence[str] = ("app", "serve"),
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.ws_url = f"ws://127.0.0.1:{self.port}/v1/ws"
         self.log = folder / "server.log"
+        self._command = (sys.executable, "-m", *command)
         self._environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")},
             "HF_HUB_OFFLINE": "1",
@@ -46,9 +53,7 @@ class ServerProcess:
     def start(self, *, wait: bool = True) -> None:
         """Starts the process, and waits until it is ready."""
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "app", "serve"], env=self._environ, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(self._command, env=self._environ, stdout=log, stderr=log)
         if wait:
             self.wait_ready()
 
@@ -103,9 +108,11 @@ def _children(pid: int) -> list[int]:
 
 
 @contextmanager
-def serving(folder: Path, environ: Mapping[str, str] | None = None) -> Iterator[ServerProcess]:
+def serving(
+    folder: Path, environ: Mapping[str, str] | None = None, *, command: Sequence[str] = ("app", "serve")
+) -> Iterator[ServerProcess]:
     """A server that runs inside the block."""
-    server = ServerProcess(folder, environ)
+    server = ServerProcess(folder, environ, command=command)
     try:
         server.start()
         yield server

@@ -107,9 +107,11 @@ def test_the_gateway_runs_without_torch() -> None:
     ("library", "home"),
     [
         ("prometheus_client", {"app.metrics"}),
-        ("uvicorn", {"app.server", "app.websocket"}),
+        ("uvicorn", {"app.http_protocol", "app.server", "app.websocket"}),
         ("uvloop", {"app.cli"}),
-        ("click", {"app.cli"}),
+        ("httpx", {"engine.upstream_exchange", "engine.upstream_health", "engine.upstream_watch"}),
+        ("click", {"app.cli", "app.keys"}),
+        ("jwt", {"connections.authentication.json_web_tokens", "connections.authentication.key_sets"}),
     ],
 )
 def test_a_library_has_its_place(library: str, home: set[str]) -> None:
@@ -120,7 +122,12 @@ def test_only_the_sessions_floor_and_its_composition_know_redis() -> None:
     users = {module for module in modules() if "redis" in libraries(module)}
     assert {module for module in users if package(module) != "sessions"} <= {
         "app.composition",
+        "app.doors",
+        "app.limits",
         "app.readiness",
+        "app.shared_counts",
+        "app.shared_seats",
+        "app.ticket_store",
     }
 
 

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
+from app import logs
 from tests.app.in_process import Running, serving
+
+
+@pytest.fixture
+def logging_as_it_was() -> Iterator[None]:
+    """Undoes what a test sets up for logs."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    for ours in logs.OURS:
+        logging.getLogger(ours).setLevel(logging.NOTSET)
+    structlog.reset_defaults()
 
 
 @pytest.fixture

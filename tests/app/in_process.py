@@ -19,6 +19,7 @@ from app.composition import composed
 from app.server import address, listen
 from app.service import Service
 from app.settings import Settings
+from connections.authentication.standing import REFRESH_S
 from connections.endpoint import HELLO_S
 from engine.scripted import ScriptedEngine
 
@@ -37,11 +38,16 @@ class Running:
         self.ws_url = f"{url.replace('http', 'ws')}/v1/ws"
         self.serving = serving
 
-    async def get(self, path: str, *, method: str = "GET") -> tuple[int, dict[str, str], str]:
-        """Status, headers and body of an HTTP request whose path is sent as it is."""
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    async def get(self, path: str, *, method: str = "GET", **more: str) -> tuple[int, dict[str, str], str]:
+        """Status, headers and body of an HTTP request whose path is sent as it is; `more`: headers."""
         host, port = self.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        lines = [f"{name}: {value}" for name, value in ({"Host": host, "Connection": "close"} | more).items()]
+        writer.write("\r\n".join([f"{method} {path} HTTP/1.1", *lines, "\r\n"]).encode())
         head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
         writer.close()
         status, *lines = head.split("\r\n")
@@ -53,8 +59,7 @@ class Running:
         opened = TcpSocket()
         opened.setsockopt(SOL_SOCKET, SO_RCVBUF, 4096)
         opened.setblocking(False)
-        host, port = self.url.removeprefix("http://").split(":")
-        await asyncio.get_running_loop().sock_connect(opened, (host, int(port)))
+        await asyncio.get_running_loop().sock_connect(opened, ("127.0.0.1", self.port))
         return opened
 
     @asynccontextmanager
@@ -106,17 +111,22 @@ class Socket:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, engine: ScriptedEngine | None = None, *, hello_s: float = HELLO_S, **settings: Any
+    folder: Path,
+    engine: ScriptedEngine | None = None,
+    *,
+    hello_s: float = HELLO_S,
+    refresh_s: float = REFRESH_S,
+    **settings: Any,
 ) -> AsyncIterator[Running]:
     """A service on a free port. Nothing is left of it behind the block."""
     defaults: dict[str, Any] = {"data_dir": str(folder), "drain_s": 0.0}
     chosen = Settings(**defaults | settings)
     engine = engine or ScriptedEngine()
     with listen("127.0.0.1", 0) as listener:
-        async with composed(chosen, engine, hello_s=hello_s) as service:
+        async with composed(chosen, engine, hello_s=hello_s, refresh_s=refresh_s) as service:
             task = asyncio.create_task(service.run(listener))
             try:
-                yield Running(service, engine, address(listener), task)
+                yield Running(service, engine, address(listener, scheme=service._server.scheme), task)
             finally:
                 service.stop()
                 await task

@@ -121,8 +121,9 @@ async def test_a_disconnect_cancels_the_turn(running: Running) -> None:
     async with running.socket({"client_id": "ann"}) as socket:
         accepted = await begin(running, socket)
     async with running.socket({"client_id": "ann"}) as socket:
-        while (page := await socket.ask(type="history"))["messages"][-1]["status"] == "running":
-            pass
+        await socket.send(type="history")
+        while (page := await socket.next("history"))["messages"][-1]["status"] == "running":
+            await socket.send(type="history")
         assert page["messages"][-1]["turn_id"] == accepted["turn_id"]
         assert page["messages"][-1]["status"] == "cancelled"
 
@@ -157,6 +158,49 @@ async def test_conversations_are_listed_and_deleted(running: Running) -> None:
         assert (await socket.ask(type="history", conversation_id="trees"))["code"] == "not_found"
 
 
+async def test_an_edit_and_another_reply_stand_beside_the_old_ones(running: Running) -> None:
+    async with running.socket() as socket:
+        accepted, *_, done = await say(socket)
+        same = {"message_id": done["message_id"], "client_msg_id": "r"}
+        await socket.send(type="regenerate", **same)
+        again, *_, new = await socket.until("done")
+        assert (again["ref"], again["message_id"]) == ("r", accepted["message_id"])
+        await socket.send(
+            type="edit", message_id=accepted["message_id"], content="Bye.", client_msg_id="e", ref="r2"
+        )
+        edited, *_ = await socket.until("done")
+        assert (edited["ref"], edited["parent_id"]) == ("r2", None)
+        refused = await socket.ask(type="regenerate", **same | {"message_id": new["message_id"]})
+        assert refused["code"] == "conflict"
+        page = await socket.ask(type="history", leaf=done["message_id"], ref="h")
+    question, answer = page["messages"]
+    assert (page["ref"], answer["message_id"]) == ("h", done["message_id"])
+    assert question["siblings"] == [accepted["message_id"], edited["message_id"]]
+    assert answer["siblings"] == [done["message_id"], new["message_id"]]
+
+
+async def test_another_branch_is_shown_to_the_other_devices(running: Running) -> None:
+    async with running.socket({"client_id": "ann"}) as one, running.socket({"client_id": "ann"}) as two:
+        *_, done = await say(one)
+        await one.send(type="regenerate", message_id=done["message_id"], client_msg_id="r")
+        await one.until("done")
+        before = await two.ask(type="history", ref="h")
+        mine = await one.ask(type="history", leaf=done["message_id"])
+        theirs = await two.next()
+    assert (theirs["type"], theirs.get("ref")) == ("history", None)
+    assert theirs == mine
+    assert before["messages"][-1]["siblings"] == theirs["messages"][-1]["siblings"]
+    assert before["messages"][-1]["message_id"] != theirs["messages"][-1]["message_id"]
+
+
+async def test_a_conversation_is_renamed(running: Running) -> None:
+    async with running.socket() as socket:
+        await say(socket, "About trees.")
+        renamed = await socket.ask(type="rename", conversation_id="default", title=" Oaks \n", ref="n")
+        assert (renamed["type"], renamed["ref"], renamed["has_more"]) == ("conversations", "n", False)
+        assert [row["title"] for row in renamed["conversations"]] == ["Oaks"]
+
+
 async def test_a_ping_comes_back(running: Running) -> None:
     async with running.socket() as socket:
         for t in (1763640000123, 2**53 + 1, "t", 0.5):
@@ -172,7 +216,6 @@ SEND = {"type": "send", "client_msg_id": "m", "content": "x"}
     [
         ({"type": "hello"}, "bad_frame", "type"),
         ({"type": "sing"}, "bad_frame", "type"),
-        ({"type": "resume", "conversation_id": "c", "epoch": "e", "after_seq": 1}, "bad_frame", "resume"),
         ({**SEND, "content": ""}, "bad_frame", "content"),
         ({**SEND, "content": 7}, "bad_frame", "content"),
         ({**SEND, "content": "a\0"}, "bad_frame", "content"),
@@ -182,12 +225,24 @@ SEND = {"type": "send", "client_msg_id": "m", "content": "x"}
         ({**SEND, "params": {"temperature": -1}}, "bad_params", "params.temperature"),
         ({**SEND, "params": {"max_new_tokens": 0}}, "bad_params", "params.max_new_tokens"),
         ({**SEND, "params": {"max_new_tokens": 10**9}}, "bad_params", "params.max_new_tokens"),
-        ({**SEND, "on_busy": "enqueue"}, "bad_params", "on_busy"),
-        ({**SEND, "grace_s": 5}, "bad_params", "grace_s"),
-        ({**SEND, "on_disconnect": "continue"}, "bad_params", "on_disconnect"),
         ({**SEND, "parent_id": "msg_unknown"}, "not_found", "parent_id"),
-        ({"type": "history", "leaf": "msg_1"}, "bad_params", "leaf"),
         ({"type": "history", "conversation_id": "nobodys"}, "not_found", "nobodys"),
+        ({"type": "history", "leaf": "msg_unknown"}, "not_found", "default"),
+        ({"type": "rename", "conversation_id": "nobodys", "title": "x"}, "not_found", "nobodys"),
+        ({"type": "rename", "conversation_id": "c", "title": " "}, "bad_params", "title"),
+        ({"type": "rename", "conversation_id": "c", "title": ""}, "bad_frame", "title"),
+        ({"type": "rename", "conversation_id": "c", "title": "x" * 201}, "bad_frame", "title"),
+        ({"type": "edit", "message_id": "m", "client_msg_id": "m", "content": ""}, "bad_frame", "content"),
+        (
+            {"type": "edit", "message_id": "m", "client_msg_id": "m", "content": "x" * 32_001},
+            "content_too_long",
+            "content",
+        ),
+        (
+            {"type": "regenerate", "message_id": "m", "client_msg_id": "m", "conversation_id": "c"},
+            "not_found",
+            "message_id",
+        ),
         ({"type": "conversations", "before": "nobodys"}, "not_found", "before"),
     ],
 )
@@ -243,7 +298,7 @@ async def test_a_reader_that_stops_reading_is_let_go_and_nobody_else_notices(run
         await stalled.send(type="send", client_msg_id="m", content="Much, please.")
         while len(sockets) == 2:
             assert (await other.ask(type="ping"))["type"] == "pong"
-        assert (await stalled.closed())[0] == 1006  # there was no room to say 1013
+        assert (await stalled.closed())[0] in (1006, 1013)  # there may be no room to say why
 
 
 @pytest.mark.parametrize("unread", [0, 600])

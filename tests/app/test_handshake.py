@@ -34,7 +34,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
             "max_new_tokens": 4096,
             "context_tokens": 4096,
             "max_active_turns": 1024,
-            "max_queued_turns": 0,
+            "max_queued_turns": 16,
             "messages_per_minute": None,
         },
         "server": {"name": "midstream", "version": version("midstream")},

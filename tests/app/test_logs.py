@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 import structlog
 
 from app import logs
 
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def written(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> io.StringIO:
@@ -35,7 +29,7 @@ def written(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> io.StringIO
 
 
 def fail(content: str) -> None:
-    raise LookupError(len(content))
+    raise LookupError(content)
 
 
 def test_machines_get_an_object_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,15 +64,52 @@ def test_text_in_a_file_has_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("style", ["text", "json"])
-def test_a_traceback_shows_no_values_of_variables(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("logger", ["midstream.turn", "uvicorn.error"])
+def test_a_traceback_shows_no_values(
+    style: Literal["text", "json"], logger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of variables nor in messages, whoever logs it; the places are there."""
     stream = written(monkeypatch, io.StringIO())
-    logs.set_up(style="text" if style == "text" else "json", level="info")
+    logs.set_up(style=style, level="info")
     try:
         fail("private" + " words")
     except LookupError:
-        structlog.get_logger(f"c.{style}").exception("request failed")
+        if logger == "midstream.turn":
+            structlog.get_logger(logger).exception("request failed")
+        else:
+            logging.getLogger(logger).exception("request failed")
     assert "LookupError" in stream.getvalue()
+    assert "in fail" in stream.getvalue()
     assert "private words" not in stream.getvalue()
+
+
+async def test_a_task_that_failed_unheard_is_told_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(content: str) -> None:
+        fail(content)
+
+    stream = written(monkeypatch, io.StringIO())
+    logs.set_up(style="json", level="info")
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(failing("private" + " words"))
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+    loop.call_soon(fail, "private" + " words")
+    await asyncio.sleep(0)
+    unheard, callback = map(json.loads, stream.getvalue().splitlines())
+    assert (unheard["event"], callback["event"]) == (
+        "Task exception was never retrieved",
+        "Exception in callback fail",
+    )
+    assert "private words" not in stream.getvalue()
+
+
+def test_libraries_say_nothing_at_debug(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = written(monkeypatch, io.StringIO())
+    logs.set_up(style="json", level="debug")
+    structlog.get_logger("midstream.turn").debug("ours")
+    logging.getLogger("redis").debug("EVALSHA private words")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["ours"]
 
 
 def test_what_is_less_severe_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,46 @@ def test_beyond_loopback_is_served_only_by_one_who_says_so(host: str) -> None:
     assert Settings.read({"MIDSTREAM_HOST": host, "MIDSTREAM_INSECURE": "1"}).host == host
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("api_keys", "/etc/midstream/keys"),
+        ("jwt_secret", "s" * 32),
+        ("jwks_url", "https://provider.example/keys"),
+    ],
+)
+def test_who_asks_for_keys_or_tokens_is_served_beyond_loopback(name: str, value: str) -> None:
+    settings = Settings.read({"MIDSTREAM_HOST": "0.0.0.0"}, {name: value})
+    assert settings.authenticates
+    assert not Settings.read({}).authenticates
+
+
+def test_a_short_secret_stops_the_start_and_is_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("sesame-open\n")
+    for value in ("sesame-open", f"@{tmp_path}/secret"):
+        with pytest.raises(SettingsError, match=r"^MIDSTREAM_JWT_SECRET \(--jwt-secret\): ") as refused:
+            Settings.read({"MIDSTREAM_JWT_SECRET": value})
+        assert "sesame" not in str(refused.value)
+    (tmp_path / "secret").write_text("s" * 40 + "\n")
+    assert Settings.read({"MIDSTREAM_JWT_SECRET": f"@{tmp_path}/secret"}).jwt_secret == "s" * 40
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:80/keys", "http://localhost/keys", "https://keys.example"])
+def test_a_key_set_comes_safely(url: str) -> None:
+    assert Settings.read({"MIDSTREAM_JWKS_URL": url}).jwks_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://provider.example/keys", "http://127.0.0.1@evil.example/", "file:///etc/passwd", "https:///x"],
+)
+def test_a_key_set_that_somebody_may_put_in_stops_the_start(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"^MIDSTREAM_JWKS_URL"):
+        Settings.read({"MIDSTREAM_JWKS_URL": url})
+    if url.startswith("http:"):
+        assert Settings.read({"MIDSTREAM_JWKS_URL": url, "MIDSTREAM_INSECURE": "1"}).jwks_url == url
+
+
 @pytest.mark.parametrize(("base", "folder"), [("/var/data", "/var/data/midstream"), ("", None)])
 def test_data_is_kept_where_the_user_keeps_data(
     base: str, folder: str | None, monkeypatch: pytest.MonkeyPatch

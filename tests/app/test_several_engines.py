@@ -10,12 +10,13 @@ from app.composition import engines_of
 from app.metrics import Metrics
 from app.readiness import Readiness
 from app.settings import Settings
+from connections.refusals import Refusals
 from connections.registry import RegistryStatistics
 from engine.client import EngineClient
 from engine.fleet import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
+from sessions.servers import connect
 from sessions.service import SessionStatistics
-from sessions.store import connect
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 
@@ -56,6 +57,7 @@ async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
         engine=fleet,
         connections=lambda: RegistryStatistics(0, 0, 0),
         sessions=lambda: SessionStatistics(0, 0, 0),
+        refusals=Refusals().statistics,
     )
     lines = metrics.render().decode().splitlines()
     assert 'midstream_engine_up{engine="0"} 1.0' in lines

@@ -30,7 +30,7 @@ class ProcessTree:
     """A process and its descendants, as they are now."""
 
     def __init__(self, pid: int) -> None:
-        self._clocks = [_clock_of(one) for one in _tree(pid)]
+        self._clocks = [clock_of(one) for one in _tree(pid)]
 
     def sample(self) -> Sample:
         """Read the CPU time of all threads that are or were. Raises OSError where one of the processes ended."""
@@ -79,6 +79,6 @@ def _tree(pid: int) -> list[int]:
     return [pid, *(one for child in children for one in _tree(child))]
 
 
-def _clock_of(pid: int) -> int:
+def clock_of(pid: int) -> int:
     """Return the id of a process's CPU clock, as Linux's clock_getcpuclockid(3) makes it."""
     return (~pid << 3) | CPUCLOCK_SCHED

@@ -39,8 +39,9 @@ USAGE = {"prompt_tokens": 9, "cached_tokens": 0, "generated_tokens": 5, "sent_to
 class Line:
     """One connection of the page, from the server's side."""
 
-    def __init__(self, socket: ServerConnection) -> None:
+    def __init__(self, socket: ServerConnection, leaves: dict[str, str]) -> None:
         self._socket = socket
+        self._leaves = leaves
         self._seen: list[dict[str, Any]] = []
         self._texts: dict[str, str] = {}
         self.hello: dict[str, Any] = {}
@@ -76,16 +77,16 @@ class Line:
         return self
 
     async def accept(self, send: dict[str, Any], *, turn: str, seq: int, **more: Any) -> None:
-        """Accepts a message as the given turn."""
-        ids = {"turn_id": turn, "message_id": f"{turn}-user", "parent_id": None, "epoch": "e"}
+        """Accepts a message as the given turn; without another word it follows the last reply."""
         conversation = send["conversation_id"]
+        parent_id = self._leaves.get(conversation)
+        ids = {"turn_id": turn, "message_id": f"{turn}-user", "parent_id": parent_id, "epoch": "e"}
         await self.say(
             "accepted",
             client_msg_id=send["client_msg_id"],
             conversation_id=conversation,
             seq=seq,
-            **ids,
-            **more,
+            **ids | more,
         )
 
     async def finish(
@@ -93,6 +94,8 @@ class Line:
     ) -> None:
         """Ends a turn, and vouches for the text that was sent of it."""
         kept = self._texts.get(turn, "")[:chars].encode()
+        if not more.get("removed"):
+            self._leaves[send["conversation_id"]] = f"{turn}-reply"
         facts = {
             "conversation_id": send["conversation_id"],
             "message_id": f"{turn}-reply",
@@ -113,12 +116,17 @@ class Peer:
 
     def __init__(self) -> None:
         self._lines: asyncio.Queue[Line] = asyncio.Queue()
+        self._leaves: dict[str, str] = {}  # the last message of each conversation
         self.url = ""
         self.closed = False
 
     async def line(self, **ready: Any) -> Line:
         """The page's next connection, greeted."""
-        return await (await self._lines.get()).welcome(**ready)
+        return await (await self.stranger()).welcome(**ready)
+
+    async def stranger(self) -> Line:
+        """The page's next connection, not greeted yet."""
+        return await self._lines.get()
 
     def answer(self, _: ServerConnection, request: Request) -> Response | None:
         """Serves the page's files; None lets the WebSocket in, if the doors are open."""
@@ -128,7 +136,7 @@ class Peer:
 
     async def take(self, socket: ServerConnection) -> None:
         """Lends a connection to the test until it is closed."""
-        await self._lines.put(Line(socket))
+        await self._lines.put(Line(socket, self._leaves))
         await socket.wait_closed()
 
 

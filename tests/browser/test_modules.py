@@ -117,3 +117,74 @@ async def test_figures_prefer_what_was_measured_here(chat: ChatPage, peer: Peer)
     assert server == (
         "Measured by the server: queued 0 ms, first token 40 ms, total 2.0 s; prompt 12 tokens, 8 of them from the cache."
     )
+
+
+async def test_a_position_is_offered_only_where_all_before_it_was_seen(chat: ChatPage, peer: Peer) -> None:
+    body = """
+        const sequence = new module.Sequence();
+        const points = [sequence.point];
+        sequence.align("e", 3);
+        points.push(sequence.point);
+        sequence.take(5, 6);
+        points.push(sequence.point);
+        sequence.align("e", 6);
+        points.push(sequence.point);
+        return points;
+    """
+    points = await run(chat, peer, "client/sequence.js", body, None)
+    assert points == [None, {"epoch": "e", "after_seq": 3}, None, {"epoch": "e", "after_seq": 6}]
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (
+            {"code": "rate_limited", "message": "Slow down.", "retryAfterMs": 1500},
+            "That is more than this service takes at a time. Try again in 2 seconds.",
+        ),
+        (
+            {"code": "rate_limited", "message": "The day is over.", "retryAfterMs": 7_300_000},
+            "That is more than this service takes at a time. Try again in 3 hours.",
+        ),
+        (
+            {"code": "rate_limited", "message": "Slow down."},
+            "That is more than this service takes at a time. Try again in a while.",
+        ),
+        (
+            {"code": "filtered", "message": "It has a word that is not allowed."},
+            "The service does not take this message: It has a word that is not allowed.",
+        ),
+        ({"code": "internal", "message": "See 4711."}, "See 4711. (internal)"),
+    ],
+)
+async def test_a_refusal_is_told_in_plain_words(
+    chat: ChatPage, peer: Peer, failure: dict[str, Any], words: str
+) -> None:
+    assert await run(chat, peer, "ui/words.js", "return module.wordsFor(argument);", failure) == words
+
+
+async def test_a_limit_is_told_when_nothing_is_left_of_it(chat: ChatPage, peer: Peer) -> None:
+    limits = [{"name": "messages_per_minute", "remaining": left, "reset_s": 40} for left in (3, 0)]
+    body = "return argument.map((limits) => module.wordsForLimit(limits));"
+    told = await run(chat, peer, "ui/words.js", body, limits)
+    assert told == ["", "Nothing is left of the limit on messages per minute. Try again in 40 seconds."]
+
+
+async def test_an_edit_takes_the_place_of_what_it_edits_and_what_is_unsent_stays(
+    chat: ChatPage, peer: Peer
+) -> None:
+    body = """
+        const { Reply, ReplyState } = await import("/static/client/reply.js");
+        const message = (message_id, role, turn_id) => ({ message_id, role, turn_id, content: message_id, status: "complete" });
+        const history = [message("u1", "user", "t1"), message("a1", "assistant", "t1"), message("u2", "user", "t2"), message("a2", "assistant", "t2")];
+        const reply = (fields) => Object.assign(new Reply("c"), fields);
+        const unsent = reply({ clientMsgId: "x", content: "unsent", state: ReplyState.REFUSED });
+        const edit = reply({ clientMsgId: "y", content: "edited", replaces: "u2", text: "so far", state: ReplyState.STREAMING });
+        const again = reply({ clientMsgId: "z", messageId: "u1", turnId: "t3", text: "anew", state: ReplyState.STREAMING });
+        const shown = (replies) => module.arrange(history, replies).map(({ text }) => text);
+        return [shown([]), shown([unsent, edit]), shown([again])];
+    """
+    plain, edited, anew = await run(chat, peer, "ui/arrangement.js", body, None)
+    assert plain == ["u1", "a1", "u2", "a2"]
+    assert edited == ["u1", "a1", "unsent", "edited", "so far"]
+    assert anew == ["u1", "anew"]

@@ -176,11 +176,6 @@ def test_a_ref_that_can_not_be_carried_back_is_left_out(ref: object) -> None:
     assert refusal({"type": "ping", "t": {}, "ref": ref}).ref is None
 
 
-@pytest.mark.parametrize("kind", frames.NOT_SERVED_YET)
-def test_what_comes_later_is_refused_with_a_clear_word(kind: str) -> None:
-    assert "not served" in str(refusal({"type": kind, "conversation_id": "c"}))
-
-
 def test_a_binary_frame_is_refused() -> None:
     assert "binary" in str(refusal(b'{"type":"ping"}'))
 

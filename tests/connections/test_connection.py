@@ -29,8 +29,8 @@ class Wire:
     def __init__(self) -> None:
         self.incoming: asyncio.Queue[str | bytes | None] = asyncio.Queue()
         self.sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.writable = asyncio.Event()
-        self.writable.set()
+        self.reads = asyncio.Event()
+        self.reads.set()
         self.closed: tuple[int, str] | None = None
 
     async def receive(self) -> str | bytes:
@@ -38,8 +38,14 @@ class Wire:
             raise Disconnected
         return message
 
-    async def send(self, text: str) -> None:
-        await self.writable.wait()
+    @property
+    def is_writable(self) -> bool:
+        return self.reads.is_set()
+
+    async def writable(self) -> None:
+        await self.reads.wait()
+
+    def write(self, text: bytes) -> None:
         self.sent.put_nowait(json.loads(text))
 
     async def close(self, code: int, reason: str) -> None:
@@ -228,7 +234,7 @@ def test_bad_frames_are_forgiven_after_a_minute() -> None:
 
 async def test_a_reader_that_is_too_slow_is_cut_off() -> None:
     async with served(max_bytes=4096) as peer:
-        peer.wire.writable.clear()
+        peer.wire.reads.clear()
         for number in range(10):
             peer.connection.push(Pong(t=number))
         assert await peer.ends() == (1013, "The reader is too slow; reconnect.")
@@ -247,10 +253,26 @@ async def test_a_connection_that_is_shut_sends_what_waits_first() -> None:
 
 async def test_a_stalled_reader_does_not_hold_up_the_end() -> None:
     async with served() as peer:
-        peer.wire.writable.clear()
+        peer.wire.reads.clear()
         peer.connection.push(Pong())
         peer.connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
         assert await peer.ends() == (1012, "The server stops; reconnect.")
+
+
+async def test_a_frame_is_sent_at_once_where_its_reader_is_on_time() -> None:
+    async with served() as peer:
+        peer.connection.push(Pong(t=1))
+        assert [frame["t"] for frame in peer.wire.told()] == [1]
+
+
+async def test_a_reader_that_was_late_is_told_in_order() -> None:
+    async with served() as peer:
+        peer.wire.reads.clear()
+        for number in range(3):
+            peer.connection.push(Pong(t=number))
+        peer.wire.reads.set()
+        peer.connection.push(Pong(t=3))  # before the writer could wake
+        assert [(await peer.wire.sent.get())["t"] for _ in range(4)] == [0, 1, 2, 3]
 
 
 async def test_nothing_is_taken_for_a_connection_that_is_gone() -> None:
@@ -266,14 +288,11 @@ async def test_a_connection_tells_what_it_handed_and_takes_back_what_waits() -> 
         delta = Delta(conversation_id="c", turn_id="t", seq=2, first_seq=2, off=0, text="seen", tokens=1)
         peer.connection.publish(delta)
         assert (await peer.wire.sent.get())["text"] == "seen"
-        peer.wire.writable.clear()
-        peer.connection.push(Pong())  # the writer waits with this one
-        await asyncio.sleep(0)
+        peer.wire.reads.clear()
         peer.connection.publish(
             Delta(conversation_id="c", turn_id="t", seq=3, first_seq=3, off=4, text="unseen", tokens=1)
         )
         assert peer.connection.handed("t") == 4
         peer.connection.withdraw("t", 4)
-        peer.wire.writable.set()
-        assert (await peer.ask({"type": "ping", "ref": "last"}))["type"] == "pong"
-        assert (await peer.wire.sent.get())["ref"] == "last"
+        peer.wire.reads.set()
+        assert (await peer.ask({"type": "ping", "ref": "last"}))["ref"] == "last"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections import codec
-from connections.frames import Cancelled, ConversationsPage, Frame, HistoryPage, Message, Pong
+from connections.frames import Cancelled, ConversationsPage, Frame, Pong
 from connections.outbox import MERGED_CHARS, Outbox
 from sessions.events import Accepted, CancelFacts, Cause, Deleted, Delta, Done, Reason, Status, Timing, Usage
 from sessions.index import Listed
+from sessions.paging import HistoryPage, ShownMessage
 
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)
 TIMING = Timing(queued_ms=None, first_token_ms=None, total_ms=1.0)
@@ -274,7 +274,7 @@ def test_a_waiting_delta_is_cut_where_the_reply_is() -> None:
 def test_the_size_counts_what_frames_hold() -> None:
     """A slow reader is bounded by bytes, whichever frames it does not read."""
     long = "x" * 10_000
-    message = Message(
+    message = ShownMessage(
         message_id="m",
         parent_id=None,
         siblings=[],
@@ -296,16 +296,3 @@ def test_the_size_counts_what_frames_hold() -> None:
         assert outbox.is_over_full
         drained(outbox)
         assert outbox.statistics().bytes == 0
-
-
-async def test_take_waits_for_a_frame_and_emptied_for_the_last_one() -> None:
-    outbox = Outbox(max_bytes=1024)
-    taking = asyncio.create_task(outbox.take())
-    await outbox.emptied()
-    outbox.put_nowait(Pong(t=1))
-    emptied = asyncio.create_task(outbox.emptied())
-    assert await taking == Pong(t=1)
-    assert not emptied.done()  # that frame may still be on its way
-    again = asyncio.create_task(outbox.take())
-    await emptied
-    again.cancel()

@@ -9,7 +9,7 @@ import pytest
 from connections import frames, params
 from connections.errors import BadParams
 from engine.messages import Params
-from sessions.sending import Generation
+from sessions.sends import Generation
 
 
 def generation(**asked: Any) -> Generation:
@@ -76,18 +76,3 @@ def test_a_temperature_samples_unless_told_otherwise(*, do_sample: bool | None, 
 @pytest.mark.parametrize("system", [None, "", "Be brief."])
 def test_the_system_prompt_is_passed_on_as_it_is(system: str | None) -> None:
     assert generation(system=system).system == system
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("on_busy", "enqueue"), ("on_busy", "rollback"), ("on_disconnect", "continue"), ("grace_s", 5)],
-)
-def test_what_comes_later_is_refused_with_a_clear_word(field: str, value: Any) -> None:
-    send = frames.Send(client_msg_id="m", content="x", **{field: value})
-    with pytest.raises(BadParams, match=f"^{field}: .*not served by this version"):
-        params.served(send)
-
-
-@pytest.mark.parametrize("on_busy", ["reject", "interrupt"])
-def test_what_is_served_passes(on_busy: Any) -> None:
-    params.served(frames.Send(client_msg_id="m", content="x", on_busy=on_busy))

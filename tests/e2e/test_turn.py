@@ -71,6 +71,17 @@ async def test_a_stop_string_ends_the_reply_and_never_leaks(server: ServerProces
     assert text == "1, 2, 3, 4, 5, 6, "
 
 
+async def test_a_reply_has_so_much_time(server: ServerProcess, client_id: str) -> None:
+    """What came until then is kept."""
+    async with wire(server.ws_url, client_id) as alice:
+        text, done = await alice.chat("Count from 1 to 500.", params={"temperature": 0, "max_time_s": 0.3})
+        history = await alice.history()
+
+    assert done["reason"] == "timeout"
+    assert "cancel" not in done
+    assert (history[-1]["content"], history[-1]["status"]) == (text, "timeout")
+
+
 async def test_the_same_seed_gives_the_same_text(server: ServerProcess, client_id: str) -> None:
     """Sampling is repeatable where it is asked to be."""
     params = {"seed": 7, "temperature": 1.0, "max_new_tokens": 24}

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import midstream
+from app import key_file
 from connections.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from midstream.chat import kept_client_id
@@ -66,10 +67,10 @@ class Terminal:
 
 
 @asynccontextmanager
-async def chatting(url: str, home: Path) -> AsyncIterator[Terminal]:
+async def chatting(url: str, home: Path, *options: str) -> AsyncIterator[Terminal]:
     keyboard, screen = pty.openpty()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app", "chat", url),
+        *(sys.executable, "-m", "app", "chat", url, *options),
         stdin=screen,
         stdout=screen,
         stderr=screen,
@@ -87,13 +88,13 @@ async def chatting(url: str, home: Path) -> AsyncIterator[Terminal]:
         os.close(keyboard)
 
 
-async def piped(url: str, home: Path, lines: str) -> tuple[int, str, str]:
+async def piped(url: str, home: Path, lines: str, *options: str) -> tuple[int, str, str]:
     """Exit code, output and errors of a chat whose lines come from a file."""
     file = home / "lines"
     file.write_text(lines)
     with file.open() as source:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "app", "chat", url),
+            *(sys.executable, "-m", "app", "chat", url, *options),
             stdin=source,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -186,10 +187,24 @@ async def test_a_refused_line_is_told_and_the_chat_goes_on(tmp_path: Path) -> No
     assert "Short and good." in out
 
 
-async def test_a_service_that_stops_is_told(running: Running, tmp_path: Path) -> None:
+async def test_a_reply_goes_on_over_a_lost_connection(running: Running, tmp_path: Path) -> None:
+    running.engine._pace_s = 0.005
+    running.engine.script(f"{'word ' * 200}The end.")
+    async with chatting(running.ws_url, tmp_path) as terminal:
+        await terminal.shows(PROMPT)
+        terminal.types("Go on.\n")
+        await terminal.shows("word")
+        (connection,) = running.service._endpoint._registry.connections()
+        connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        await terminal.shows("[disconnected (1012): The server stops; reconnect.; trying again]")
+        await terminal.shows("[connected again]")
+        await terminal.shows("The end.")
+
+
+async def test_a_service_that_does_not_come_back_is_told(running: Running, tmp_path: Path) -> None:
     running.engine._pace_s = 0.005
     running.engine.script(LONG)
-    async with chatting(running.ws_url, tmp_path) as terminal:
+    async with chatting(running.ws_url, tmp_path, "--patience-s", "0") as terminal:
         await terminal.shows(PROMPT)
         terminal.types("Go on.\n")
         await terminal.shows("word")
@@ -198,6 +213,40 @@ async def test_a_service_that_stops_is_told(running: Running, tmp_path: Path) ->
         await terminal.shows("[disconnected]")
         await terminal.shows("disconnected (1012): The server stops; reconnect.")
         assert await terminal.exit_code() == 1
+
+
+async def test_another_version_of_the_last_reply_and_message_may_be_had(
+    running: Running, tmp_path: Path
+) -> None:
+    for text in ("One.", "Two.", "Three."):
+        running.engine.script(text)
+    code, out, _ = await piped(running.ws_url, tmp_path, "Hello.\n/again\n/edit Good day.\n")
+    assert code == 0
+    assert [text in out for text in ("One.", "Two.", "Three.")] == [True] * 3
+    asked = [request.messages[-1].content for request in running.engine.requests]
+    assert asked == ["Hello.", "Hello.", "Good day."]
+
+
+async def test_the_key_is_asked_for_where_the_service_wants_one(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    key = key_file.add(keys, "ann")
+    async with (
+        serving(tmp_path, api_keys=str(keys)) as running,
+        chatting(running.ws_url, tmp_path) as terminal,
+    ):
+        await terminal.shows("This service asks for a key: ")
+        terminal.types(f"{key}\n")
+        assert key not in await terminal.shows(PROMPT)
+        terminal.types(CTRL_D)
+        assert await terminal.exit_code() == 0
+
+
+async def test_a_wrong_key_is_told(tmp_path: Path) -> None:
+    key_file.add(tmp_path / "keys", "ann")
+    async with serving(tmp_path, api_keys=str(tmp_path / "keys")) as running:
+        code, _, err = await piped(running.ws_url, tmp_path, "", "--key", "wrong")
+    assert code == 1
+    assert "unauthenticated" in err
 
 
 @pytest.mark.parametrize("url", ["ws://127.0.0.1:1/v1/ws", "nonsense"])

@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 import midstream
+from app import key_file
 from connections.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from tests.app.in_process import Running, serving
@@ -113,18 +114,111 @@ async def test_a_client_id_that_is_none_is_refused_by_name(running: Running) -> 
             pass
 
 
-async def test_a_lost_connection_is_told_to_whoever_waits(running: Running) -> None:
+def cut(running: Running) -> None:
+    """The server loses its one connection, and says so."""
+    (connection,) = running.service._endpoint._registry.connections()
+    connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+
+
+async def test_a_reply_outlives_its_connection(running: Running) -> None:
+    """What was missed comes once, and the rest behind it."""
     running.engine._pace_s = 0.002
-    running.engine.script(LONG)
+    running.engine.script("word " * 300)
+    told: list[midstream.Disconnected | None] = []
+    reconnecting = midstream.Reconnecting(watch=told.append)
+    async with midstream.connect(running.ws_url, reconnecting=reconnecting) as client:
+        reply = await client.send("Go on.")
+        async for _ in reply:
+            if len(reply.text) > 100:
+                break
+        cut(running)
+        assert (await reply.wait())["reason"] == "stop"
+        _, kept = await client.history()
+    assert reply.text == kept["content"] == "word " * 300
+    assert [lost and lost.code for lost in told] == [1012, None]
+
+
+async def test_what_is_asked_without_a_connection_is_asked_on_the_next_one(running: Running) -> None:
+    running.engine.script("Here.")
+    async with midstream.connect(running.ws_url) as client:
+        cut(running)
+        reply = await client.send("Anybody there?")
+        assert (await reply.wait())["reason"] == "stop"
+    assert len(running.engine.requests) == 1
+
+
+async def test_where_the_journal_is_gone_the_reply_is_told_from_its_beginning(running: Running) -> None:
+    running.engine._pace_s = 0.002
+    running.engine.script("word " * 300)
     async with midstream.connect(running.ws_url) as client:
         reply = await client.send("Go on.")
-        (connection,) = running.service._endpoint._registry.connections()
-        connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        await anext(aiter(reply))
+        client._live.positions["default"].holed = True
+        cut(running)
+        await reply.wait()
+    assert reply.text == "word " * 300
+    assert len(running.engine.requests) == 1
+
+
+async def test_a_conversation_that_is_gone_ends_its_replies(running: Running) -> None:
+    running.engine._pace_s = 0.002
+    running.engine.script(LONG)
+    registry = running.service._endpoint._registry
+    away = asyncio.Event()
+    watching = midstream.Reconnecting(watch=lambda _: away.set())
+    async with midstream.connect(running.ws_url, client_id="ann") as other:
+        (others,) = registry.connections()
+        async with midstream.connect(running.ws_url, client_id="ann", reconnecting=watching) as client:
+            reply = await client.send("Go on.")
+            await anext(aiter(reply))
+            (connection,) = set(registry.connections()) - {others}
+            connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+            await away.wait()
+            await other.delete("default")
+            with pytest.raises(midstream.Refused, match="not_found"):
+                await reply.wait()
+
+
+async def test_a_connection_that_does_not_come_back_is_told_to_whoever_waits(running: Running) -> None:
+    running.engine._pace_s = 0.002
+    running.engine.script(LONG)
+    hasty = midstream.Reconnecting(patience_s=0)
+    async with midstream.connect(running.ws_url, reconnecting=hasty) as client:
+        reply = await client.send("Go on.")
+        cut(running)
         with pytest.raises(midstream.Disconnected, match=r"1012.*reconnect") as lost:
             await reply.wait()
         assert lost.value.code == 1012
         with pytest.raises(midstream.Disconnected, match="1012"):
             await client.send("Anybody there?")
+
+
+async def test_patience_has_an_end(tmp_path: Path) -> None:
+    short = midstream.Reconnecting(patience_s=0.4)
+    async with serving(tmp_path) as running:
+        connected = midstream.connect(running.ws_url, reconnecting=short)
+        client = await connected.__aenter__()
+    with pytest.raises(midstream.Disconnected, match="1012"):
+        await client.history()
+    await connected.__aexit__(None, None, None)
+
+
+async def test_an_edit_and_another_reply_stand_beside_what_was_said(running: Running) -> None:
+    for text in ("One.", "Two.", "Three."):
+        running.engine.script(text)
+    async with midstream.connect(running.ws_url) as client:
+        first = await client.send("Hello.")
+        await first.wait()
+        edited = await client.edit(first.accepted["message_id"], "Good day.")
+        done = await edited.wait()
+        again = await client.regenerate(done["message_id"])
+        await again.wait()
+        assert (first.text, edited.text, again.text) == ("One.", "Two.", "Three.")
+        asked, answered = await client.history()
+        assert (asked["content"], len(asked["siblings"])) == ("Good day.", 2)
+        assert (answered["content"], len(answered["siblings"])) == ("Three.", 2)
+        shown = await client.history(leaf=first.accepted["message_id"])
+        assert [message["content"] for message in shown] == ["Hello.", "One."]
 
 
 async def test_there_is_no_such_server(running: Running) -> None:
@@ -162,9 +256,9 @@ async def test_a_server_that_speaks_something_else_leaves_nobody_waiting(frame: 
 
 
 async def test_text_that_came_before_is_skipped_and_a_hole_is_an_error() -> None:
-    accepted = '{"type":"accepted","ref":"REF","turn_id":"t"}'
+    accepted = '{"type":"accepted","ref":"REF","turn_id":"t","conversation_id":"default","epoch":"e","seq":1}'
     deltas = [
-        f'{{"type":"delta","turn_id":"t","off":{off},"text":"{text}"}}'
+        f'{{"type":"delta","conversation_id":"default","turn_id":"t","off":{off},"text":"{text}"}}'
         for off, text in ((0, "ab"), (1, "bc"), (0, "abc"), (9, "x"))
     ]
     async with saying(accepted, *deltas) as url, midstream.connect(url) as client:
@@ -179,3 +273,43 @@ async def test_waiting_for_an_answer_may_be_given_up() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await client.conversations()
+
+
+async def test_a_key_opens_what_is_closed_and_is_renewed(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    key, other = (key_file.add(keys, name) for name in ("ann", "bo"))
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        with pytest.raises(midstream.Refused, match="unauthenticated"):
+            async with midstream.connect(running.ws_url):
+                pass
+        async with midstream.connect(running.ws_url, token=key) as client:
+            await client.authenticate(key)
+            assert (await (await client.send("Hello.")).wait())["reason"] == "stop"
+            with pytest.raises(midstream.Refused, match="another principal"):
+                await client.authenticate(other)
+
+
+async def test_a_server_that_does_not_answer_hello_now_is_asked_again() -> None:
+    """Overloaded and restarting servers say so; only a refusal for good is one."""
+    ready = '{"type":"ready","ref":"REF"}'
+    refusals = iter(
+        ('"overloaded","message":"No room.","retryable":true', '"forbidden","message":"Not you."')
+    )
+
+    async def answer(socket: ServerConnection) -> None:
+        ref = str(await socket.recv()).rpartition('"ref":"')[2][:32]
+        seen.append(socket)
+        if len(seen) == 1:
+            await socket.send(ready.replace("REF", ref))
+            await socket.close(1012)
+        else:
+            await socket.send(f'{{"type":"error","ref":"{ref}","code":{next(refusals)}}}')
+            await socket.wait_closed()
+
+    seen: list[ServerConnection] = []
+    async with serve(answer, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with midstream.connect(url) as client:
+            with pytest.raises(midstream.Refused, match="Not you"):
+                await client.history()
+    assert len(seen) == 3

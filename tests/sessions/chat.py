@@ -11,14 +11,17 @@ import msgspec
 
 from engine.messages import Params
 from engine.scripted import ScriptedEngine
-from sessions.conversation import Conversation, OnBusy, Send
+from sessions.conversation import Conversation
 from sessions.errors import Refused
 from sessions.events import Accepted, Done
-from sessions.history import Keys
-from sessions.paging import HistoryPage
+from sessions.forwarding import Cancelled
+from sessions.keys import Keys
+from sessions.paging import HistoryPage, Shown
+from sessions.places import Behind, Place
 from sessions.records import Owner
-from sessions.sending import Generation
-from sessions.service import Cancelled, Sessions
+from sessions.resuming import Position
+from sessions.sends import Generation, OnBusy, OnDisconnect, Send
+from sessions.service import Sessions
 from tests.sessions.recorder import WAIT_S, Recorder
 
 ROOM = "room"
@@ -31,7 +34,10 @@ class Options(TypedDict, total=False):
     client_msg_id: str
     conversation_id: str
     parent_id: str | msgspec.UnsetType | None
+    place: Place
     on_busy: OnBusy
+    on_disconnect: OnDisconnect
+    grace_s: float
     system: str
     max_new_tokens: int
 
@@ -63,8 +69,10 @@ class Chat:
             client_msg_id=options.get("client_msg_id") or f"msg-{next(self._ids)}",
             conversation_id=options.get("conversation_id", ROOM),
             content=content,
-            parent_id=options.get("parent_id", msgspec.UNSET),
+            place=options.get("place") or Behind(options.get("parent_id", msgspec.UNSET)),
             on_busy=options.get("on_busy", "reject"),
+            on_disconnect=options.get("on_disconnect", "cancel"),
+            grace_s=options.get("grace_s", 0),
             ref="ref",
         )
         generation = Generation(Params(max_new_tokens=options.get("max_new_tokens")), options.get("system"))
@@ -108,20 +116,42 @@ class Chat:
         self, turn_id: str | None = None, *, seen_off: int | None = None, rollback: bool = False
     ) -> Cancelled:
         """Cancels one turn, or all of the room."""
-        return self.sessions.cancel(
+        met = self.sessions.cancel(
             self.owner,
             conversation_id=None if turn_id else ROOM,
             turn_id=turn_id,
             seen_off=seen_off,
             rollback=rollback,
         )
+        return met or Cancelled(turn_id, already=True)
 
     async def history(
-        self, reader: Recorder | None = None, *, limit: int = 50, before: str | None = None
+        self,
+        reader: Recorder | None = None,
+        *,
+        limit: int = 50,
+        before: str | None = None,
+        leaf: str | None = None,
     ) -> HistoryPage:
-        return await self.sessions.history(
-            self.owner, reader or self.reader, ROOM, limit=limit, before=before
-        )
+        return (await self.shown(reader or self.reader, limit=limit, before=before, leaf=leaf)).page
+
+    async def shown(
+        self, reader: Recorder, *, limit: int = 50, before: str | None = None, leaf: str | None = None
+    ) -> Shown:
+        """A page of the room, and what was told of the wait."""
+        return await self.sessions.history(self.owner, reader, ROOM, limit=limit, before=before, leaf=leaf)
+
+    async def resume(self, reader: Recorder, seq: int, *, epoch: str | None = None) -> None:
+        """A reader that came so far comes back to the room; without an `epoch`: to the one that it has."""
+        if epoch is None:
+            meta = await self.sessions._history.load(self.keys)
+            epoch = meta.epoch if meta else ""
+        await self.sessions.resume(self.owner, reader, ROOM, Position(epoch, seq), ref="back")
+
+    def leave(self, reader: Recorder | None = None) -> None:
+        """A connection is gone."""
+        (reader or self.reader).closed = True
+        self.sessions.disconnect(reader or self.reader)
 
     async def told(self) -> list[tuple[str, str]]:
         """Who said what, as the history has it; asked by a connection that leaves again."""

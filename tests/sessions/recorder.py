@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from sessions.events import Accepted, Delta, Done, Event
+from sessions.events import Accepted, Delta, Done, Event, Removed
 
 E = TypeVar("E", bound=Event)
 WAIT_S = 60.0
@@ -69,7 +69,7 @@ def seqs(events: Sequence[Event]) -> list[tuple[int, int]]:
                 spans.append((event.first_seq, event.seq))
             case Done():
                 spans.append((event.first_seq or event.seq, event.seq))
-            case _ if hasattr(event, "seq"):
+            case Accepted() | Removed():
                 spans.append((event.seq, event.seq))
     return spans
 

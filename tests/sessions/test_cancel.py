@@ -6,9 +6,9 @@ import pytest
 
 from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, CancelFacts, Cause, Delta, Done, Reason
+from sessions.forwarding import Cancelled
 from sessions.records import Owner, digest
 from sessions.running import CONFIRM_S
-from sessions.service import Cancelled
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

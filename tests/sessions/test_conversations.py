@@ -45,6 +45,25 @@ async def test_nobody_sees_anothers(chat: Chat) -> None:
     assert page.conversations == []
 
 
+async def test_a_title_is_the_first_message_until_it_is_another(chat: Chat) -> None:
+    await chat.exchange("Hello?", conversation_id="one")
+    row = await chat.sessions.rename(chat.owner, "one", "About trees")
+    await chat.exchange("And now?", conversation_id="one")
+    page = await chat.sessions.conversations(chat.owner, limit=10, before=None)
+    assert (row.title, row.messages) == ("About trees", 2)
+    assert [(listed.title, listed.messages) for listed in page.conversations] == [("About trees", 4)]
+
+
+async def test_a_name_does_not_bring_an_expired_one_back(chat: Chat, store: Redis) -> None:
+    await chat.exchange("Hello?")
+    await chat.quiet()
+    await store.unlink(*chat.keys.pair())
+    for name in (ROOM, "nobodys"):
+        with pytest.raises(NotFound):
+            await chat.sessions.rename(chat.owner, name, "About trees")
+    assert await store.exists(chat.keys.conversation) == 0
+
+
 async def test_an_expired_one_leaves_the_list(chat: Chat, store: Redis) -> None:
     await chat.exchange("Hello?")
     await chat.quiet()

@@ -59,7 +59,7 @@ async def test_one_who_leaves_while_queued_cancels_before_the_engine_is_asked(ch
     assert await waiting is None
     await chat.quiet()
     assert len(chat.engine.requests) == 1
-    assert chat.sessions.statistics().conversations == 0
+    await eventually(lambda: chat.sessions.statistics().conversations == 0)
     page = await chat.history(Recorder())
     assert [message.status for message in page.messages] == ["complete", "cancelled", "complete", "cancelled"]
     assert page.messages[0].turn_id == first.turn_id

@@ -8,7 +8,8 @@ from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Cause, Done, Reason
-from sessions.history import History, Keys
+from sessions.history import History
+from sessions.keys import Keys
 from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
@@ -21,7 +22,7 @@ async def test_a_drain_waits_for_running_replies(
 ) -> None:
     await chat.running("Hello?", "This")
     draining = asyncio.ensure_future(chat.sessions.drain(60))
-    await eventually(lambda: chat.sessions._draining)
+    await eventually(lambda: chat.sessions._admission.draining)
     engine.step(20)
     await draining
     assert [done.reason for done in reader.of(Done)] == [Reason.STOP]
@@ -51,7 +52,7 @@ async def test_a_message_that_is_just_coming_in_is_ended_too(
 async def test_a_second_drain_may_hurry_the_first(chat: Chat, reader: Recorder) -> None:
     await chat.running("Hello?", "This")
     draining = asyncio.create_task(chat.sessions.drain(60))
-    await eventually(lambda: chat.sessions._draining)
+    await eventually(lambda: chat.sessions._admission.draining)
     draining.cancel()
     await chat.sessions.drain(0)
     assert reader.of(Done)[0].reason is Reason.INTERRUPTED
@@ -63,7 +64,7 @@ async def test_leaving_ends_what_runs(store: Redis, engine: ScriptedEngine, owne
         chat = Chat(sessions, engine, owner, Recorder())
         await chat.running("Hello?", "This")
     assert chat.reader.of(Done)[0].saved
-    meta = await History(store, ttl_s=60).load(Keys.of(owner, ROOM))
+    meta = await History(store, ttl_s=60, replica="here").load(Keys.of(owner, ROOM))
     assert meta is not None
     assert meta.running is None
     assert await store.keys("ms:replica:*") == []

@@ -7,7 +7,7 @@ import pytest
 from engine.scripted import ScriptedEngine
 from sessions.errors import Conflict
 from sessions.events import Accepted, Delta, Done
-from tests.sessions.chat import Chat
+from tests.sessions.chat import ROOM, Chat
 from tests.sessions.recorder import Recorder
 
 
@@ -74,6 +74,18 @@ async def test_behind_a_refused_one_it_is_taken_itself(chat: Chat, engine: Scrip
     assert await two is None
     assert not chat.reader.of(Accepted)[-1].duplicate
     chat.cancel()
+
+
+async def test_of_an_ended_turn_that_was_taken_back(chat: Chat, reader: Recorder) -> None:
+    """Its end says so: there is no text of it any more."""
+    done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
+    await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    second = Recorder()
+    await chat.send("Hello?", client_msg_id="one", reader=second)
+    again = await second.next(Done)
+    assert (again.turn_id, again.removed) == (done.turn_id, True)
+    assert second.of(Delta) == []
+    chat.sessions.disconnect(second)
 
 
 async def test_of_an_ended_turn(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:

@@ -16,13 +16,14 @@ from redis.asyncio import Redis
 from sessions import embedded
 from sessions.embedded import EmbeddedStoreFailed, embedded_store
 from sessions.errors import StoreDown
-from sessions.store import connect, store_errors
+from sessions.servers import connect
+from sessions.store import store_errors
 
 SERVICE = """
 import asyncio, sys
 from pathlib import Path
 from sessions.embedded import embedded_store
-from sessions.store import connect
+from sessions.servers import connect
 
 async def serve():
     async with embedded_store(Path(sys.argv[1])) as url, connect(url) as client:

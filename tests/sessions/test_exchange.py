@@ -161,9 +161,9 @@ async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(
     await chat.exchange("Hello?")
     await chat.quiet()
     chat.sessions.disconnect(reader)
-    statistics = chat.sessions.statistics()
-    assert (statistics.conversations, statistics.turns) == (0, 0)
-    assert not chat.sessions._by_turn
+    await eventually(lambda: chat.sessions.statistics().conversations == 0)
+    assert chat.sessions.statistics().turns == 0
+    assert not chat.sessions._turns._by_turn
     assert not chat.sessions._directory._attached
 
 

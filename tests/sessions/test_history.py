@@ -53,7 +53,7 @@ async def test_a_message_says_what_it_was(chat: Chat, reader: Recorder) -> None:
     assert (question.role, question.parent_id, question.status) == ("user", None, "complete")
     assert (answer.role, answer.parent_id, answer.status) == ("assistant", question.message_id, "complete")
     assert (answer.message_id, answer.turn_id, answer.usage) == (done.message_id, done.turn_id, done.usage)
-    assert page.siblings == [[question.message_id], [answer.message_id]]
+    assert (question.siblings, answer.siblings) == ([question.message_id], [answer.message_id])
 
 
 async def test_a_page_has_a_bound_in_bytes(chat: Chat) -> None:
@@ -134,7 +134,7 @@ async def test_a_branch_begins_where_its_parent_says(chat: Chat, engine: Scripte
     assert accepted.parent_id == page.messages[1].message_id
     assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "Two?"]
     branch = await chat.history()
-    assert branch.siblings[2] == [page.messages[2].message_id, accepted.message_id]
+    assert branch.messages[2].siblings == [page.messages[2].message_id, accepted.message_id]
     chat.cancel()
 
 
@@ -143,7 +143,7 @@ async def test_a_new_root_stands_beside_the_old_one(chat: Chat, engine: Scripted
     await chat.exchange("Anew!", "Anew.", parent_id=None)
     page = await chat.history()
     assert [message.content for message in page.messages] == ["Anew!", "Anew."]
-    assert len(page.siblings[0]) == 2
+    assert len(page.messages[0].siblings) == 2
     assert len(engine.requests[-1].messages) == 1
 
 

@@ -34,7 +34,7 @@ async def seqs(store: Redis, name: str) -> list[bytes]:
 
 @pytest.fixture
 async def journal(store: Redis) -> AsyncIterator[Journal]:
-    journal = Journal(store)
+    journal = Journal(store, replica="here")
     running = asyncio.create_task(journal.run())
     yield journal
     running.cancel()
@@ -124,11 +124,14 @@ async def test_a_lost_turn_learns_it_at_its_next_write(store: Redis, journal: Jo
         await turn.write(Entry(2, b"two"))
 
 
-async def test_what_is_dropped_is_never_waited_for(store: Redis, journal: Journal) -> None:
+async def test_what_is_dropped_is_never_waited_for_and_does_not_count_as_written(
+    store: Redis, journal: Journal
+) -> None:
     await begun(store, "a")
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
     writing = asyncio.ensure_future(turn.write(Entry(2, b"two")))
     await eventually(lambda: turn._writing is not None)
     turn.drop()
-    assert await writing
+    with pytest.raises(OwnershipLost):
+        await writing
     await turn.write_rest()

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.errors import Busy, Conflict
 from sessions.events import Cause, Done, Reason, Removed
-from sessions.history import Keys
+from sessions.keys import Keys
 from sessions.records import Meta
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous

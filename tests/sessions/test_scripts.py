@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -10,9 +10,11 @@ from redis.asyncio import Redis
 
 from sessions.errors import Conflict, OwnershipLost
 from sessions.events import Accepted, Done, Reason, Removed, Timing, Usage, encode
-from sessions.history import Beginning, Duplicate, Ending, History, Keys, Moved
+from sessions.history import History
+from sessions.keys import Keys
 from sessions.records import MessageRecord, Owner, TurnRecord, digest
 from sessions.store import APPEND, run_script
+from sessions.transactions import Beginning, Duplicate, Ending, Moved
 
 KEYS = Keys.of(Owner("anonymous", "alice"), "room")
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)
@@ -21,7 +23,7 @@ TIMING = Timing(queued_ms=0, first_token_ms=0, total_ms=0)
 
 @pytest.fixture
 def history(store: Redis) -> History:
-    return History(store, ttl_s=60)
+    return History(store, ttl_s=60, replica="here")
 
 
 def message(name: str, parent: str | None, *, role: Any, content: str) -> MessageRecord:
@@ -135,9 +137,10 @@ async def test_a_turn_on_stale_facts_is_not_accepted(history: History, seq: int)
 
 
 async def append(store: Redis, turn: str, *seqs: int) -> bytes:
-    pairs = [part for seq in seqs for part in (seq, encode(removal(beginning(turn, seq=1).turn, seq=seq)))]
-    answer: bytes = await run_script(store, APPEND, KEYS.pair(), [turn, *pairs])
-    return answer
+    events = [(seq, encode(removal(beginning(turn, seq=1).turn, seq=seq)), "") for seq in seqs]
+    parts = [part for event in events for part in event]
+    (answer,) = await run_script(store, APPEND, KEYS.pair(), ["here", turn, len(events), *parts])
+    return cast("bytes", answer)
 
 
 async def test_appending_twice_appends_once(history: History, store: Redis) -> None:
@@ -148,9 +151,9 @@ async def test_appending_twice_appends_once(history: History, store: Redis) -> N
     assert await journal_seqs(history) == [1, 2, 3, 4]
 
 
-async def test_an_append_with_a_hole_or_by_another_turn_is_lost(history: History, store: Redis) -> None:
+async def test_an_append_with_a_hole_or_by_another_turn_is_refused(history: History, store: Redis) -> None:
     await history.begin(KEYS, beginning("a", seq=1))
-    assert await append(store, "a", 3) == b"lost"
+    assert await append(store, "a", 3) == b"behind"
     assert await append(store, "b", 2) == b"lost"
     assert await journal_seqs(history) == [1]
 

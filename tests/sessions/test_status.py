@@ -60,8 +60,8 @@ async def test_a_status_takes_no_seq_and_is_not_kept(chat: Chat, reader: Recorde
 async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
     await behind_others(chat, "ann")
     tablet, phone = Recorder(), Recorder()
-    page = await chat.history(tablet)
-    assert (page.wait, page.messages[-1].status) == (chat.reader.of(Status)[-1], "running")
+    shown = await chat.shown(tablet)
+    assert (shown.wait, shown.page.messages[-1].status) == (chat.reader.of(Status)[-1], "running")
     await chat.send("one two three four", client_msg_id="mine", reader=phone)
     assert [type(event) for event in phone.events] == [Accepted, Status]
     for device in (tablet, phone):
@@ -78,7 +78,7 @@ async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(
     while not reader.text(accepted.turn_id):
         await chat.step()
     phone = Recorder()
-    assert (await chat.history(phone)).wait is None
+    assert (await chat.shown(phone)).wait is None
     chat.sessions.disconnect(phone)
     chat.cancel()
 

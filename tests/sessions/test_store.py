@@ -9,7 +9,8 @@ from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
 from sessions.ownership import Ownership
-from sessions.store import REMOVE, connect, run_script
+from sessions.servers import connect
+from sessions.store import REMOVE, run_script
 
 
 async def test_a_script_that_the_server_forgot_runs_all_the_same(store: Redis) -> None:

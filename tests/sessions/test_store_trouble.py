@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -14,7 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from engine.scripted import ScriptedEngine
-from sessions import reaping, running, service, turn_journal
+from sessions import reaping, replica, running, turn_journal
 from sessions.errors import Busy, StoreDown
 from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
 from sessions.observer import Silent
@@ -149,7 +150,7 @@ async def test_a_store_that_is_gone_refuses_new_turns_and_running_ones_finish(
     chat: Chat, reader: Recorder, pid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the server can be stopped without it."""
-    monkeypatch.setattr(service, "SAVE_S", 0.1)
+    monkeypatch.setattr(replica, "SAVE_S", 0.1)
     await chat.running("Hello?", "This")
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(StoreDown):
@@ -169,8 +170,23 @@ async def test_a_refusal_by_the_store_leaves_no_trace(chat: Chat, store: Redis) 
     assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello.")]
 
 
-async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(
-    store_url: str, store: Redis, pid: int, owner: Owner, engine: ScriptedEngine
+def stalling(pid: int, begin: Callable[..., Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
+    """The store stalls in the moment of the write."""
+
+    async def begun(*args: Any, **options: Any) -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        return await begin(*args, **options)
+
+    return begun
+
+
+async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(  # noqa: PLR0917 - fixtures
+    store_url: str,
+    store: Redis,
+    pid: int,
+    owner: Owner,
+    engine: ScriptedEngine,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The store carried out what its client had given up on. The conversation must not stay busy for ever."""
     impatient = Redis.from_url(store_url, socket_timeout=0.3, retry=Retry(NoBackoff(), 0))
@@ -178,11 +194,9 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(
     async with impatient, sessions.running(alone=True):
         chat = Chat(sessions, engine, owner, Recorder())
         await chat.exchange("Hello?", "Hello.")
-        async with chat.room.writing:
-            sending = chat.begin_send("And now?", client_msg_id="lost")
-            await eventually(lambda: bool(chat.room.writing._waiters))
-            os.kill(pid, signal.SIGSTOP)
-        assert isinstance(await sending, StoreDown)
+        with monkeypatch.context() as patched:
+            patched.setattr(sessions._history, "begin", stalling(pid, sessions._history.begin))
+            assert isinstance(await chat.begin_send("And now?", client_msg_id="lost"), StoreDown)
         os.kill(pid, signal.SIGCONT)
         while not await store.hget(chat.keys.conversation, "running"):
             await store.ping()
@@ -224,7 +238,7 @@ async def test_the_reaper_outlives_all_trouble(
 class Rude(Silent):
     """An observer that breaks its promise."""
 
-    def ended(self, done: Done) -> None:
+    def ended(self, done: Done, owner: Owner) -> None:
         raise ZeroDivisionError
 
 

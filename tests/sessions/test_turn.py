@@ -11,7 +11,7 @@ from sessions.events import Cause, Failure, Reason
 from sessions.records import digest
 from sessions.turn import EngineCount, IllegalTransition, Turn, TurnIds, TurnState
 
-IDS = TurnIds(conversation_id="room", turn_id="turn", message_id="user", reply_id="reply")
+IDS = TurnIds(conversation_id="room", turn_id="turn", reply_id="reply")
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TEXTS = st.lists(st.sampled_from(["a", " word", "é", "e\u0301", "你好", "🇫🇷", "👩‍👧", "\r\n"]), min_size=1)
 

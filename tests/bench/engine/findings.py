@@ -33,13 +33,12 @@ class Target(msgspec.Struct, frozen=True):
         return found <= self.value if self.at_most else found >= self.value
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """One figure: `value` is what the target is about, None where it could not be measured.
 
     `readings` are the medians it was made of, by contender or part, in `unit`; `note` says what limits them.
     """
 
-    figure: Figure
     label: str
     value: float | None
     unit: str = ""
@@ -53,6 +52,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         if self.target is None or self.value is None:
             return None
         return self.target.met_by(self.value)
+
+
+class Finding(Measured, frozen=True, kw_only=True):
+    """A figure of the engine."""
+
+    figure: Figure
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

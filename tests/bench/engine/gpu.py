@@ -19,13 +19,13 @@ from tests.bench.engine.budget import Budget
 from tests.bench.engine.crew import assembled
 from tests.bench.engine.findings import EngineReport, Figure, Finding, Run, Target, encode
 from tests.bench.engine.plan import Plan
-from tests.bench.engine.readings import MS, tokens_per_s
+from tests.bench.engine.readings import MS
 from tests.bench.engine.records import Bound, BoundFacts, Load, Observed
 from tests.bench.engine.roster import TITLES, Name
 from tests.bench.engine.session import Session
 from tests.bench.engine.shapes import LLAMA_8B, QWEN_1B5, Shape
 from tests.bench.engine.table import table
-from tests.bench.engine.throughput import medians
+from tests.bench.engine.throughput import medians, noted
 from tests.bench.machine import this_machine
 from tests.bench.table import TIMES
 
@@ -111,18 +111,7 @@ def _level(session: Session, shape: Shape, name: Name, at_once: int, number: int
     short: Load = msgspec.structs.replace(job, new_tokens=8)
     ask(short, Observed)
     observed = ask(job, Observed)
-    run = Run(
-        model=shape.name,
-        dtype=session.plan.dtype,
-        contender=name,
-        at_once=at_once,
-        round=number,
-        tokens_per_s=tokens_per_s(observed),
-        cut=observed.cut,
-    )
-    session.runs.append(run)
-    session.say(f"  {TITLES[name]}, {shape.name}, {at_once} at once: {run.tokens_per_s:,.0f} tokens/s")
-    return run
+    return noted(session, name, (shape, session.plan.dtype, at_once), number, observed)
 
 
 def _bound(session: Session, shape: Shape, at_once: int) -> BoundFacts:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.bench.engine.findings import EngineReport, Finding, Target
+from collections.abc import Sequence
+from typing import Protocol
+
+from tests.bench.engine.findings import Failure, Measured, Target
 from tests.bench.engine.roster import TITLES
 from tests.bench.table import NOT_MEASURED, number
 
@@ -10,7 +13,26 @@ HEADING = ("figure", "measured", "value", "target", "")
 VERDICTS = {True: "met", False: "NOT MET", None: ""}
 
 
-def table(report: EngineReport) -> str:
+class Tabled(Protocol):
+    """A report as the table shows it."""
+
+    @property
+    def findings(self) -> Sequence[Measured]:
+        """What was found, in the table's order."""
+        ...
+
+    @property
+    def failures(self) -> Sequence[Failure]:
+        """What could not be measured."""
+        ...
+
+    @property
+    def cuts(self) -> Sequence[str]:
+        """What the time budget left out."""
+        ...
+
+
+def table(report: Tabled) -> str:
     """Return the table as text, with what failed and what the budget left out below it."""
     rows = [HEADING, *(_row(finding) for finding in report.findings)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
@@ -37,7 +59,7 @@ def wanted(target: Target | None, unit: str) -> str:
     return f"{'≤' if target.at_most else '≥'} {shown(target.value, unit)}"
 
 
-def _row(finding: Finding) -> tuple[str, ...]:
+def _row(finding: Measured) -> tuple[str, ...]:
     titles = {str(name): title for name, title in TITLES.items()}
     readings = ", ".join(f"{titles.get(name, name)} {number(v)}" for name, v in finding.readings.items())
     measured = "; ".join(part for part in (readings, finding.note) if part)

@@ -43,6 +43,12 @@ def _turn(session: Session, name: Name, load: tuple[Shape, str, int], number: in
     observed = session.once(what, lambda: session.crew.ask(name, shape, dtype, job, Observed), key=key)
     if observed is None:
         return
+    noted(session, name, load, number, observed)
+
+
+def noted(session: Session, name: Name, load: tuple[Shape, str, int], number: int, observed: Observed) -> Run:
+    """Note and tell what a contender did with a load: a shape, a dtype and how many at once."""
+    shape, dtype, at_once = load
     run = Run(
         model=shape.name,
         dtype=dtype,
@@ -53,7 +59,9 @@ def _turn(session: Session, name: Name, load: tuple[Shape, str, int], number: in
         cut=observed.cut,
     )
     session.runs.append(run)
+    what = f"{TITLES[name]}, {shape.name} {dtype}, {at_once} at once"
     session.say(f"  round {number + 1}, {what}: {run.tokens_per_s:,.0f} tokens/s{' (cut)' * run.cut}")
+    return run
 
 
 def findings(runs: Sequence[Run]) -> list[Finding]:

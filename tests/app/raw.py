@@ -1,0 +1,56 @@
+"""HTTP by hand: requests that no client library would send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.app.in_process import Running
+
+
+class RawPeer:
+    """A TCP connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def write(self, text: str) -> None:
+        self._writer.write(text.encode())
+
+    async def rest(self) -> str:
+        """All that comes until the server closes; a reset is an end too."""
+        try:
+            return (await self._reader.read()).decode()
+        except ConnectionResetError:
+            return ""
+
+    async def head(self) -> str:
+        """The head of one answer."""
+        return (await self._reader.readuntil(b"\r\n\r\n")).decode()
+
+    async def body(self, size: int) -> str:
+        return (await self._reader.readexactly(size)).decode()
+
+
+@asynccontextmanager
+async def peer(running: Running) -> AsyncIterator[RawPeer]:
+    """A connection to the service."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    try:
+        yield RawPeer(reader, writer)
+    finally:
+        writer.close()
+
+
+async def answer(running: Running, path: str, **headers: str) -> tuple[int, str]:
+    """Status and body of a GET with these headers; underscores stand for hyphens."""
+    given = {"Host": "127.0.0.1", "Connection": "close"} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+    async with peer(running) as one:
+        one.write(f"GET {path} HTTP/1.1\r\n{lines}\r\n")
+        head, _, body = (await one.rest()).partition("\r\n\r\n")
+    return int(head.split()[1]), body

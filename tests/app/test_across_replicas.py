@@ -1,0 +1,198 @@
+"""Two replicas on one store, over real sockets: what is asked of one reaches the other that runs the turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from engine.scripted import ScriptedEngine
+from sessions.ownership import RunningTurn
+from tests.app.in_process import Frame, Running, Socket, serving
+
+REPLY = "This reply was written before it was asked for."
+ANN = {"client_id": "ann"}
+
+
+@pytest.fixture
+async def home(tmp_path: Path, store_url: str) -> AsyncIterator[Running]:
+    """A replica whose engine the test moves."""
+    engine = ScriptedEngine(by_hand=True, reply=REPLY)
+    async with serving(tmp_path, engine, redis_url=store_url) as running:
+        yield running
+
+
+@pytest.fixture
+async def abroad(tmp_path: Path, store_url: str, home: Running) -> AsyncIterator[Running]:
+    """Another replica on the same store."""
+    async with serving(tmp_path, ScriptedEngine(by_hand=True, reply=REPLY), redis_url=store_url) as running:
+        yield running
+
+
+async def begin(socket: Socket, running: Running, **fields: object) -> Frame:
+    """A message whose reply has its first word."""
+    await socket.send(**{"type": "send", "client_msg_id": "one", "content": "Hello?"} | fields)
+    accepted = await socket.next("accepted")
+    running.engine.step()
+    await socket.next("delta")
+    return accepted
+
+
+def journalled(frames: list[Frame]) -> list[Frame]:
+    return [frame for frame in frames if "seq" in frame]
+
+
+@pytest.mark.parametrize("by", ["turn_id", "conversation_id"])
+async def test_a_cancel_is_answered_before_the_end_that_it_decides(
+    by: str, home: Running, abroad: Running
+) -> None:
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        accepted = await begin(here, home)
+        await there.ask(type="history")
+        await there.send(type="cancel", ref="c", **{by: accepted[by]})
+        kinds = [frame["type"] for frame in await there.until("done") if frame["type"] != "delta"]
+        assert kinds == ["cancelled", "done"]
+        done = await here.next("done")
+        assert (done["turn_id"], done["cancel"]["cause"]) == (accepted["turn_id"], "client")
+        again = await there.ask(type="cancel", turn_id=accepted["turn_id"], ref="c2")
+        assert again == {
+            "type": "cancelled",
+            "ref": "c2",
+            "turn_id": accepted["turn_id"],
+            "already": True,
+        }
+
+
+@pytest.mark.parametrize("by", ["turn_id", "conversation_id"])
+async def test_a_send_behind_a_cancel_is_never_busy(by: str, home: Running, abroad: Running) -> None:
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        accepted = await begin(here, home)
+        await there.send(type="cancel", **{by: accepted[by]})
+        await there.send(type="send", client_msg_id="two", content="And now?")
+        while (frame := await there.next()).get("ref") != "two":
+            pass
+        assert (frame["type"], frame["client_msg_id"]) == ("accepted", "two")
+        assert (await here.next("done"))["turn_id"] == accepted["turn_id"]
+
+
+async def test_a_send_waits_for_a_cancel_that_looks_for_its_turn(
+    home: Running, abroad: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancel that names the turn alone has to find out first where that runs."""
+    ownership, found = abroad.service._sessions._ownership, asyncio.Event()
+    find = ownership.find
+
+    async def slowly(turn_id: str) -> RunningTurn | None:
+        await found.wait()
+        return await find(turn_id)
+
+    monkeypatch.setattr(ownership, "find", slowly)
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        accepted = await begin(here, home)
+        await there.send(type="cancel", turn_id=accepted["turn_id"])
+        await there.send(type="send", client_msg_id="two", content="And now?")
+        for _ in range(100):
+            assert (await there.ask(type="ping"))["type"] == "pong"
+        found.set()
+        kinds = [frame["type"] for frame in await there.until("accepted") if frame["type"] != "delta"]
+    assert kinds in (["cancelled", "accepted"], ["cancelled", "done", "accepted"])
+
+
+async def test_a_rollback_removes_the_exchange_everywhere(home: Running, abroad: Running) -> None:
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        await begin(here, home)
+        await there.ask(type="history")
+        await there.send(type="cancel", mode="rollback")
+        for socket in (here, there):
+            assert (await socket.next("done"))["removed"] is True
+        assert (await there.ask(type="history"))["messages"] == []
+
+
+async def test_where_the_reader_is_counts_from_abroad(home: Running, abroad: Running) -> None:
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        await begin(here, home)
+        await there.ask(type="history")
+        await there.send(type="cancel", seen_off=2)
+        assert (await here.next("done"))["chars"] == 2
+        await there.next("done")
+        assert (await there.ask(type="history"))["messages"][-1]["content"] == "Th"
+
+
+async def test_a_message_waits_behind_a_reply_that_runs_elsewhere(home: Running, abroad: Running) -> None:
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        await begin(here, home)
+        await there.send(type="send", client_msg_id="two", content="And now?", on_busy="enqueue", ref="r")
+        mine, theirs = await there.next("accepted"), await here.next("accepted")
+        assert (mine["ref"], mine["queue_position"], "content" in mine) == ("r", 1, False)
+        assert (theirs["content"], theirs["queue_position"], "ref" in theirs) == ("And now?", 1, False)
+        ends: list[Frame] = []
+        while len(ends) < 2:
+            home.engine.step()
+            await here.send(type="ping")
+            while (frame := await here.next())["type"] != "pong":
+                ends += [frame] if frame["type"] == "done" else []
+        assert [await there.next("done") for _ in range(2)] == ends
+        assert not abroad.engine.requests
+
+
+@pytest.mark.parametrize("policy", ["interrupt", "rollback"])
+async def test_a_message_from_abroad_ends_the_reply_first(
+    policy: str, home: Running, abroad: Running
+) -> None:
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        await begin(here, home)
+        await there.ask(type="history")
+        await there.send(type="send", client_msg_id="two", content="Wait!", on_busy=policy, ref="r")
+        *_, done, accepted = journalled(await there.until("accepted"))
+        assert (done["type"], done["cancel"]["cause"]) == ("done", policy)
+        assert accepted["ref"] == "r"
+
+
+async def test_a_deletion_is_told_on_both_sides(home: Running, abroad: Running) -> None:
+    """The running turn ends with it."""
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        await begin(here, home)
+        await there.ask(type="history")
+        await there.send(type="delete", conversation_id="default", ref="d")
+        assert await there.next("deleted") == {"type": "deleted", "conversation_id": "default", "ref": "d"}
+        assert await here.next("deleted") == {"type": "deleted", "conversation_id": "default"}
+        assert (await here.ask(type="history"))["code"] == "not_found"
+        assert (await there.ask(type="conversations"))["conversations"] == []
+
+
+async def test_a_reader_comes_back_on_the_other_replica(home: Running, abroad: Running) -> None:
+    async with home.socket(ANN) as here:
+        accepted = await begin(here, home, grace_s=30)
+    home.engine.step(3)
+    async with abroad.socket(ANN) as there:
+        place = {"epoch": accepted["epoch"], "after_seq": accepted["seq"]}
+        resumed = await there.ask(type="resume", conversation_id="default", ref="b", **place)
+        assert (resumed["type"], resumed["ref"], resumed["live"]) == ("resumed", "b", accepted["turn_id"])
+        home.engine.step(20)
+        frames = await there.until("done")
+        assert "".join(frame["text"] for frame in frames if frame["type"] == "delta") == REPLY
+
+
+async def test_a_duplicate_abroad_is_told_what_was_said_and_follows(home: Running, abroad: Running) -> None:
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        accepted = await begin(here, home)
+        again = await there.ask(type="send", client_msg_id="one", content="Hello?")
+        assert (again["duplicate"], again["turn_id"]) == (True, accepted["turn_id"])
+        first = await there.next("delta")
+        assert (first["off"], first["text"]) == (0, "This")
+        home.engine.step(20)
+        rest = await there.until("done")
+        assert "This" + "".join(frame["text"] for frame in rest if frame["type"] == "delta") == REPLY
+
+
+async def test_somebody_elses_turn_stops_for_nobody(home: Running, abroad: Running) -> None:
+    async with home.socket(ANN) as here, abroad.socket({"client_id": "eve"}) as there:
+        accepted = await begin(here, home)
+        met = await there.ask(type="cancel", turn_id=accepted["turn_id"])
+        assert (met["turn_id"], met["already"]) == (accepted["turn_id"], True)
+        refused = await there.ask(type="delete", conversation_id="default")
+        assert refused["code"] == "not_found"
+        home.engine.step(20)
+        assert (await here.next("done"))["reason"] == "stop"

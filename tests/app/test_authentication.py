@@ -1,0 +1,372 @@
+"""Who comes in and who does not, over real sockets and a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from websockets.asyncio.client import connect
+
+from app import key_file
+from app.settings import SettingsError
+from connections.authentication import doorkeeper
+from sessions.embedded import embedded_store
+from tests.app.in_process import Frame, Running, Socket, serving
+from tests.signing import SECRET, jwk, provider, rsa_key, token
+
+SOON = 0.05
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """An empty file of keys."""
+    path = tmp_path / "keys"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[Running]:
+    """A service that asks for a key of the file, or a JWT."""
+    async with serving(tmp_path, api_keys=str(keys), jwt_secret=SECRET, refresh_s=SOON) as running:
+        yield running
+
+
+def bearer(shown: str) -> dict[str, Any]:
+    return {"additional_headers": {"Authorization": f"Bearer {shown}"}}
+
+
+async def refusal(running: Running, shown: str | None, **options: Any) -> str:
+    """Says hello with a token that must not be good; gives the error's message."""
+    async with connect(running.ws_url, **options) as opened:
+        socket = Socket(opened)
+        await socket.send(type="hello", client_id="ann", ref="r1", **({"token": shown} if shown else {}))
+        error = await socket.next()
+        assert (error["type"], error["code"], error["ref"]) == ("error", "unauthenticated", "r1")
+        assert not error["retryable"]
+        assert (await socket.closed())[0] == 4401
+        message: str = error["message"]
+        return message
+
+
+async def ticket(running: Running, shown: str) -> str:
+    status, headers, body = await running.get("/v1/tickets", method="POST", Authorization=f"Bearer {shown}")
+    answer = json.loads(body)
+    assert (status, answer["expires_in_s"], headers["cache-control"]) == (200, 30, "no-store")
+    told: str = answer["ticket"]
+    return told
+
+
+async def talk(socket: Socket) -> None:
+    await socket.send(type="send", client_msg_id="m1", conversation_id="diary", content="Dear diary")
+    await socket.next("done")
+
+
+async def test_a_key_opens_in_hello_and_in_the_header(guarded: Running, keys: Path) -> None:
+    key = key_file.add(keys, "ann")
+    async with guarded.socket({"token": key}) as one, guarded.socket(**bearer(key)) as other:
+        assert one.ready["client_id"] != other.ready["client_id"]
+
+
+async def test_a_jwt_opens_in_hello_and_in_the_header(guarded: Running) -> None:
+    async with guarded.socket({"token": token()}), guarded.socket(**bearer(token())):
+        pass
+
+
+async def test_a_jwt_by_a_key_set_opens(tmp_path: Path) -> None:
+    with provider(jwk(rsa_key(), kid="k")) as published:
+        async with serving(tmp_path, jwks_url=published.url, jwt_audience="midstream") as running:
+            good = token(rsa_key(), "RS256", kid="k", aud="midstream")
+            async with running.socket({"token": good}):
+                pass
+            await refusal(running, token(rsa_key(), "RS256", kid="k", aud="another"))
+            await refusal(running, token(rsa_key(1), "RS256", kid="k", aud="midstream"))
+
+
+async def test_where_keys_of_signers_can_not_be_had_a_client_is_told_to_come_back(tmp_path: Path) -> None:
+    with provider() as published:
+        published.status = 503
+        async with serving(tmp_path, jwks_url=published.url) as running, connect(running.ws_url) as opened:
+            await Socket(opened).send(type="hello", token=token(rsa_key(), "RS256", kid="k"))
+            error = await Socket(opened).next()
+            assert (error["code"], error["retryable"]) == ("unauthenticated", True)
+            assert (await Socket(opened).closed())[0] == 1013
+
+
+@pytest.mark.parametrize("shown", [None, "", "msk_wrong", "mst_wrong", "a.b.c", token(exp=1), "\ud83d\ude00"])
+async def test_no_token_and_a_bad_one_are_refused(shown: str | None, guarded: Running) -> None:
+    message = await refusal(guarded, shown)
+    assert not shown or shown not in message
+
+
+async def test_a_bad_header_is_refused_though_hello_has_a_good_token(guarded: Running) -> None:
+    await refusal(guarded, token(), **bearer("msk_wrong"))
+
+
+async def test_another_scheme_of_the_header_is_somebody_elses(guarded: Running) -> None:
+    """A proxy in front may have asked for a password."""
+    basic = {"additional_headers": {"Authorization": "Basic YW5uOnB3"}}
+    async with guarded.socket({"token": token()}, **basic):
+        pass
+
+
+async def test_nothing_is_asked_where_nothing_is_configured(tmp_path: Path) -> None:
+    async with serving(tmp_path) as running:
+        async with running.socket({"token": "whatever"}) as socket:
+            again = await socket.ask(type="auth.refresh", token="whatever", ref="r2")
+            assert again == socket.ready | {"ref": "r2"}
+        status, _, body = await running.get("/v1/tickets", method="POST", Authorization="Bearer whatever")
+        assert (status, json.loads(body)["error"]["code"]) == (404, "not_found")
+
+
+# ---- whose conversations
+
+
+async def test_another_principal_with_the_same_client_id_sees_nothing(guarded: Running, keys: Path) -> None:
+    """The key of ann, the key of bob and the JWT of ann are three principals."""
+    ann, bob = key_file.add(keys, "ann"), key_file.add(keys, "bob")
+    async with guarded.socket({"client_id": "same", "token": ann}) as socket:
+        await talk(socket)
+    for other in (bob, token(sub="ann"), token(sub="key:ann")):
+        async with guarded.socket({"client_id": "same", "token": other}) as socket:
+            for asked in ("history", "delete"):
+                assert (await socket.ask(type=asked, conversation_id="diary"))["code"] == "not_found"
+            assert (await socket.ask(type="conversations"))["conversations"] == []
+    async with guarded.socket({"client_id": "same", "token": await ticket(guarded, ann)}) as socket:
+        assert len((await socket.ask(type="history", conversation_id="diary"))["messages"]) == 2
+
+
+# ---- tickets
+
+
+async def test_a_ticket_opens_once(guarded: Running, keys: Path) -> None:
+    single = await ticket(guarded, key_file.add(keys, "ann"))
+    async with guarded.socket({"token": single}):
+        await refusal(guarded, single)
+
+
+async def test_a_ticket_of_one_replica_opens_another_once(
+    tmp_path: Path, store_url: str, store: Redis
+) -> None:
+    async with AsyncExitStack() as stack:
+        one, other = [
+            await stack.enter_async_context(serving(tmp_path / name, redis_url=store_url, jwt_secret=SECRET))
+            for name in ("one", "other")
+        ]
+        single = await ticket(one, token())
+        kept = [name.decode() async for name in store.scan_iter("ms:ticket:*")]
+        assert len(kept) == 1
+        assert single not in kept[0]
+        assert 0 < await store.ttl(kept[0]) <= 30
+        async with other.socket({"token": single}):
+            await refusal(one, single)
+            await refusal(other, single)
+
+
+async def test_a_ticket_opens_nothing_once_its_key_is_revoked(guarded: Running, keys: Path) -> None:
+    single = await ticket(guarded, key_file.add(keys, "ann"))
+    key_file.revoke(keys, "ann")
+    await refusal(guarded, single)
+
+
+async def test_a_ticket_buys_no_ticket_and_neither_does_nothing(guarded: Running, keys: Path) -> None:
+    single = await ticket(guarded, key_file.add(keys, "ann"))
+    for headers in ({"Authorization": f"Bearer {single}"}, {}, {"Authorization": "Bearer msk_wrong"}):
+        status, answered, body = await guarded.get("/v1/tickets", method="POST", **headers)
+        assert (status, answered["www-authenticate"]) == (401, "bearer")
+        assert json.loads(body)["error"]["code"] == "unauthenticated"
+
+
+async def test_tickets_are_not_for_pages_of_other_origins(tmp_path: Path) -> None:
+    listed = "https://intranet.example.org"
+    async with serving(tmp_path, jwt_secret=SECRET, allowed_origins=(listed,)) as running:
+
+        async def ask(origin: str, method: str = "POST") -> tuple[int, str | None]:
+            headers = {"Origin": origin, "Authorization": f"Bearer {token()}"}
+            status, answered, _ = await running.get("/v1/tickets", method=method, **headers)
+            return status, answered.get("access-control-allow-origin")
+
+        assert await ask("https://evil.example") == (403, None)
+        assert await ask("https://evil.example", "OPTIONS") == (403, None)
+        assert await ask(listed) == (200, listed)
+        assert await ask(listed, "OPTIONS") == (204, listed)
+        assert (await running.get("/v1/tickets"))[0] == 405
+
+
+async def test_without_the_store_there_are_no_tickets_and_keys_open_all_the_same(
+    tmp_path: Path, keys: Path
+) -> None:
+    key = key_file.add(keys, "ann")
+    async with AsyncExitStack() as stack:
+        gone = await stack.enter_async_context(AsyncExitStack())
+        url = await gone.enter_async_context(embedded_store(tmp_path / "store"))
+        running = await stack.enter_async_context(serving(tmp_path, redis_url=url, api_keys=str(keys)))
+        await gone.aclose()
+        status, _, body = await running.get("/v1/tickets", method="POST", Authorization=f"Bearer {key}")
+        assert (status, json.loads(body)["error"]["code"]) == (503, "store_unavailable")
+        async with running.socket({"token": key}), connect(running.ws_url) as opened:
+            await Socket(opened).send(type="hello", token="mst_any")
+            assert (await Socket(opened).next())["code"] == "store_unavailable"
+            assert (await Socket(opened).closed())[0] == 1013
+
+
+# ---- revoked keys
+
+
+@pytest.mark.parametrize("notice", ["a signal", "the next hello", "time"])
+async def test_a_revoked_key_opens_nothing_and_what_it_opened_is_closed(
+    notice: str, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorkeeper, "LOOK_S", SOON if notice == "time" else 3600)
+    ann, bob = key_file.add(keys, "ann"), key_file.add(keys, "bob")
+    async with (
+        serving(tmp_path, api_keys=str(keys)) as running,
+        running.socket({"token": ann}) as theirs,
+        running.socket({"token": bob}) as others,
+    ):
+        key_file.revoke(keys, "ann")
+        match notice:
+            case "a signal":
+                os.kill(os.getpid(), signal.SIGHUP)
+            case "the next hello":
+                await refusal(running, "msk_wrong")
+        error = await theirs.next()
+        assert (error["type"], error["code"]) == ("error", "unauthenticated")
+        assert await theirs.closed() == (4401, "The key was revoked.")
+        await refusal(running, ann)
+        assert (await others.ask(type="ping"))["type"] == "pong"
+
+
+async def test_a_new_key_of_the_same_name_does_not_keep_the_old_ones_connections(
+    guarded: Running, keys: Path
+) -> None:
+    old = key_file.add(keys, "ann")
+    async with guarded.socket({"client_id": "a", "token": old}) as socket:
+        key_file.revoke(keys, "ann")
+        new = key_file.add(keys, "ann")
+        async with guarded.socket({"client_id": "a", "token": new}) as same:
+            assert (await socket.closed())[0] == 4401
+            assert (await same.ask(type="ping"))["type"] == "pong"
+
+
+def spoil(keys: Path) -> None:
+    """An operator puts a key into the file as it is."""
+    keys.write_text("ann:msk_not-a-hash")
+
+
+async def test_a_file_that_became_unusable_lets_nobody_new_in_and_throws_nobody_out(
+    guarded: Running, keys: Path
+) -> None:
+    key = key_file.add(keys, "ann")
+    async with guarded.socket({"token": key}) as socket:
+        spoil(keys)
+        async with guarded.socket({"token": key}):
+            assert (await socket.ask(type="ping"))["type"] == "pong"
+        await refusal(guarded, "msk_not-a-hash")
+
+
+async def test_a_signal_rereads_origins(tmp_path: Path) -> None:
+    origins = tmp_path / "origins"
+    origins.write_text("https://old.example # for now\n")
+
+    async def status(running: Running, origin: str) -> int:
+        return (await running.get("/v1/tickets", method="OPTIONS", Origin=origin))[0]
+
+    async with serving(tmp_path, allowed_origins=(f"@{origins}", "https://third.example")) as running:
+        assert await status(running, "https://old.example") == 204
+        assert await status(running, "https://new.example") == 403
+        for content in (b"https://new.example", b"\xff"):  # what can't be read changes nothing
+            origins.write_bytes(content)
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert await status(running, "https://old.example") == 403
+            assert await status(running, "https://new.example") == 204
+            assert await status(running, "https://third.example") == 204
+
+
+@pytest.mark.parametrize("setting", ["api_keys", "allowed_origins"])
+async def test_a_list_that_can_not_be_read_stops_the_start_with_its_setting(
+    setting: str, tmp_path: Path
+) -> None:
+    missing = f"@{tmp_path}/nothing"
+    with pytest.raises(SettingsError, match=rf"MIDSTREAM_{setting.upper()} .*nothing can't be read: No such"):
+        async with serving(tmp_path, **{setting: (missing,) if setting == "allowed_origins" else missing}):
+            pass
+
+
+# ---- JWTs that expire
+
+
+def passed() -> str:
+    """A token that expired a moment ago, within what clocks may differ."""
+    return token(exp=int(time.time()) - 2)
+
+
+async def expiry(socket: Socket) -> Frame:
+    error = await socket.next()
+    assert (error["type"], error["code"], error["retryable"]) == ("error", "unauthenticated", True)
+    return error
+
+
+async def test_a_token_that_expires_is_told_and_without_another_closes(guarded: Running) -> None:
+    async with guarded.socket({"token": passed()}) as socket:
+        await expiry(socket)
+        assert await socket.closed() == (4401, "The token has expired.")
+
+
+async def test_a_token_expires_when_it_says(guarded: Running) -> None:
+    expires = int(time.time()) + 1
+    async with guarded.socket({"token": token(exp=expires)}) as socket:
+        await expiry(socket)
+        assert time.time() >= expires
+
+
+async def test_a_new_token_in_time_keeps_the_connection(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, jwt_secret=SECRET, refresh_s=60) as running,
+        running.socket({"client_id": "a", "token": passed()}) as socket,
+    ):
+        await expiry(socket)
+        again = await socket.ask(type="auth.refresh", token=token(), ref="r9")
+        assert again == socket.ready | {"ref": "r9"}
+
+
+async def test_a_new_token_ends_the_wait_for_the_close(guarded: Running) -> None:
+    async with guarded.socket({"token": passed()}) as socket:
+        await socket.send(type="auth.refresh", token=token())
+        assert (await socket.until("ready"))[-1]["connection_id"] == socket.ready["connection_id"]
+        closing = asyncio.create_task(socket.closed())
+        done, _ = await asyncio.wait([closing], timeout=4 * SOON)
+        assert not done
+        await socket.send(type="ping")
+        closing.cancel()
+
+
+@pytest.mark.parametrize(
+    "other", [lambda: token(sub="bob"), lambda: "msk_wrong", lambda: "", lambda: token(exp=1)]
+)
+async def test_a_refresh_by_another_or_by_nobody_closes(other: Callable[[], str], guarded: Running) -> None:
+    async with guarded.socket({"token": token()}) as socket:
+        error = await socket.ask(type="auth.refresh", token=other(), ref="r5")
+        assert (error["code"], error["ref"], error["retryable"]) == ("unauthenticated", "r5", False)
+        assert (await socket.closed())[0] == 4401
+
+
+async def test_a_refresh_that_can_not_be_judged_now_leaves_things_as_they_are(tmp_path: Path) -> None:
+    with provider() as published:
+        published.status = 500
+        async with (
+            serving(tmp_path, jwks_url=published.url, jwt_secret=SECRET) as running,
+            running.socket({"token": token()}) as socket,
+        ):
+            error = await socket.ask(type="auth.refresh", token=token(rsa_key(), "RS256", kid="k"))
+            assert (error["code"], error["retryable"]) == ("unauthenticated", True)
+            assert (await socket.ask(type="ping"))["type"] == "pong"

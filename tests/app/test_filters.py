@@ -1,0 +1,150 @@
+"""What the operator's filters do to a service: over real sockets, with a real store."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app import logs
+from app.settings import SettingsError
+from engine.scripted import ScriptedEngine
+from sessions.filter_hook import Filter, Passed
+from tests.app.in_process import Frame, Running, Socket, serving
+
+FILE = """
+[input]
+words = ["darn"]
+[output]
+words = ["heck"]
+patterns = ['\\d{4}-\\d{4}']
+"""
+
+
+class Faulty(Filter):
+    """An operator's own, with a defect."""
+
+    async def refuses(self, message: str) -> bool:
+        if message.endswith("?"):
+            raise LookupError(message)
+        return False
+
+    def reply(self) -> Faulty:
+        return self
+
+    def feed(self, text: str) -> Passed:
+        raise LookupError(text)
+
+    def finish(self) -> Passed:
+        return Passed("")
+
+
+@pytest.fixture
+async def filtering(tmp_path: Path) -> AsyncIterator[Running]:
+    path = tmp_path / "filters.toml"
+    path.write_text(FILE)
+    async with serving(tmp_path, filters=str(path)) as service:
+        yield service
+
+
+async def say(socket: Socket, content: str, **fields: object) -> list[Frame]:
+    await socket.send(type="send", client_msg_id=content, content=content, **fields)
+    return await socket.until("done")
+
+
+def text_of(frames: list[Frame]) -> str:
+    return "".join(frame["text"] for frame in frames if frame["type"] == "delta")
+
+
+@pytest.mark.parametrize("fields", [{"content": "Oh DARN it."}, {"params": {"system": "Say darn."}}])
+async def test_a_message_that_is_filtered_leaves_no_trace(fields: Frame, filtering: Running) -> None:
+    """Neither what is said nor a system prompt comes in; the same id can be sent again."""
+    async with filtering.socket() as socket:
+        refused = await socket.ask(
+            type="send", client_msg_id="m1", ref="r1", **{"content": "Hello."} | fields
+        )
+        assert (refused["type"], refused["code"], refused["ref"]) == ("error", "filtered", "r1")
+        assert (refused["retryable"], "darn" in refused["message"].lower()) == (False, False)
+        assert (await socket.ask(type="history"))["code"] == "not_found"
+        await socket.send(type="send", client_msg_id="m1", content="Hello.")
+        assert (await socket.until("done"))[-1]["reason"] == "stop"
+    assert len(filtering.engine.requests) == 1
+
+
+async def test_an_edit_is_filtered_as_a_message_is(filtering: Running) -> None:
+    async with filtering.socket() as socket:
+        accepted, *_ = await say(socket, "Hello.")
+        refused = await socket.ask(
+            type="edit", client_msg_id="m2", message_id=accepted["message_id"], content="Oh darn."
+        )
+        assert (refused["type"], refused["code"]) == ("error", "filtered")
+
+
+@pytest.mark.parametrize(
+    "script", [["What the", " he", "ck", " is it"], ["What the heck", " is it"], [*"What the heck is it"]]
+)
+async def test_a_reply_ends_before_what_is_filtered_leaves(script: list[str], filtering: Running) -> None:
+    filtering.engine.script(script)
+    async with filtering.socket() as socket:
+        *frames, done = await say(socket, "Swear.")
+        assert text_of(frames) == "What the "
+        assert (done["reason"], done["chars"], done.get("cancel")) == ("filtered", 9, None)
+        page = await socket.ask(type="history")
+        assert (page["messages"][-1]["content"], page["messages"][-1]["status"]) == ("What the ", "filtered")
+        filtering.engine.script(["Sorry."])
+        assert (await say(socket, "Go on."))[-1]["reason"] == "stop"
+    assert filtering.engine.requests[-1].messages[1].content == "What the "
+
+
+async def test_the_engine_stops_for_a_filtered_reply(filtering: Running) -> None:
+    filtering.engine.script(["heck "] + ["more "] * 400)
+    async with filtering.socket() as socket:
+        *frames, done = await say(socket, "Swear.")
+    assert (text_of(frames), done["reason"]) == ("", "filtered")
+    assert done["usage"]["generated_tokens"] < 400
+    assert done["usage"]["wasted_tokens"] == done["usage"]["generated_tokens"]
+
+
+async def test_the_end_of_a_reply_may_be_what_is_filtered(filtering: Running) -> None:
+    filtering.engine.script(["What the ", "heck"])
+    async with filtering.socket() as socket:
+        *frames, done = await say(socket, "Swear.")
+    assert (text_of(frames), done["reason"]) == ("What the ", "filtered")
+
+
+async def test_what_was_held_back_leaves_when_it_is_harmless(filtering: Running) -> None:
+    filtering.engine.script(["Call 1234", "-5", "67", " or he"])
+    async with filtering.socket() as socket:
+        *frames, done = await say(socket, "Call whom?")
+    assert text_of(frames) == "Call 1234-567 or he"
+    assert sum(frame["tokens"] for frame in frames if frame["type"] == "delta") == 4
+    assert (done["reason"], done["chars"]) == ("stop", 19)
+
+
+async def test_a_filter_that_fails_refuses_and_the_log_quotes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logging_as_it_was: None
+) -> None:
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    logs.set_up(style="json", level="debug")
+    path = tmp_path / "filters.toml"
+    path.write_text('hooks = ["tests.app.test_filters:Faulty"]')
+    async with serving(tmp_path, filters=str(path)) as service, service.socket() as socket:
+        service.engine.script(["unmistakable"])
+        refused = await socket.ask(type="send", client_msg_id="m1", content="unmistakable?")
+        assert refused["code"] == "internal"
+        *frames, done = await say(socket, "Hello.")
+        assert (text_of(frames), done["reason"], done["error"]["code"]) == ("", "error", "internal")
+    assert log.getvalue().count('"exception":') == 2
+    assert "unmistakable" not in log.getvalue()
+
+
+async def test_a_file_that_can_not_be_used_stops_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "filters.toml"
+    path.write_text("[output]\npatterns = ['a+']")
+    with pytest.raises(SettingsError, match=r"^MIDSTREAM_FILTERS \(--filters\): .*output\.patterns\[0\]"):
+        async with serving(tmp_path, ScriptedEngine(), filters=str(path)):
+            pytest.fail("it started")

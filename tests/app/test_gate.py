@@ -1,0 +1,93 @@
+"""Who passes the gate, over real sockets: addresses, proxies, and the names that the server answers to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests.app.in_process import Running, serving
+from tests.app.raw import answer
+
+ELSEWHERE: dict[str, Any] = {"allowed_ips": ("203.0.113.0/24",)}
+PROXIED: dict[str, Any] = ELSEWHERE | {"trusted_proxies": ("127.0.0.1",)}
+
+
+def called(running: Running, name: str = "127.0.0.1", **headers: str) -> connect:
+    """A WebSocket to the server under a name; underscores in headers stand for hyphens."""
+    given = {header.replace("_", "-"): value for header, value in headers.items()}
+    url = f"ws://{name}:{running.port}/v1/ws"
+    return connect(url, host="127.0.0.1", port=running.port, additional_headers=given)
+
+
+async def refused(running: Running, name: str = "127.0.0.1", **headers: str) -> tuple[int, str]:
+    """What a WebSocket's handshake is refused with."""
+    with pytest.raises(InvalidStatus) as refusal:
+        async with called(running, name, **headers):
+            pass
+    response = refusal.value.response
+    return response.status_code, (response.body or b"").decode()
+
+
+async def test_an_address_that_is_not_listed_gets_nothing_but_a_no(tmp_path: Path) -> None:
+    async with serving(tmp_path, **ELSEWHERE) as running:
+        no = (403, "Your address may not connect here.")
+        assert await refused(running) == no
+        for path in ("/", "/metrics", "/v1/ws", "/static/main.js", "/healthz/"):
+            assert await answer(running, path) == no
+
+
+async def test_a_listed_address_comes_in(tmp_path: Path) -> None:
+    async with serving(tmp_path, allowed_ips=("127.0.0.0/8",)) as running, running.socket() as socket:
+        assert socket.ready
+        assert (await answer(running, "/"))[0] == 200
+
+
+async def test_a_trusted_proxy_tells_whose_request_it_is(tmp_path: Path) -> None:
+    async with serving(tmp_path, **PROXIED) as running:
+        client: dict[str, Any] = {"additional_headers": {"X-Forwarded-For": "10.0.0.1, 203.0.113.9"}}
+        async with running.socket(**client) as socket:
+            assert socket.ready
+        assert (await answer(running, "/", X_Forwarded_For="203.0.113.9, 10.0.0.1"))[0] == 403
+
+
+async def test_nobody_elses_word_about_an_address_counts(tmp_path: Path) -> None:
+    async with serving(tmp_path, **ELSEWHERE) as running:
+        assert (await refused(running, X_Forwarded_For="203.0.113.9"))[0] == 403
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_this_machine_may_always_ask_how_the_service_is(path: str, tmp_path: Path) -> None:
+    """A container's health check; what a proxy hands on is not this machine's question."""
+    async with serving(tmp_path, **PROXIED) as running:
+        assert (await answer(running, path))[0] == 200
+        assert (await answer(running, path, X_Forwarded_For="198.51.100.1"))[0] == 403
+        assert (await answer(running, path, Host="10.1.2.3:8000"))[0] == 200
+
+
+async def test_a_page_that_points_its_name_at_this_machine_gets_nothing(running: Running) -> None:
+    """DNS rebinding: its `Origin` and its `Host` agree, so that only the name tells."""
+    assert (await refused(running, "evil.example", Origin=f"http://evil.example:{running.port}"))[0] == 403
+    status, why = await answer(running, "/", Host="evil.example:8000")
+    assert status == 403
+    assert "MIDSTREAM_ALLOWED_HOSTS" in why
+
+
+async def test_names_that_are_set_are_answered_to(tmp_path: Path) -> None:
+    async with serving(tmp_path, allowed_hosts=("chat.example.org",)) as running:
+        for host in ("chat.example.org", "localhost"):
+            async with called(running, host, Origin=f"https://{host}:{running.port}") as opened:
+                assert opened.response
+        assert (await answer(running, "/", Host="other.example.org"))[0] == 403
+
+
+async def test_refusals_are_counted(tmp_path: Path) -> None:
+    async with serving(tmp_path, **PROXIED) as running:
+        await refused(running)
+        await answer(running, "/")
+        _, metrics = await answer(running, "/metrics", X_Forwarded_For="203.0.113.9")
+    assert 'midstream_refusals_total{reason="address"} 2.0' in metrics
+    assert 'midstream_refusals_total{reason="host"} 0.0' in metrics

@@ -1,0 +1,134 @@
+"""`midstream keys`: keys are shown once, and their file is changed whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app import key_file
+from app.cli import main
+from connections.authentication.key_ring import KeyRing
+from connections.errors import BadList
+
+
+def keys(*arguments: str, file: Path | str | None) -> Result:
+    """Runs the command."""
+    environ = {} if file is None else {"MIDSTREAM_API_KEYS": str(file)}
+    return CliRunner().invoke(main, ["keys", *arguments], env=environ)
+
+
+def test_a_key_is_shown_once_and_opens_until_it_is_revoked(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    added = keys("add", "ann", file=file)
+    key = added.stdout.strip()
+    assert added.exit_code == 0
+    ring = KeyRing(str(file))
+    assert ring.find(key) is not None
+    assert key not in file.read_text()
+    assert key not in keys("list", file=file).output + added.stderr
+    assert keys("list", file=file).stdout.startswith("ann  added 20")
+    assert keys("revoke", "ann", file=file).exit_code == 0
+    assert ring.look()
+    assert ring.find(key) is None
+    assert keys("list", file=file).stdout == ""
+
+
+def test_the_file_may_be_named_by_an_option(tmp_path: Path) -> None:
+    assert keys("add", "ann", "--file", str(tmp_path / "keys"), file=None).exit_code == 0
+    assert (tmp_path / "keys").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("add", "a b"), "A name has"),
+        (("add", "ann"), "ann has a key already"),
+        (("revoke", "bob"), "No key is named bob"),
+    ],
+)
+def test_what_can_not_be_done_is_told_and_changes_nothing(
+    arguments: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys"
+    keys("add", "ann", file=file)
+    before = file.read_text()
+    refused = keys(*arguments, file=file)
+    assert (refused.exit_code, said in refused.stderr) == (1, True)
+    assert file.read_text() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("file", "status", "said"),
+    [
+        (None, 2, "name the file"),
+        (f"ann:{'0' * 64}", 2, "is a list here"),
+        ("/nowhere/keys", 1, "No such file"),
+    ],
+)
+def test_where_there_is_no_file_it_is_told(file: str | None, status: int, said: str) -> None:
+    refused = keys("list", file=file)
+    assert (refused.exit_code, said in refused.stderr) == (status, True)
+
+
+def test_a_new_file_is_its_makers_alone_and_an_old_one_stays_whose_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    key_file.add(file, "ann")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o640)
+    key_file.add(file, "bob")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    key_file.add(tmp_path / "link", "ann")
+    assert (tmp_path / "link").is_symlink()
+    assert [key.name for key in key_file.listed(tmp_path / "real")] == ["ann"]
+
+
+def test_what_people_wrote_into_the_file_stays(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# the keys of our bots")
+    key_file.add(file, "ann")
+    key_file.revoke(file, "ann")
+    assert file.read_text() == "# the keys of our bots\n"
+
+
+def test_two_operators_at_once_lose_nothing(tmp_path: Path) -> None:
+    file, names = tmp_path / "keys", ["ann", "bob", "cat", "dan"]
+    with ThreadPoolExecutor(len(names)) as operators:
+        assert len(set(operators.map(lambda name: key_file.add(file, name), names))) == len(names)
+    assert {key.name for key in key_file.listed(file)} == set(names)
+
+
+def test_a_file_that_is_wrong_already_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("ann:msk_raw")
+    with pytest.raises(BadList, match="entry 1 is no NAME:HASH"):
+        key_file.add(file, "bob")
+    assert file.read_text() == "ann:msk_raw"
+
+
+def test_a_change_that_fails_leaves_the_file_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "keys"
+    key_file.add(file, "ann")
+    before = file.read_text()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    refused = keys("add", "bob", file=file)
+    assert (refused.exit_code, "No space left" in refused.stderr, refused.stdout) == (1, True, "")
+    assert file.read_text() == before
+    assert list(tmp_path.iterdir()) == [file]

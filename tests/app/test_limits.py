@@ -1,0 +1,181 @@
+"""Limits over real sockets, two replicas and a real store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests.app.in_process import Frame, Running, Socket, serving
+
+Replica = Callable[..., AbstractAsyncContextManager[Running]]
+
+
+@pytest.fixture
+def replica(tmp_path: Path, store_url: str) -> Replica:
+    """Makes a service on the one store."""
+    return lambda **settings: serving(tmp_path, redis_url=store_url, **settings)
+
+
+async def say(socket: Socket, msg_id: str) -> list[Frame]:
+    """Sends a message; gives all frames up to its end, or its refusal."""
+    await socket.send(type="send", client_msg_id=msg_id, conversation_id=msg_id, content="Hello!")
+    frames = [await socket.next()]
+    while frames[-1]["type"] not in ("done", "error"):
+        frames.append(await socket.next())
+    return frames
+
+
+def told(frames: list[Frame]) -> list[tuple[str, int]]:
+    return [(frame["name"], frame["remaining"]) for frame in frames if frame["type"] == "limits"]
+
+
+async def test_messages_have_a_limit_over_all_replicas(replica: Replica) -> None:
+    async with replica(messages_per_minute=3) as one, replica(messages_per_minute=3) as two:
+        async with one.socket({"client_id": "ann"}) as here, two.socket({"client_id": "ann"}) as there:
+            assert here.ready["limits"]["messages_per_minute"] == 3
+            for socket, msg_id in ((here, "m1"), (there, "m2"), (here, "m3")):
+                assert (await say(socket, msg_id))[-1]["type"] == "done"
+            refused = (await say(there, "m4"))[-1]
+            assert (refused["code"], refused["retryable"], refused["ref"]) == ("rate_limited", True, "m4")
+            assert 0 < refused["retry_after_ms"] <= 60_000
+            seen = await here.ask(type="conversations")
+            assert {row["conversation_id"] for row in seen["conversations"]} == {"m1", "m2", "m3"}
+        async with one.socket({"client_id": "bob"}) as other:
+            assert (await say(other, "m1"))[-1]["type"] == "done"
+
+
+async def test_a_limit_that_comes_near_is_told_before_the_message_is_accepted(replica: Replica) -> None:
+    async with replica(messages_per_minute=5) as running, running.socket() as socket:
+        frames = [await say(socket, f"m{number}") for number in range(6)]
+    assert [told(each) for each in frames[:3]] == [[], [], []]
+    assert told(frames[3]) == [("messages_per_minute", 1)]
+    assert told(frames[4]) == [("messages_per_minute", 0)]
+    assert [frame["type"] for frame in frames[4][:2]] == ["limits", "accepted"]
+    assert 0 < frames[4][0]["reset_s"] <= 60
+    assert told(frames[5]) == []
+
+
+async def test_a_refused_message_may_come_again_under_its_id(replica: Replica, store: Redis) -> None:
+    async with replica(messages_per_minute=1) as running, running.socket() as socket:
+        await say(socket, "m1")
+        assert (await say(socket, "m2"))[-1]["code"] == "rate_limited"
+        await store.delete(*await store.keys("ms:limit:*"))
+        frames = await say(socket, "m2")
+        assert frames[-1]["type"] == "done"
+        assert not any(frame.get("duplicate") for frame in frames)
+
+
+async def test_edits_and_new_replies_count_too(replica: Replica) -> None:
+    async with replica(messages_per_minute=2) as running, running.socket() as socket:
+        message_id = next(f["message_id"] for f in await say(socket, "m1") if f["type"] == "accepted")
+        edit = {"type": "edit", "conversation_id": "m1", "message_id": message_id, "content": "Hello again!"}
+        for msg_id, end in (("m2", "done"), ("m3", "error")):
+            await socket.send(client_msg_id=msg_id, **edit)
+            assert (await socket.until(end))[-1]["type"] == end
+
+
+async def test_what_comes_behind_a_message_stays_behind_it(replica: Replica) -> None:
+    """A cancel in the same packet finds the message that waits for its count."""
+    async with replica(messages_per_minute=9) as running, running.socket() as socket:
+        running.engine.script("word " * 20_000)
+        await socket.send(type="send", client_msg_id="m1", content="Go on.")
+        await socket.send(type="cancel", ref="c")
+        frames = await socket.until("done")
+    cancelled = next(frame for frame in frames if frame["type"] == "cancelled")
+    assert not cancelled["already"]
+    assert frames[-1]["reason"] == "cancelled"
+
+
+async def test_tokens_of_ended_turns_count_for_the_day(replica: Replica, store: Redis) -> None:
+    async with replica(tokens_per_day=10) as running, running.socket({"client_id": "ann"}) as socket:
+        usage = (await say(socket, "m1"))[-1]["usage"]
+        spent = usage["prompt_tokens"] + usage["generated_tokens"]
+        while not (keys := await store.keys("ms:limit:tokens:*")):
+            pass
+        assert await store.incrby(keys[0], 0) == spent
+        await store.incrby(keys[0], 10)
+        refused = (await say(socket, "m2"))[-1]
+        assert refused["code"] == "rate_limited"
+        assert refused["message"].startswith("tokens_per_day: ")
+
+
+async def test_a_client_has_so_many_connections_over_all_replicas(replica: Replica) -> None:
+    ann = {"client_id": "ann"}
+    async with replica(max_client_connections=2) as one, replica(max_client_connections=2) as two:
+        await one.service._endpoint._limiters.seats.beat()  # type: ignore[attr-defined] # it began before the other
+        async with one.socket(ann), two.socket(ann):
+            for running in (one, two):
+                async with connect(running.ws_url) as third:
+                    await third.send('{"type":"hello","client_id":"ann"}')
+                    closed = await Socket(third).closed()
+                    assert closed == (4429, "A client has at most 2 connections.")
+
+
+async def test_a_key_limit_is_each_clients_where_nobody_is_asked(replica: Replica) -> None:
+    limits = {"max_key_connections": 1, "key_messages_per_minute": 1}
+    async with replica(**limits) as running, running.socket() as one, running.socket() as other:
+        for socket in (one, other):
+            assert (await say(socket, "m1"))[-1]["type"] == "done"
+
+
+async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(
+    replica: Replica, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor out: what a store that is gone means for a message is told by those who need it."""
+    monkeypatch.setattr("connections.meter.PATIENCE_S", 0.05)
+    async with replica(messages_per_minute=1) as running, running.socket() as socket:
+        await say(socket, "m1")
+        await store.client_pause(300)
+        assert (await say(socket, "m2"))[-1]["type"] == "done"
+        monkeypatch.setattr("connections.meter.PATIENCE_S", 5.0)
+        assert (await say(socket, "m3"))[-1]["type"] == "done"  # for a moment nobody looks again
+        running.service._endpoint._limiters.meter._blind_until = 0.0  # type: ignore[union-attr]
+        assert (await say(socket, "m4"))[-1]["code"] == "rate_limited"
+
+
+async def test_refusals_of_limits_are_counted(replica: Replica) -> None:
+    async with replica(messages_per_minute=1) as running, running.socket() as socket:
+        for msg_id in ("m1", "m2"):
+            await say(socket, msg_id)
+        _, _, metrics = await running.get("/metrics")
+    assert 'midstream_refusals_total{reason="rate"} 1.0' in metrics
+
+
+async def test_connections_that_say_nothing_leave_others_a_word(replica: Replica) -> None:
+    """More than may wait for their hello are refused before the handshake, and told when to come back."""
+    async with (
+        replica(max_pending_connections=2) as running,
+        connect(running.ws_url) as silent,
+        connect(running.ws_url),
+    ):
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(running.ws_url):
+                pass
+        assert refused.value.response.status_code == 503
+        assert refused.value.response.headers["Retry-After"] == "1"
+        await silent.send('{"type":"hello"}')
+        await silent.recv()  # ready: its place is free
+        async with running.socket() as socket:
+            assert socket.ready
+
+
+async def test_two_hundred_that_come_at_once_are_served_or_told_why(replica: Replica) -> None:
+    async def come(running: Running) -> str:
+        try:
+            async with connect(running.ws_url, open_timeout=30) as opened:
+                await opened.send('{"type":"hello"}')
+                return "ready" if '"ready"' in str(await opened.recv()) else "other"
+        except InvalidStatus as refused:
+            return str(refused.response.status_code)
+
+    async with replica(max_pending_connections=20) as running:
+        ends = await asyncio.gather(*(come(running) for _ in range(200)))
+    assert set(ends) <= {"ready", "503"}
+    assert ends.count("ready") >= 20

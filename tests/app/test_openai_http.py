@@ -1,0 +1,130 @@
+"""OpenAI's doors as HTTP: what pages, impatient clients and broken requests meet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connections.openai.exchange import MAX_BODY_BYTES
+from engine.scripted import ScriptedEngine
+from tests.app.in_process import Running, serving
+from tests.app.raw import peer
+
+CHAT = "/v1/chat/completions"
+HELLO: dict[str, Any] = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}]}
+
+
+def post(running: Running, body: str, length: int | None = None, **headers: str) -> str:
+    """A request by hand."""
+    lines = {"Host": f"127.0.0.1:{running.port}", "Connection": "close", **headers}
+    head = "\r\n".join(f"{name}: {value}" for name, value in lines.items())
+    return f"POST {CHAT} HTTP/1.1\r\n{head}\r\nContent-Length: {length or len(body)}\r\n\r\n{body}"
+
+
+async def test_a_stream_is_events_that_no_proxy_keeps(running: Running) -> None:
+    async with peer(running) as client:
+        client.write(post(running, json.dumps(HELLO | {"stream": True})))
+        head, _, body = (await client.rest()).partition("\r\n\r\n")
+    assert "content-type: text/event-stream" in head.lower()
+    assert "x-accel-buffering: no" in head.lower()
+    assert "\n\ndata: [DONE]\n\n" in body
+    assert "usage" not in body
+
+
+@pytest.mark.parametrize("chars", [1, 300_000])
+async def test_a_client_that_leaves_while_it_waits_for_the_whole_stops_the_engine(
+    chars: int, tmp_path: Path
+) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    messages = [{"role": "assistant", "content": "x" * chars}, *HELLO["messages"]]
+    async with serving(tmp_path, engine) as running:
+        async with peer(running) as client:
+            client.write(post(running, json.dumps(HELLO | {"messages": messages})))
+            while not engine.requests:
+                await running.get("/healthz")
+            engine.step()
+        while not engine.statistics().cancels:
+            await running.get("/healthz")
+    assert engine.statistics().steps == 1
+
+
+async def test_a_client_that_does_not_read_holds_no_place(running: Running) -> None:
+    """Its turn ends as others do; what it did not take waits for it, and goes with it."""
+    running.engine.script(["x" * 1024] * 2000)
+    sock = await running.tight_socket()
+    body = json.dumps(HELLO | {"stream": True, "max_tokens": 4000})
+    await asyncio.get_running_loop().sock_sendall(sock, post(running, body).encode())
+    while not running.engine.requests or running.service._sessions.statistics().turns:
+        await running.get("/healthz")
+    assert running.engine.statistics().generated_tokens == 2001
+    sock.close()
+
+
+async def test_tokens_of_these_turns_count_for_the_day(tmp_path: Path) -> None:
+    async with serving(tmp_path, tokens_per_day=10) as running:
+        answer = ""
+        while " 429 " not in answer:  # an ended turn is counted as soon as the store takes it
+            async with peer(running) as client:
+                client.write(post(running, json.dumps(HELLO), Authorization="Bearer ann"))
+                answer = await client.rest()
+    assert "tokens_per_day" in answer
+
+
+async def test_a_client_that_leaves_before_its_request_is_there_is_let_go(running: Running) -> None:
+    async with peer(running) as client:
+        client.write(post(running, "{", length=100))
+    assert (await running.get("/healthz"))[0] == 200
+    assert running.engine.requests == []
+
+
+async def test_a_body_without_measure_is_refused(running: Running) -> None:
+    async with peer(running) as client:
+        client.write(post(running, " " * (MAX_BODY_BYTES + 1)))
+        answer = await client.rest()
+    assert answer == "" or (" 413 " in answer and "request_too_large" in answer)
+
+
+async def test_a_model_that_is_not_loaded_is_unavailable(tmp_path: Path) -> None:
+    class Loading(ScriptedEngine):
+        facts = None  # as before the first load
+
+    engine = Loading()
+    async with serving(tmp_path, engine) as running:
+        await running.get("/healthz")
+        engine.fail()
+        async with peer(running) as client:
+            client.write(post(running, json.dumps(HELLO)))
+            answer = await client.rest()
+    assert " 503 " in answer
+    assert "engine_unavailable" in answer
+
+
+async def test_pages_of_listed_origins_may_ask(tmp_path: Path) -> None:
+    ours, others = "https://chat.example", "https://evil.example"
+    async with serving(tmp_path, allowed_origins=(ours,)) as running:
+        asked = {"Access-Control-Request-Headers": "authorization, x-stainless-os"}
+        status, headers, _ = await running.get(CHAT, method="OPTIONS", Origin=ours, **asked)
+        assert (status, headers["access-control-allow-origin"]) == (204, ours)
+        assert headers["access-control-allow-headers"] == asked["Access-Control-Request-Headers"]
+        status, headers, _ = await running.get("/v1/models", Origin=ours)
+        assert (status, headers["access-control-allow-origin"], headers["vary"]) == (200, ours, "origin")
+        for path in (CHAT, "/v1/models"):
+            status, _, body = await running.get(path, method="OPTIONS", Origin=others)
+            assert (status, json.loads(body)["error"]["code"]) == (403, "forbidden")
+        async with peer(running) as client:
+            client.write(post(running, json.dumps(HELLO), Origin=others))
+            assert " 403 " in await client.rest()
+    assert running.engine.requests == []
+
+
+async def test_who_sends_no_token_shares_with_nobody(running: Running) -> None:
+    for _ in range(2):
+        async with peer(running) as client:
+            client.write(post(running, json.dumps(HELLO)))
+            assert " 200 " in await client.rest()
+    one, two = running.engine.requests
+    assert one.cache_salt != two.cache_salt

@@ -1,0 +1,114 @@
+"""Counts in a real store, shared by two replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from app.shared_counts import SharedCounts
+from connections.quotas import Quotas
+from sessions.records import Owner
+from sessions.servers import connect
+
+ANN, BOB = Owner("key:lab", "ann"), Owner("key:lab", "bob")
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+async def replicas(store: Redis, store_url: str) -> AsyncIterator[tuple[SharedCounts, SharedCounts]]:
+    async with connect(store_url) as other:
+        yield SharedCounts(store), SharedCounts(other)
+
+
+async def later(store: Redis, *, ms: int) -> None:
+    """Makes the messages counted so far so much older."""
+    for key in await store.keys("ms:limit:messages:*"):
+        times = [int(time) - ms for time in await store.lrange(key, 0, -1)]
+        await store.delete(key)
+        await store.rpush(key, *times)
+
+
+async def test_replicas_count_together_to_the_limit_and_no_further(
+    replicas: tuple[SharedCounts, SharedCounts],
+) -> None:
+    gauges = Quotas(messages_per_minute=10).gauges(ANN)
+    taken = await asyncio.gather(*(replicas[number % 2].take(gauges) for number in range(30)))
+    assert sum(admitted for admitted, _ in taken) == 10
+    assert sorted(readings[0].used for _, readings in taken)[:10] == list(range(1, 11))
+
+
+async def test_room_comes_back_message_by_message(
+    replicas: tuple[SharedCounts, SharedCounts], store: Redis
+) -> None:
+    gauges = Quotas(messages_per_minute=2).gauges(ANN)
+    await replicas[0].take(gauges)
+    await later(store, ms=40_000)
+    await replicas[0].take(gauges)
+    admitted, (reading,) = await replicas[1].take(gauges)
+    assert not admitted
+    assert 0 < reading.reset_ms <= MINUTE_MS - 40_000  # when the first one is a minute old
+    await later(store, ms=reading.reset_ms)
+    assert (await replicas[1].take(gauges))[0]
+    assert not (await replicas[1].take(gauges))[0]
+
+
+async def test_a_smaller_limit_holds_for_what_was_counted_before(
+    replicas: tuple[SharedCounts, SharedCounts], store: Redis
+) -> None:
+    for _ in range(4):
+        await replicas[0].take(Quotas(messages_per_minute=9).gauges(ANN))
+        await later(store, ms=10_000)
+    admitted, (reading,) = await replicas[0].take(Quotas(messages_per_minute=2).gauges(ANN))
+    assert not admitted
+    assert 30_000 < reading.reset_ms <= 40_000  # the third oldest of four has to go too
+
+
+async def test_a_message_that_one_limit_refuses_counts_for_none(
+    replicas: tuple[SharedCounts, SharedCounts],
+) -> None:
+    quotas = Quotas(messages_per_minute=1, key_messages_per_minute=2)
+    for _ in range(3):
+        await replicas[0].take(quotas.gauges(ANN))
+    admitted, readings = await replicas[0].take(quotas.gauges(BOB))
+    assert admitted
+    assert [reading.used for reading in readings] == [1, 2]
+
+
+async def test_counts_of_messages_are_gone_a_minute_after_the_last(
+    replicas: tuple[SharedCounts, SharedCounts], store: Redis
+) -> None:
+    await replicas[0].take(Quotas(messages_per_minute=1).gauges(ANN))
+    (key,) = await store.keys("ms:limit:*")
+    assert 0 < await store.pttl(key) <= MINUTE_MS
+
+
+async def test_tokens_count_until_midnight(replicas: tuple[SharedCounts, SharedCounts], store: Redis) -> None:
+    gauges = Quotas(tokens_per_day=100, key_tokens_per_day=200).gauges(ANN)
+    for tokens in (60, 50):
+        replicas[0].charge(gauges, tokens)
+    await replicas[0].settle()
+    admitted, readings = await replicas[1].take(gauges)
+    seconds, _ = await store.time()
+    assert not admitted
+    assert [reading.used for reading in readings] == [110, 110]
+    for key in await store.keys("ms:limit:tokens:*"):
+        assert abs(await store.ttl(key) - (86_400 - seconds % 86_400)) <= 1
+    assert abs(readings[0].reset_ms / 1000 - (86_400 - seconds % 86_400)) <= 1
+
+
+async def test_tokens_that_the_store_did_not_take_are_charged_when_it_is_back(
+    replicas: tuple[SharedCounts, SharedCounts], store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.shared_counts.AGAIN_S", 0.01)
+    gauges = Quotas(tokens_per_day=100).gauges(ANN)
+    await store.config_set("maxmemory", 1)
+    charging = asyncio.create_task(replicas[0].run())
+    replicas[0].charge(gauges, 60)
+    await asyncio.sleep(0.05)
+    await store.config_set("maxmemory", 0)
+    while (await replicas[1].take(gauges))[1][0].used < 60:
+        pass
+    charging.cancel()

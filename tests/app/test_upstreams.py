@@ -1,0 +1,176 @@
+"""A service whose replies are made by an upstream, and the file that names it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from app.composition import engines_of
+from app.settings import Settings, SettingsError
+from app.upstreams import shown_model, upstreams_of
+from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
+from engine.scripted import ScriptedEngine
+from engine.upstream import UpstreamEngine
+from engine.upstream_fleet import UpstreamFleet
+from tests.app.in_process import Running, serving
+from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
+
+ONE = '[[upstream]]\nname = "one"\nurl = "http://h/v1"\nmodel = "m"\ncontext_tokens = 4096\n'
+HELLO = (Message("user", "hello"),)
+EXAMPLE = Path(__file__).parent.parent.parent / "deploy" / "upstreams.toml"
+
+
+def named_by(folder: Path, text: str, **more: str) -> Settings:
+    file = folder / "upstreams.toml"
+    file.write_text(text)
+    return Settings(upstreams=str(file), **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[UpstreamServer]:
+    async with upstream_server() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def running(tmp_path: Path, server: UpstreamServer) -> AsyncIterator[Running]:
+    """A service over that server."""
+    text = ONE.replace("http://h/v1", server.url).replace('"m"', '"model"')
+    settings = named_by(tmp_path, text)
+    engine = engines_of(settings)
+    assert isinstance(engine, UpstreamEngine)
+    async with (
+        engine.running(),
+        serving(tmp_path, cast("ScriptedEngine", engine), upstreams=settings.upstreams) as service,
+    ):
+        yield service
+
+
+async def test_a_reply_of_an_upstream_comes_over_the_socket(running: Running) -> None:
+    async with running.socket() as socket:
+        assert socket.ready["model"] == "model"
+        await socket.send(type="send", client_msg_id="1", content="hello")
+        *events, done = await socket.until("done")
+    assert "".join(event["text"] for event in events if event["type"] == "delta") == "Hello there."
+    assert done["reason"] == "stop"
+    assert (done["usage"]["prompt_tokens"], done["usage"]["cached_tokens"]) == (11, 5)
+
+
+async def test_a_cancel_from_the_socket_closes_the_upstreams_stream(
+    running: Running, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(("word ",), endless=True)]
+    async with running.socket() as socket:
+        await socket.send(type="send", client_msg_id="1", content="talk", params={"max_new_tokens": 4000})
+        await socket.next("delta")
+        await socket.send(type="cancel")
+        async with asyncio.timeout(1):
+            await server.closed.wait()
+        done = await socket.next("done")
+        assert done["reason"] == "cancelled"
+        assert "steps_after" not in done["cancel"] or done["cancel"]["steps_after"] is None
+        await socket.send(type="send", client_msg_id="2", content="again")
+        assert (await socket.next("done"))["reason"] == "stop"
+
+
+async def test_an_upstream_that_fails_before_the_first_token_is_asked_once_more(
+    running: Running, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(status=500, error="oops")]
+    async with running.socket() as socket:
+        await socket.send(type="send", client_msg_id="1", content="hello")
+        *events, done = await socket.until("done")
+    assert done["reason"] == "stop"
+    assert "retrying" in [event.get("state") for event in events]
+
+
+async def test_a_prompt_that_is_too_long_after_all_is_told_as_such(
+    running: Running, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(status=400, error={"message": "maximum context length is 8 tokens"})]
+    async with running.socket() as socket:
+        await socket.send(type="send", client_msg_id="1", content="hello")
+        done = await socket.next("done")
+    assert (done["reason"], done["error"]["code"]) == ("error", "context_overflow")
+
+
+async def test_an_upstream_that_turns_messages_away_sheds_them(
+    running: Running, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(status=429, error="busy", headers={"Retry-After": "100"})]
+    async with running.socket() as socket:
+        await socket.send(type="send", client_msg_id="1", content="hello")
+        done = await socket.next("done")
+        assert (done["reason"], done["error"]["code"]) == ("interrupted", "engine_unavailable")
+        await socket.send(type="send", client_msg_id="2", content="hello")
+        refusal = await socket.next("error")
+        assert (refusal["code"], refusal["retryable"]) == ("engine_unavailable", True)
+
+
+async def test_another_midstream_is_an_upstream_and_idle_after_a_cancel(tmp_path: Path) -> None:
+    async with serving(tmp_path) as other:
+        text = ONE.replace("http://h/v1", f"{other.url}/v1").replace('"m"', '"midstream-demo"')
+        engine = engines_of(named_by(tmp_path, text))
+        assert isinstance(engine, UpstreamEngine)
+        async with engine.running():
+            await engine.ready(10)
+            other.engine.script("one two")
+            outputs = [output async for output in engine.generate(Request("1", HELLO))]
+            assert "".join(output.text for output in outputs if isinstance(output, Chunk)) == "one two"
+            assert outputs[-1] == Finished("1", FinishReason.STOP, 5, 0, 3)
+            other.engine.script(["word "] * 1_000_000)
+            stream = engine.generate(Request("2", HELLO, Params(max_new_tokens=4000)))
+            while not isinstance(await anext(stream), Chunk):
+                pass
+            stream.cancel()
+            async with asyncio.timeout(1):
+                while other.engine.statistics().running:  # noqa: ASYNC110 - an engine has no event for it
+                    await asyncio.sleep(0)
+            assert other.engine.statistics().cancels == 1, "it did not end by itself"
+
+
+def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_KEY", "secret")
+    settings = Settings(upstreams=str(EXAMPLE))
+    assert [options.name for options in upstreams_of(settings)] == ["vllm-a", "ray"]
+    assert shown_model(settings) == "Qwen/Qwen3-8B"
+    assert isinstance(engines_of(settings), UpstreamFleet)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "upstream"),
+        ("upstream = []", "upstream"),
+        ("[[upstream", "upstreams.toml"),
+        (ONE + "adress = 1", "adress"),
+        (ONE + "features = {cache = true}", "cache"),
+        (ONE.replace("http:", "ftp:"), "url"),
+        (ONE + ONE, "one name"),
+        (ONE + 'key_variable = "NOT_SET_ANYWHERE"', "NOT_SET_ANYWHERE is not set"),
+        (ONE + 'key_variable = "MIDSTREAM_KEY"', "would be a setting"),
+        (ONE + 'key_variable = "TWO_LINES"', "no key may hold"),
+        (ONE + 'ca_file = "/nowhere.pem"', "ca_file"),
+    ],
+)
+def test_a_file_that_cant_be_used_is_refused_by_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, complaint: str
+) -> None:
+    monkeypatch.setenv("TWO_LINES", "a\nb")
+    with pytest.raises(SettingsError, match=complaint):
+        engines_of(named_by(tmp_path, text))
+
+
+def test_a_model_and_upstreams_exclude_each_other(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="exclude"):
+        engines_of(named_by(tmp_path, ONE, model="mine"))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="nowhere"):
+        upstreams_of(msgspec.structs.replace(Settings(), upstreams=str(tmp_path / "nowhere")))

@@ -1,0 +1,66 @@
+"""What the WebSocket protocol does beyond uvicorn's: clients' mistakes are no errors, and peers that do not read are reset."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests.app.in_process import Running, Socket, serving
+from tests.chaos.thin_socket import CLOSE, ThinSocket, framed
+
+NO_TEXT = b"\xff\xfe"
+
+
+async def test_text_that_is_no_utf_8_closes_and_is_no_error_of_ours(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = await ThinSocket.connect(("127.0.0.1", running.port))
+    with caplog.at_level(logging.WARNING):
+        await one.greet()
+        await one.write(framed(NO_TEXT) + framed(NO_TEXT))
+        opcode, payload = await one.read()
+    one.close()
+    assert (opcode, int.from_bytes(payload[:2], "big")) == (CLOSE, 1007)
+    assert caplog.records == []
+
+
+async def test_text_in_fragments_may_be_cut_within_a_character(running: Running) -> None:
+    async with running.socket() as socket:
+        await socket.opened.send(['{"type":"ping","t":"', "é", '"}'])
+        assert (await socket.next())["t"] == "é"
+
+
+async def test_an_answer_in_place_of_a_handshake_is_no_error_of_ours(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, allowed_hosts=("chat.example.org",)) as running:
+        with caplog.at_level(logging.WARNING), pytest.raises(InvalidStatus):
+            await connect("ws://other.example.org/v1/ws", host="127.0.0.1", port=running.port)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("words", [3_000, 100_000], ids=["in the kernel", "in the server too"])
+async def test_a_peer_that_stopped_reading_is_reset(words: int, running: Running) -> None:
+    """A close would wait for it, and the kernel would keep what it had not read."""
+    config = running.service._server.config
+    config.ws_ping_interval = config.ws_ping_timeout = 0.1
+    running.engine.script(["word " * words])
+    one = await ThinSocket.connect(("127.0.0.1", running.port), receive_buffer=4096)
+    await one.greet()
+    await one.put(type="send", client_msg_id="m", content="Go.")
+    await one.until_over(within_s=10)
+    await running.service._endpoint._registry.emptied()
+    one.close()
+
+
+async def test_a_large_message_comes_whole(running: Running) -> None:
+    async with running.socket() as socket:
+        content = "x" * 30_000
+        await socket.send(type="send", client_msg_id="m", content=content)
+        await socket.until("done")
+        page = await Socket(socket.opened).ask(type="history")
+        assert page["messages"][0]["content"] == content

@@ -1,0 +1,208 @@
+"""What becomes of a conversation when its connection is lost: the peer drops it, and answers the page that comes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.acts import begin, delta, gap, resume, tell_history, visit
+from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import Complaints
+from tests.browser.peer import Peer
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def test_a_reply_goes_on_over_a_lost_connection_where_it_was(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one ", "two ")
+    await line.drop()
+    line = await peer.line()
+    assert line.hello["client_id"] == "given-by-the-peer"
+    await resume(line, after=3, live="t")
+    await delta(line, send, "three ", off=8, seq=5, first=4)
+    await delta(line, send, "four", off=14, seq=6)
+    await line.finish(send, turn="t", seq=7, reason="stop", chars=18)
+    await chat.ended()
+    assert await chat.seen() == [("You", "Hello?"), ("Reply", "one two three four")]
+    assert line.kept("send") == line.kept("history") == []
+
+
+async def test_another_devices_reply_goes_on_over_a_lost_connection(chat: ChatPage, peer: Peer) -> None:
+    await chat.page.goto(f"{peer.url}/#/shared")
+    line = await peer.line()
+    await tell_history(line, "Hello?", "one ", seq=3, status="running")
+    await chat.until_shown("one")
+    await line.drop()
+    line = await peer.line()
+    await resume(line, after=3, live="t")
+    send = {"conversation_id": "shared"}
+    await delta(line, send, "two", off=4, seq=4)
+    await line.finish(send, turn="t", seq=5, reason="stop", chars=7)
+    await chat.ended()
+    assert await chat.seen() == [("You", "Hello?"), ("Reply", "one two")]
+
+
+async def test_where_what_was_missed_is_gone_history_is_read_and_the_message_sent_again(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one ", "two ")
+    await line.drop()
+    line = await peer.line()
+    await gap(line)
+    await tell_history(line, "Hello?", seq=9)
+    again = await line.hear("send")
+    assert (again["client_msg_id"], again["content"]) == (send["client_msg_id"], "Hello?")
+    await line.accept(again, turn="t", seq=1, duplicate=True)
+    await delta(line, again, "one two three", off=0, seq=10, first=2)
+    await line.finish(again, turn="t", seq=11, reason="stop", chars=13)
+    await chat.ended()
+    assert await chat.seen() == [("You", "Hello?"), ("Reply", "one two three")]
+
+
+async def test_a_message_whose_acceptance_was_lost_is_sent_again_under_its_id(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    await chat.type("Hello?")
+    send = await line.hear("send")
+    await line.drop()
+    line = await peer.line()
+    again = await line.hear("send")
+    assert again == send
+    await line.accept(again, turn="t", seq=1, duplicate=True)
+    await line.finish(again, turn="t", seq=2, reason="stop", chars=0)
+    await chat.ended()
+    await expect(chat.questions).to_have_text(["Hello?"])
+
+
+async def test_an_end_that_was_missed_altogether_is_taken_from_history(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one ")
+    await line.accept(send | {"client_msg_id": "theirs"}, turn="u", seq=9, content="From the phone")
+    await tell_history(line, "Hello?", "one two", seq=8)
+    await line.finish(send, turn="u", seq=10, reason="stop", chars=0)
+    await chat.ended()
+    await expect(chat.stop).to_be_hidden()
+    await expect(chat.replies.first.locator(".prose")).to_have_text("one two")
+
+
+async def test_stop_without_a_connection_is_asked_for_on_the_next_one(chat: ChatPage, peer: Peer) -> None:
+    """The server lets the reply run for a grace time: its loss alone does not stop it."""
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "seen")
+    await line.drop()
+    await expect(chat.connection).to_have_attribute("data-state", "reconnecting")
+    await chat.stop.click()
+    line = await peer.line()
+    await resume(line, after=2, live="t")
+    await delta(line, send, " and unseen", off=4, seq=3)
+    cancel = await line.hear("cancel")
+    assert cancel["seen_off"] == 4
+    await line.say("cancelled", ref=cancel["ref"], turn_id="t", already=False)
+    await line.finish(send, turn="t", seq=4, reason="cancelled", chars=4)
+    await expect(chat.badge()).to_have_text("Stopped")
+    assert await chat.last_reply() == "seen"
+
+
+async def test_a_message_written_without_a_connection_goes_out_with_the_next_one(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    await line.drop()
+    await chat.type("Later")
+    line = await peer.line()
+    send = await line.hear("send")
+    assert send["content"] == "Later"
+    await line.accept(send, turn="t", seq=1)
+    await line.finish(send, turn="t", seq=2, reason="stop", chars=0)
+    await chat.ended()
+    assert await chat.seen() == [("You", "Later"), ("Reply", "")]
+
+
+async def test_stop_without_a_connection_takes_an_unsent_message_back(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    await line.drop(1013)
+    await expect(chat.connection).to_have_attribute("data-state", "reconnecting")
+    await chat.type("Never mind")
+    await chat.stop.click()
+    await expect(chat.page.get_by_text("Not sent.")).to_be_visible()
+    line = await peer.line()
+    await chat.page.get_by_role("button", name="Send again").click()
+    assert (await line.hear("send"))["content"] == "Never mind"
+
+
+async def test_a_message_refused_for_draining_goes_to_the_next_server(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    await line.say("goaway", drain_ms=1000, reason="restart")
+    await chat.type("Hello?")
+    send = await line.hear("send")
+    await line.say("error", ref=send["client_msg_id"], code="draining", message="Restarting.", retryable=True)
+    await line.drop(1012)
+    line = await peer.line()
+    assert (await line.hear("send"))["client_msg_id"] == send["client_msg_id"]
+
+
+async def test_a_silent_server_is_left_for_a_new_connection(chat: ChatPage, peer: Peer) -> None:
+    await chat.page.goto(peer.url)
+    await peer.line(heartbeat_ms=100)
+    await asyncio.wait_for(peer.line(), timeout=10)
+    await chat.connected()
+
+
+async def test_a_server_that_answers_pings_is_kept(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer, heartbeat_ms=700)
+    for _ in range(3):
+        await line.hear("ping")
+        await line.say("pong")
+    await expect(chat.connection).to_have_attribute("data-state", "connected")
+
+
+async def test_a_refusal_for_good_is_told_and_not_repeated(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    await line.drop(4403, "this address may not connect")
+    await expect(chat.connection).to_contain_text("Refused: this address may not connect")
+    await chat.page.get_by_role("button", name="Try now").click()
+    await peer.line()
+    await chat.connected()
+
+
+async def test_a_server_that_is_gone_is_told_as_offline(
+    chat: ChatPage, peer: Peer, complaints: Complaints
+) -> None:
+    complaints.expected = ["WebSocket connection to"]
+    line = await visit(chat, peer)
+    peer.closed = True
+    await line.drop(1012)
+    await expect(chat.connection).to_have_attribute("data-state", "offline", timeout=40_000)
+    peer.closed = False
+    await chat.page.get_by_role("button", name="Try now").click()
+    await peer.line()
+    await chat.connected()
+
+
+async def test_a_new_epoch_starts_the_count_anew(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one")
+    await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    await line.drop()
+    line = await peer.line()
+    await gap(line)
+    asked = await line.hear("history")
+    page = {
+        "conversation_id": asked["conversation_id"],
+        "epoch": "other",
+        "seq": 1,
+        "messages": [],
+        "has_more": False,
+    }
+    await line.say("history", ref=asked["ref"], **page)
+    await chat.type("Again")
+    again = await line.hear("send")
+    await line.accept(again, turn="u", seq=2)
+    await line.finish(again, turn="u", seq=3, reason="stop", chars=0)
+    await chat.ended()
+    await expect(chat.badge()).to_have_count(0)

@@ -1,0 +1,120 @@
+"""The way in where the service asks for a key: on a real server, and on the peer that plays one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.async_api import BrowserContext, expect
+
+from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import Complaints
+from tests.browser.peer import Line, Peer
+from tests.server_process import serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.fixture(autouse=True)
+def expected(complaints: Complaints) -> None:
+    """A browser complains of every answer that is no success."""
+    complaints.expected = ["Failed to load resource"]
+
+
+async def meet(chat: ChatPage, peer: Peer) -> None:
+    """Opens the page of a peer, which gives no tickets: the page shows its key instead."""
+    await chat.page.context.route("**/v1/tickets", lambda route: route.fulfill(status=404))
+    await chat.page.goto(peer.url)
+
+
+async def refuse(peer: Peer) -> Line:
+    """Turns the page's next connection away."""
+    line = await peer.stranger()
+    line.hello = await line.hear("hello")
+    await line.say("error", code="unauthenticated", message="There is no such key.", retryable=False)
+    await line.drop(4401, "unauthenticated")
+    return line
+
+
+async def enter(chat: ChatPage, key: str, *, keep: bool = False) -> None:
+    """Types a key into the prompt."""
+    await chat.page.get_by_label("Key", exact=True).fill(key)
+    await chat.page.get_by_label("Keep it in this browser").set_checked(keep)
+    await chat.page.keyboard.press("Enter")
+
+
+async def test_a_key_is_asked_for_until_it_is_the_right_one(chat: ChatPage, peer: Peer) -> None:
+    await meet(chat, peer)
+    assert "token" not in (await refuse(peer)).hello
+    await expect(chat.page.get_by_text("This service asks for a key.")).to_be_visible()
+    await enter(chat, "wrong")
+    assert (await refuse(peer)).hello["token"] == "wrong"
+    await expect(chat.page.get_by_text("Your key was not taken: There is no such key.")).to_be_visible()
+    await enter(chat, "right")
+    assert (await peer.line()).hello["token"] == "right"
+    await chat.connected()
+    await expect(chat.page.get_by_role("dialog")).to_be_hidden()
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_a_key_is_kept_for_the_tab_or_for_good(
+    chat: ChatPage, peer: Peer, context: BrowserContext, *, keep: bool
+) -> None:
+    await meet(chat, peer)
+    await refuse(peer)
+    await enter(chat, "right", keep=keep)
+    await peer.line()
+    await chat.connected()
+    await chat.page.reload()
+    assert (await peer.line()).hello["token"] == "right"
+    other = await context.new_page()
+    await other.goto(peer.url)
+    assert (await peer.line()).hello.get("token") == ("right" if keep else None)
+
+
+async def test_a_key_is_forgotten_when_told_to(chat: ChatPage, peer: Peer) -> None:
+    await meet(chat, peer)
+    await refuse(peer)
+    await enter(chat, "right", keep=True)
+    await peer.line()
+    await chat.connected()
+    await chat.page.get_by_role("button", name="Forget the key and leave").click()
+    assert "token" not in (await refuse(peer)).hello
+    await expect(chat.page.get_by_text("This service asks for a key.")).to_be_visible()
+
+
+async def test_a_key_that_runs_out_is_renewed_on_the_connection_that_stands(
+    chat: ChatPage, peer: Peer
+) -> None:
+    await meet(chat, peer)
+    line = await peer.line()
+    await chat.connected()
+    await line.say("error", code="unauthenticated", message="The token has expired.", retryable=True)
+    await enter(chat, "newer")
+    fresh = await line.hear("auth.refresh")
+    assert fresh["token"] == "newer"
+    await line.say("error", ref=fresh["ref"], code="unauthenticated", message="Not that one.", retryable=True)
+    await line.drop(4401, "unauthenticated")
+    await expect(chat.page.get_by_text("Your key was not taken")).to_be_visible()
+
+
+async def test_a_real_server_lets_the_page_in_by_a_ticket_for_its_key(chat: ChatPage, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "app", "keys", "add", "ann", "--file", str(tmp_path / "keys")]
+    key = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: ASYNC221 - before the test begins
+    with serving(tmp_path, {"MIDSTREAM_API_KEYS": str(tmp_path / "keys")}) as server:
+        hellos: list[str] = []
+        chat.page.on(
+            "websocket", lambda socket: socket.on("framesent", lambda sent: hellos.append(str(sent)))
+        )
+        await chat.page.goto(server.url)
+        await enter(chat, "wrong")
+        await expect(chat.page.get_by_text("Your key was not taken")).to_be_visible()
+        hellos.clear()
+        await enter(chat, key)
+        await chat.connected()
+        assert json.loads(hellos[0])["token"].startswith("mst_")
+        assert "Ada" in await chat.ask("My name is Ada.")
+        await chat.page.close()

@@ -1,0 +1,119 @@
+"""What is shown of what others did, and of what was refused or failed."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.acts import begin, visit
+from tests.browser.chat_page import ChatPage
+from tests.browser.peer import Peer
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def test_a_refused_message_says_why_and_can_be_sent_again(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    await chat.type("Hello?")
+    send = await line.hear("send")
+    error = {"code": "overloaded", "message": "There is no room.", "retryable": True}
+    await line.say("error", ref=send["client_msg_id"], **error)
+    await expect(chat.page.get_by_text("There is no room. (overloaded)")).to_be_visible()
+    await chat.page.get_by_role("button", name="Send again").click()
+    again = await line.hear("send")
+    assert again["content"] == "Hello?"
+    assert again["client_msg_id"] != send["client_msg_id"]
+    await expect(chat.questions).to_have_count(1)
+
+
+async def test_a_message_above_the_frame_limit_is_refused_before_it_costs_the_connection(
+    chat: ChatPage, peer: Peer
+) -> None:
+    await visit(chat, peer)
+    await chat.type("é" * 40_000)
+    await expect(chat.page.get_by_text("(content_too_long)")).to_be_visible()
+    await expect(chat.connection).to_have_attribute("data-state", "connected")
+
+
+async def test_what_another_device_asks_is_shown_as_it_streams(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "mine")
+    await line.finish(send, turn="t", seq=3, reason="stop", chars=4)
+    other = {"conversation_id": send["conversation_id"], "client_msg_id": "theirs"}
+    await line.accept(other, turn="u", seq=4, content="From the phone")
+    where = {"conversation_id": send["conversation_id"], "turn_id": "u"}
+    await line.say("delta", text="yours", off=0, seq=5, first_seq=5, tokens=1, **where)
+    await line.finish(other, turn="u", seq=6, reason="stop", chars=5)
+    await expect(chat.replies).to_have_count(2)
+    await chat.ended()
+    assert (await chat.seen())[2:] == [("You", "From the phone"), ("Reply", "yours")]
+
+
+async def test_a_rolled_back_exchange_leaves_the_page(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "never said")
+    await line.finish(send, turn="t", seq=3, reason="cancelled", chars=0, removed=True)
+    await expect(chat.page.locator(".message")).to_have_count(0)
+
+
+async def test_a_failed_reply_says_what_failed(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "half")
+    error = {"code": "internal", "message": "Something broke, see 4711."}
+    await line.finish(send, turn="t", seq=3, reason="error", chars=4, error=error)
+    await expect(chat.replies.last).to_contain_text("Something broke, see 4711. (internal)")
+
+
+async def test_an_edit_that_is_refused_leaves_what_was_there_and_can_be_sent_again(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one")
+    await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    await chat.page.get_by_role("button", name="Edit this message").click()
+    box = chat.page.get_by_label("Your message, edited")
+    await box.fill("Goodbye?")
+    await box.press("Enter")
+    for _ in range(2):
+        edit = await line.hear("edit")
+        assert (edit["message_id"], edit["content"]) == ("t-user", "Goodbye?")
+        await line.say(
+            "error", ref=edit["client_msg_id"], code="overloaded", message="No room.", retryable=True
+        )
+        await expect(chat.questions).to_have_text(["Hello?", "Goodbye?"])
+        await chat.page.get_by_role("button", name="Send again").click()
+    await line.hear("edit")
+
+
+async def test_a_reply_that_can_not_be_made_anew_is_told(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one")
+    await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    await chat.page.get_by_role("button", name="Make this reply anew").click()
+    asked = await line.hear("regenerate")
+    assert asked["message_id"] == "t-reply"
+    await line.say("error", ref=asked["client_msg_id"], code="overloaded", message="No room.", retryable=True)
+    await expect(chat.page.get_by_text("No room. (overloaded)")).to_be_visible()
+    assert await chat.seen() == [("You", "Hello?"), ("Reply", "one")]
+
+
+async def test_the_branch_that_another_device_chose_is_shown(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one")
+    await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    message = {"status": "complete", "created_at": 1, "turn_id": "u", "siblings": []}
+    messages = [
+        {
+            "message_id": "u-user",
+            "role": "user",
+            "content": "Other?",
+            **message,
+            "siblings": ["t-user", "u-user"],
+        },
+        {"message_id": "u-reply", "role": "assistant", "content": "two", **message},
+    ]
+    where = {"conversation_id": send["conversation_id"], "epoch": "e", "seq": 3, "has_more": False}
+    await line.say("history", messages=messages, **where)
+    await expect(chat.questions).to_have_text(["Other?"])
+    await expect(chat.page.get_by_label("Version 2 of 2")).to_be_visible()
+    assert await chat.seen() == [("You", "Other?"), ("Reply", "two")]

@@ -1,0 +1,79 @@
+"""What a reply outlives on a real server: a reload, a cut network. And what it does not: a tab that is closed for good."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import BrowserContext, expect
+
+from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import Complaints
+from tests.browser.peer import Peer
+from tests.browser.relay import relay
+from tests.server_process import ServerProcess
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+COUNT = "Count from 1 to 300."
+
+
+async def counting(chat: ChatPage, url: str) -> None:
+    """The page, in the middle of a long count."""
+    await chat.open(url)
+    await chat.type(COUNT)
+    await chat.until_shown("5,")
+
+
+async def count_on(chat: ChatPage) -> None:
+    """The count goes on, is stopped, and is without a hole or a repeat."""
+    shown = (await chat.last_reply()).count(",")
+    await chat.until_shown(f" {shown + 8},")
+    await chat.page.keyboard.press("Escape")
+    await chat.ended()
+    await expect(chat.badge()).to_have_text("Stopped")
+    told = [int(word) for word in (await chat.last_reply()).split(",")[:-1]]
+    assert told == list(range(1, len(told) + 1))
+
+
+async def test_a_reply_goes_on_over_a_reload(chat: ChatPage, server: ServerProcess) -> None:
+    await counting(chat, server.url)
+    await chat.page.reload()
+    await chat.until_shown("5,")
+    await count_on(chat)
+
+
+async def test_a_reply_goes_on_over_a_cut_network(
+    chat: ChatPage, server: ServerProcess, complaints: Complaints
+) -> None:
+    complaints.expected = ["WebSocket connection to"]
+    async with relay(server.port) as network:
+        await counting(chat, network.url)
+        network.cut()
+        await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+        await chat.connected()
+        await count_on(chat)
+        seen = await chat.seen()
+        await chat.page.reload()
+        await expect(chat.badge()).to_have_text("Stopped")
+        assert await chat.seen() == seen
+
+
+async def test_a_reply_is_read_to_its_end_in_another_tab(
+    chat: ChatPage, context: BrowserContext, server: ServerProcess
+) -> None:
+    await counting(chat, server.url)
+    address = chat.page.url
+    await chat.page.close()
+    later = ChatPage(await context.new_page())
+    await later.open(address)
+    await later.until_shown("5,")
+    await count_on(later)
+
+
+async def test_a_page_asks_for_twenty_seconds_to_come_back_and_no_more(chat: ChatPage, peer: Peer) -> None:
+    """The server stops the reply of a closed tab when they have passed."""
+    await chat.page.goto(peer.url)
+    line = await peer.line()
+    await chat.connected()
+    await chat.type("Hello?")
+    send = await line.hear("send")
+    assert (send["grace_s"], "on_disconnect" in send) == (20, False)

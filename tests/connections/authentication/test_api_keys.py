@@ -1,0 +1,70 @@
+"""The list of keys: what it keeps, and what it never repeats."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.authentication.api_keys import ApiKey, digest_of, new_key, parsed, with_key, without_key
+from connections.errors import BadList
+
+names = st.from_regex(r"[A-Za-z0-9._@-]{1,64}", fullmatch=True)
+keys = st.lists(names, unique=True, max_size=8).map(
+    lambda those: [ApiKey(n, digest_of(n), "new") for n in those]
+)
+
+
+@given(keys)
+def test_what_is_added_is_read_again_in_its_order(added: list[ApiKey]) -> None:
+    text = "# the keys of this service"
+    for key in added:
+        text = with_key(text, key)
+    assert parsed(text.splitlines()) == tuple(added)
+    assert text.startswith("# the keys of this service")
+
+
+@given(keys.filter(bool), st.data())
+def test_what_is_taken_out_is_gone_and_the_rest_is_there(added: list[ApiKey], data: st.DataObject) -> None:
+    text = "# first\n"
+    for key in added:
+        text = with_key(text, key)
+    gone = data.draw(st.sampled_from(added))
+    left = without_key(text, gone.name)
+    assert parsed(left.splitlines()) == tuple(key for key in added if key != gone)
+    assert left.startswith("# first\n")
+
+
+def test_a_key_is_long_random_and_kept_as_its_hash() -> None:
+    one, other = new_key(), new_key()
+    assert one != other
+    assert one.startswith("msk_")
+    assert len(one) == 47  # 32 random bytes in base64
+    assert digest_of(one) == hashlib.sha256(one.encode()).hexdigest()
+
+
+def test_an_odd_text_has_a_hash_too() -> None:
+    assert digest_of("\ud800") != digest_of("")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a:b", "a/b", "{a}", "a\n", "x" * 65, "a#b"])
+def test_a_name_that_could_not_be_read_again_is_refused(name: str) -> None:
+    with pytest.raises(BadList, match="A name has"):
+        with_key("", ApiKey(name, digest_of("key")))
+
+
+def test_a_name_has_one_key() -> None:
+    text = with_key("", ApiKey("ann", digest_of("one")))
+    with pytest.raises(BadList, match="ann has a key already"):
+        with_key(text, ApiKey("ann", digest_of("other")))
+    with pytest.raises(BadList, match="No key is named bob"):
+        without_key(text, "bob")
+
+
+@pytest.mark.parametrize("entry", ["msk_secret", "ann:msk_secret", "ann", ":", f"a b:{digest_of('k')}"])
+def test_a_bad_entry_is_told_by_its_place_and_not_repeated(entry: str) -> None:
+    with pytest.raises(BadList, match="entry 2 is no NAME:HASH") as refused:
+        parsed(["# keys", entry])
+    assert "secret" not in str(refused.value)

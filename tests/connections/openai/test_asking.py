@@ -1,0 +1,159 @@
+"""What a body asks for, and the names under which it is refused."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.frames import Limits
+from connections.openai.asking import ask_of, chat_request
+from connections.openai.problems import Problem
+from engine.messages import Message
+from sessions.ephemeral import Ask
+
+LIMITS = Limits(
+    max_frame_bytes=1,
+    max_content_chars=20,
+    max_new_tokens=100,
+    context_tokens=100,
+    max_active_turns=1,
+    max_queued_turns=1,
+    messages_per_minute=None,
+)
+USER = {"role": "user", "content": "Hello!"}
+
+
+def asked(**fields: Any) -> Ask:
+    body = msgspec.json.encode({"model": "m", "messages": [USER]} | fields)
+    return ask_of(chat_request(body), LIMITS)
+
+
+def refused(**fields: Any) -> tuple[str | None, str]:
+    """The field's name and the code."""
+    with pytest.raises(Problem) as problem:
+        asked(**fields)
+    assert problem.value.status == 400
+    assert (problem.value.param or "") in str(problem.value)
+    return problem.value.param, problem.value.word
+
+
+def test_a_bare_request_leaves_all_to_the_model() -> None:
+    ask = asked()
+    assert ask.messages == (Message("user", "Hello!"),)
+    assert all(getattr(ask.params, field) in (None, ()) for field in ask.params.__struct_fields__)
+
+
+def test_null_is_as_good_as_nothing() -> None:
+    names = ("stream", "stream_options", "stop", "max_tokens", "temperature", "n", "tools", "logprobs")
+    assert asked(**dict.fromkeys(names)) == asked()
+
+
+def test_a_temperature_of_zero_is_greedy() -> None:
+    assert asked(temperature=0).params.do_sample is False
+
+
+def test_the_newer_name_of_the_length_counts() -> None:
+    assert asked(max_tokens=5).params.max_new_tokens == 5
+    assert asked(max_tokens=5, max_completion_tokens=6).params.max_new_tokens == 6
+
+
+def test_an_assistants_message_may_be_empty_and_long() -> None:
+    for content in (None, "", "x" * 50):
+        ask = asked(messages=[{"role": "assistant", "content": content}, USER])
+        assert ask.messages[0] == Message("assistant", content or "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"messages": []}, "messages", "invalid_value"),
+        ({"messages": "Hello!"}, "messages", "invalid_type"),
+        ({"messages": [{"content": "x"}]}, "messages[0].role", "missing_required_parameter"),
+        ({"messages": [USER, {"role": "user"}]}, "messages[1].content", "invalid_value"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "invalid_value"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{}]}]},
+            "messages[0].tool_calls",
+            "unsupported_parameter",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+            "invalid_value",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "messages[0].content[0].text",
+            "invalid_value",
+        ),
+        ({"messages": [USER | {"content": "x" * 21}]}, "messages[0].content", "content_too_long"),
+        ({"temperature": 2.5}, "temperature", "invalid_value"),
+        ({"temperature": "hot"}, "temperature", "invalid_type"),
+        ({"top_p": 0}, "top_p", "invalid_value"),
+        ({"seed": -1}, "seed", "invalid_value"),
+        ({"seed": 10**30}, "seed", "invalid_value"),
+        ({"max_tokens": 0}, "max_tokens", "invalid_value"),
+        ({"max_completion_tokens": 101}, "max_completion_tokens", "invalid_value"),
+        ({"stop": [""]}, "stop", "invalid_value"),
+        ({"stop": ["x"] * 9}, "stop", "invalid_value"),
+        ({"n": True}, "n", "unsupported_parameter"),
+        ({"n": 0}, "n", "unsupported_parameter"),
+        ({"model": None}, "model", "invalid_type"),
+        ({"min_p": 0.1}, "min_p", "unsupported_parameter"),
+        ({"guided_json": {}}, "guided_json", "unsupported_parameter"),
+    ],
+)
+def test_a_refusal_names_its_field(fields: dict[str, Any], param: str, code: str) -> None:
+    assert refused(**fields) == (param, code)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"model":"\\ud800"}', b'{"n":' + b"[" * 100_000])
+def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(Problem) as problem:
+        chat_request(body)
+    assert (problem.value.status, problem.value.word) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize("body", [b"[]", b"7", b"null", b"[" * 100_000])
+def test_another_value_than_an_object_is_refused(body: bytes) -> None:
+    with pytest.raises(Problem, match="object"):
+        chat_request(body)
+
+
+def test_what_is_not_served_is_not_read() -> None:
+    """However long it is; that it is there is enough."""
+    lists: list[Any] = [[]] * 1000
+    assert refused(tools=lists) == ("tools", "unsupported_parameter")
+    assert asked(something=lists) == asked()
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=9,
+)
+_names = st.sampled_from(
+    [
+        "model",
+        "messages",
+        "stream",
+        "stop",
+        "seed",
+        "n",
+        "tools",
+        "stream_options",
+        "temperature",
+        "max_tokens",
+    ]
+)
+
+
+@given(st.dictionaries(_names, _values))
+def test_whatever_comes_is_asked_or_refused_by_name(fields: dict[str, Any]) -> None:
+    with suppress(Problem):
+        assert asked(**fields).messages

@@ -1,0 +1,57 @@
+"""Under which names the server answers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.hosts import host_rule
+
+LOOPBACK = ["localhost", "LocalHost:8000", "a.localhost", "127.0.0.1:8000", "127.9.9.9", "[::1]:8000", "::1"]
+
+
+@pytest.mark.parametrize("host", [*LOOPBACK, "localhost."])
+def test_loopback_answers_to_its_names(host: str) -> None:
+    assert host_rule((), listening="127.0.0.1").admits([host])
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "", ":8000"],
+)
+def test_a_name_that_somebody_pointed_here_is_not_answered_to(host: str) -> None:
+    assert not host_rule((), listening="localhost").admits([host])
+
+
+@given(host=st.text())
+def test_beyond_loopback_any_name_is_answered_to_until_some_are_set(host: str) -> None:
+    assert host_rule((), listening="0.0.0.0").admits([host])
+    assert host_rule(("chat.example.org", "*"), listening="0.0.0.0").admits([host])
+
+
+@pytest.mark.parametrize(
+    ("host", "admitted"),
+    [
+        ("chat.example.org", True),
+        ("Chat.Example.ORG:443", True),
+        ("chat.example.org.", True),
+        ("eu.chat.example.net", True),
+        ("chat.example.net", False),
+        ("evilchat.example.net", False),
+        ("192.0.2.7:8000", True),  # what it listens on
+        ("192.0.2.8", False),
+        *((name, True) for name in LOOPBACK),
+    ],
+)
+def test_a_list_names_all_but_loopback_and_the_own_address(host: str, *, admitted: bool) -> None:
+    rule = host_rule(("chat.example.org", "*.chat.example.net"), listening="192.0.2.7")
+    assert rule.admits([host]) is admitted
+
+
+def test_two_names_at_once_are_answered_to_by_nobody() -> None:
+    assert not host_rule((), listening="127.0.0.1").admits(["localhost", "evil.example"])
+
+
+def test_a_request_without_a_name_is_no_browsers() -> None:
+    assert host_rule((), listening="127.0.0.1").admits([])

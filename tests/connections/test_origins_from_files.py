@@ -1,0 +1,52 @@
+"""Origins that the operator lists in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from connections.errors import BadList
+from connections.origin import Origins
+
+HERE = "chat.example"
+
+
+def test_a_list_may_name_files_beside_origins(tmp_path: Path) -> None:
+    (tmp_path / "origins").write_text("# ours\nhttps://one.example  # the first\n\nhttps://two.example\n")
+    origins = Origins([f"@{tmp_path}/origins", "https://three.example"])
+    for name in ("one", "two", "three"):
+        assert origins.allow(f"https://{name}.example", host=HERE)
+    assert not origins.allow("https://four.example", host=HERE)
+    assert not origins.allow("# ours", host=HERE)
+
+
+def test_files_are_read_again_when_told_so(tmp_path: Path) -> None:
+    file = tmp_path / "origins"
+    file.write_text("https://old.example")
+    origins = Origins([f"@{file}"])
+    file.write_text("https://new.example")
+    assert origins.allow("https://old.example", host=HERE)
+    origins.reread()
+    assert not origins.allow("https://old.example", host=HERE)
+    assert origins.allow("https://new.example", host=HERE)
+
+
+def test_a_file_that_is_gone_changes_nothing_and_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "origins"
+    file.write_text("https://old.example")
+    origins = Origins([f"@{file}"])
+    file.unlink()
+    with capture_logs() as lines:
+        origins.reread()
+    assert origins.allow("https://old.example", host=HERE)
+    assert (lines[0]["log_level"], str(file) in lines[0]["why"]) == ("error", True)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"])
+def test_a_file_that_can_not_be_read_stops_the_start(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "origins").write_bytes(content)
+    with pytest.raises(BadList, match=r"origins can't be read: \w"):
+        Origins([f"@{tmp_path}/origins"])

@@ -1,0 +1,102 @@
+"""Frames keep their order while a message waits to be counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+
+import pytest
+
+from connections.connection import Connection
+from connections.frames import Cancel, Frame, History, Ping, Request, Send
+from connections.meter import Meter
+from connections.quotas import Gauge, Quotas, RateLimited, Reading
+from connections.refusals import Refusal, Refusals
+from connections.turnstile import MAX_WAITING, Turnstile
+from sessions.errors import Overloaded
+from sessions.records import Owner
+
+
+class Counts:
+    """Counts that are told when `open`; every message has room while there is `room`."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.room = True
+
+    async def take(self, gauges: Sequence[Gauge]) -> tuple[bool, list[Reading]]:
+        await self.open.wait()
+        return self.room, [Reading(gauge.limit, 1_000) for gauge in gauges]
+
+    def charge(self, gauges: Sequence[Gauge], tokens: int) -> None:
+        raise NotImplementedError
+
+
+class Room:
+    """A turnstile before a handler that notes what comes to it, and a connection that notes what is pushed."""
+
+    owner = Owner("anonymous", "ann")
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.refusals = Refusals()
+        self.handled: list[Request] = []
+        self.pushed: list[Frame] = []
+        self.under_way: list[asyncio.Task[None]] = []
+        self._turnstile = Turnstile(self, Meter(Quotas(messages_per_minute=9), self.counts, self.refusals))
+
+    def push(self, frame: Frame) -> None:
+        self.pushed.append(frame)
+
+    def handle(self, connection: Connection, frame: Request) -> Coroutine[None, None, None] | None:
+        self.handled.append(frame)
+        return asyncio.sleep(0) if isinstance(frame, Send) else None
+
+    async def reads(self, frame: Request) -> None:
+        """What a connection's reader does with a frame."""
+        slow = self._turnstile.handle(self, frame)  # type: ignore[arg-type]
+        if slow is not None:
+            self.under_way.append(asyncio.create_task(slow))
+        await asyncio.sleep(0)
+
+
+SEND, CANCEL, HISTORY = Send(client_msg_id="m", content="x"), Cancel(), History()
+
+
+@pytest.fixture
+async def room(monkeypatch: pytest.MonkeyPatch) -> Room:
+    monkeypatch.setattr("connections.meter.PATIENCE_S", 60.0)
+    return Room()
+
+
+async def test_what_comes_behind_a_waiting_message_waits_too(room: Room) -> None:
+    for frame in (HISTORY, SEND, CANCEL, SEND, HISTORY, Ping()):
+        await room.reads(frame)
+    assert room.handled == [HISTORY, Ping()]
+    room.counts.open.set()
+    await asyncio.gather(*room.under_way)
+    assert room.handled == [HISTORY, Ping(), SEND, CANCEL, SEND, HISTORY]
+    await room.reads(CANCEL)
+    assert room.handled[-1] == CANCEL  # nothing waits any more
+
+
+async def test_a_message_without_room_is_not_handed_on(room: Room) -> None:
+    room.counts.open.set()
+    room.counts.room = False
+    await room.reads(SEND)
+    with pytest.raises(RateLimited):
+        await room.under_way[0]
+    assert room.handled == []
+    assert room.refusals.statistics()[Refusal.RATE] == 1
+
+
+async def test_too_many_that_wait_are_refused_and_a_cancel_is_not(room: Room) -> None:
+    for _ in range(MAX_WAITING):
+        await room.reads(SEND)
+    for frame in (SEND, HISTORY):
+        with pytest.raises(Overloaded):
+            await room.reads(frame)
+    await room.reads(CANCEL)
+    room.counts.open.set()
+    await asyncio.gather(*room.under_way)
+    assert room.handled == [*[SEND] * MAX_WAITING, CANCEL]

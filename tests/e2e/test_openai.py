@@ -1,0 +1,83 @@
+"""OpenAI's own client against a real server with the demo model."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from tests.server_process import ServerProcess
+
+MODEL = "midstream-demo"
+COUNT: list[Any] = [{"role": "user", "content": "Count from 1 to 300."}]
+
+
+@pytest.fixture
+async def sdk(server: ServerProcess, client_id: str) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key=client_id, max_retries=0) as client:
+        yield client
+
+
+async def figure(server: ServerProcess, name: str) -> float:
+    """A number of `/metrics`."""
+    host, port = "127.0.0.1", server.port
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
+    text = (await reader.read()).decode()
+    writer.close()
+    found = re.search(rf"^{re.escape(name)} (\S+)", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+async def test_a_chat_whose_beginning_is_kept(sdk: AsyncOpenAI) -> None:
+    """The second turn finds the first one's keys and values, though nothing else is kept of it."""
+    messages: list[Any] = [{"role": "user", "content": "My name is Ada."}]
+    first = await sdk.chat.completions.create(model=MODEL, messages=messages, temperature=0)
+    reply = first.choices[0].message.content
+    assert reply
+    messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "What is my name?"}]
+    second = await sdk.chat.completions.create(model=MODEL, messages=messages, temperature=0)
+    assert "Ada" in (second.choices[0].message.content or "")
+    assert second.usage is not None
+    assert second.usage.prompt_tokens_details is not None
+    assert (second.usage.prompt_tokens_details.cached_tokens or 0) >= 16
+
+
+async def test_a_stream_and_a_whole_reply_say_the_same(sdk: AsyncOpenAI) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "messages": COUNT, "temperature": 0, "stop": " 12"}
+    whole = await sdk.chat.completions.create(**asked)
+    stream = await sdk.chat.completions.create(stream=True, stream_options={"include_usage": True}, **asked)
+    chunks = [chunk async for chunk in stream]
+    text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert text.endswith("11,")
+    assert whole.usage is not None
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+async def test_a_seed_repeats_a_reply(sdk: AsyncOpenAI) -> None:
+    story: list[Any] = [{"role": "user", "content": "Tell me a story."}]
+    one, two = [
+        await sdk.chat.completions.create(model=MODEL, messages=story, temperature=1.2, seed=5, max_tokens=20)
+        for _ in range(2)
+    ]
+    assert one.choices[0].message.content == two.choices[0].message.content
+    assert one.choices[0].finish_reason == "length"
+
+
+async def test_leaving_stops_the_engine_within_one_step(server: ServerProcess, sdk: AsyncOpenAI) -> None:
+    cancels = 'midstream_cancels_total{cause="disconnect"}'
+    before, steps = await figure(server, cancels), await figure(server, "midstream_steps_after_cancel_total")
+    stream = await sdk.chat.completions.create(model=MODEL, messages=COUNT, stream=True, temperature=0)
+    async for chunk in stream:
+        if "5" in (chunk.choices[0].delta.content or ""):
+            break
+    await stream.close()
+    while await figure(server, cancels) == before:
+        pass
+    assert await figure(server, "midstream_steps_after_cancel_total") - steps <= 1

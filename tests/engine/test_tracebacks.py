@@ -1,0 +1,93 @@
+"""What the log holds of an exception: types and places, and no value."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from engine.process_log import Formatter
+from engine.tracebacks import without_values
+
+PRIVATE = "private " + "words"
+
+
+def throw(error: Exception) -> None:
+    raise error
+
+
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
+    error.__cause__ = cause and raised(cause)
+    try:
+        throw(error)
+    except Exception as caught:  # noqa: BLE001 - whichever it is
+        return caught
+    raise AssertionError
+
+
+class OwnError(Exception):
+    pass
+
+
+def test_the_message_is_left_out_and_the_place_is_told() -> None:
+    told = without_values(raised(OwnError(PRIVATE)))
+    assert told.endswith(f"\n{__name__}.OwnError")
+    assert ", in throw" in told
+    assert PRIVATE not in told
+
+
+def test_what_the_system_says_stays() -> None:
+    assert without_values(raised(FileNotFoundError(2, "No such file"))).endswith(
+        "\nFileNotFoundError: [Errno 2] No such file"
+    )
+
+
+def test_what_led_to_it_comes_first() -> None:
+    told = without_values(raised(OwnError(PRIVATE), KeyError(PRIVATE)))
+    assert told.index("\nKeyError\nBehind it came:\n") < told.index("OwnError")
+    assert PRIVATE not in told
+
+
+def test_those_of_a_group_are_told() -> None:
+    told = without_values(ExceptionGroup(PRIVATE, [raised(OwnError(PRIVATE)), raised(KeyError(PRIVATE))]))
+    assert "\nNumber 1 of them:\n  Traceback" in told
+    assert told.endswith("\n  KeyError")
+    assert PRIVATE not in told
+
+
+def test_causes_in_a_circle_end() -> None:
+    one, other = OwnError(), KeyError()
+    one.__cause__, other.__cause__ = other, one
+    assert without_values(one).count("Traceback") == 2
+
+
+def test_the_engines_log_tells_torchs_trouble() -> None:
+    """Sizes and shapes are nobody's words; what a template quotes may be."""
+    record = logging.LogRecord("engine", logging.ERROR, __file__, 1, "failed", None, None)
+    for error, message in [
+        (RuntimeError("out of memory"), "RuntimeError: out of memory"),
+        (KeyError(PRIVATE), "KeyError"),
+    ]:
+        record.exc_info, record.exc_text = (type(error), error, None), None
+        assert Formatter().format(record).endswith(f"\n{message}")
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["fail()", "import threading; thread = threading.Thread(target=fail); thread.start(); thread.join()"],
+)
+def test_what_nobody_caught_is_told_without_words(how: str) -> None:
+    program = f"""
+from engine import process_log
+process_log.set_up()
+words = "private"
+def fail():
+    raise LookupError(words + " words")
+{how}
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.stderr.startswith("engine: CRITICAL: an exception nobody caught\nTraceback")
+    assert ended.stderr.endswith("LookupError\n")
+    assert "private words" not in ended.stderr

@@ -1,0 +1,160 @@
+"""Several upstreams are one engine: conversations stay, and go around what is away or turns them away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from starlette.responses import JSONResponse
+
+from engine.door import Engine, EngineState
+from engine.errors import EngineLost, EngineUnavailable
+from engine.messages import FinishReason, Request
+from engine.upstream_fleet import UpstreamFleet
+from engine.upstream_options import Timeouts
+from tests.engine.test_upstream import HELLO, asking, end_of, failing, options_for, outputs_of, text_of
+from tests.engine.test_upstream_life import until
+from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
+
+TIMES = Timeouts(connect_s=2, health_s=100, patience_s=0.3)
+BUSY = {"error": {"message": "busy"}}
+
+
+@pytest.fixture
+async def servers() -> AsyncIterator[tuple[UpstreamServer, UpstreamServer]]:
+    async with upstream_server() as one, upstream_server() as other:
+        yield one, other
+
+
+@pytest.fixture
+async def fleet(servers: tuple[UpstreamServer, UpstreamServer]) -> AsyncIterator[UpstreamFleet]:
+    """Both upstreams, ready."""
+    fleet = fleet_over(*servers)
+    async with fleet.running():
+        for part in fleet.parts:
+            await part.ready(10)
+        yield fleet
+
+
+def fleet_over(*servers: UpstreamServer, times: Timeouts = TIMES) -> UpstreamFleet:
+    return UpstreamFleet(
+        [
+            (
+                options_for(server.url, name=f"up-{number}", timeouts=times, context_tokens=4096 >> number),
+                None,
+            )
+            for number, server in enumerate(servers)
+        ]
+    )
+
+
+def turn_of(conversation: str, request_id: str = "r") -> Request:
+    return Request(request_id, HELLO, conversation=conversation)
+
+
+def asked(*servers: UpstreamServer) -> list[int]:
+    return [len(server.bodies) for server in servers]
+
+
+async def test_a_conversation_stays_where_it_was(
+    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
+) -> None:
+    for turn in range(3):
+        for conversation in "ab":
+            await end_of(fleet.generate(turn_of(conversation, f"{conversation}{turn}")))
+    assert asked(*servers) == [3, 3]
+
+
+async def test_the_fleet_tells_of_all(fleet: UpstreamFleet) -> None:
+    door: Engine = fleet
+    facts = await door.ready()
+    assert (facts.context_tokens, facts.device, facts.max_batch) == (2048, "up-0, up-1", 512)
+    await end_of(fleet.generate(asking()))
+    assert door.statistics().generated_tokens == 4
+    assert await door.count_tokens(HELLO) == 8
+    assert door.status.state is EngineState.READY
+
+
+async def test_a_request_that_is_turned_away_goes_elsewhere(
+    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
+) -> None:
+    servers[0].answers = [Answer(status=429, error=BUSY, headers={"Retry-After": "100"})]
+    assert text_of(await outputs_of(fleet.generate(asking()))) == "Hello there."
+    assert asked(*servers) == [1, 1]
+    await end_of(fleet.generate(asking()))
+    assert asked(*servers) == [1, 2], "the one that asked for a rest has it"
+
+
+async def test_a_request_that_all_turn_away_ends(
+    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
+) -> None:
+    for server in servers:
+        server.answers = [Answer(status=503, error=BUSY)]
+    _, error = await failing(fleet.generate(asking()))
+    assert isinstance(error, EngineUnavailable)
+    assert asked(*servers) == [1, 1]
+    assert text_of(await outputs_of(fleet.generate(asking()))) == "Hello there."
+
+
+async def test_a_reply_that_broke_off_is_not_begun_again(
+    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
+) -> None:
+    servers[0].answers = [Answer(cut_after=1)]
+    text, error = await failing(fleet.generate(asking()))
+    assert (text, type(error)) == ("Hello", EngineLost)
+    assert asked(*servers) == [1, 0]
+
+
+async def test_a_cancel_finds_a_request_that_went_elsewhere(
+    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
+) -> None:
+    servers[0].answers = [Answer(status=500, error=BUSY)]
+    servers[1].answers = [Answer(hold_after=0)]
+    stream = fleet.generate(asking())
+    await servers[1].held.wait()
+    with pytest.raises(ValueError, match="still open"):
+        fleet.generate(asking())
+    stream.cancel()
+    assert (await end_of(stream)).reason is FinishReason.CANCELLED
+    async with asyncio.timeout(1):
+        await servers[1].closed.wait()
+
+
+async def test_what_waits_for_one_that_is_away_goes_to_the_first_that_answers() -> None:
+    async with upstream_server() as away, upstream_server() as late:
+        away.models = late.models = JSONResponse({}, 503)
+        fleet = fleet_over(away, late, times=Timeouts(health_s=0.05, patience_s=20))
+        async with fleet.running():
+            with pytest.raises(EngineUnavailable, match="No engine is ready"):
+                await fleet.ready(0.2)
+            streams = [fleet.generate(turn_of(name, name)) for name in "abc"]
+            late.models = JSONResponse({"data": []})
+            for stream in streams:
+                assert text_of(await outputs_of(stream)) == "Hello there."
+            assert asked(away, late) == [0, 3]
+        with pytest.raises(EngineUnavailable, match="stopped"):
+            await fleet.ready()
+
+
+async def test_one_that_is_gone_is_gone_around() -> None:
+    async with upstream_server() as stays:
+        async with upstream_server() as goes:
+            fleet = fleet_over(goes, stays)
+            running = fleet.running()
+            await running.__aenter__()
+            for part in fleet.parts:
+                await part.ready(10)
+        await end_of(fleet.generate(turn_of("a")))
+        assert fleet.parts[0].status.state is EngineState.RESTARTING
+        assert await fleet.ready()
+        assert asked(stays) == [1]
+    fleet.parts[1]._watch._look.set()
+    await until_gone(fleet)
+    with pytest.raises(EngineUnavailable):
+        await fleet.ready()
+    await running.__aexit__(None, None, None)
+
+
+async def until_gone(fleet: UpstreamFleet) -> None:
+    await until(fleet.parts[1], EngineState.RESTARTING)

@@ -1,0 +1,223 @@
+"""An OpenAI-like server of the tests' own that can behave as badly as real ones do, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+BASE = "/base/v1"
+
+
+@dataclass
+class Answer:
+    """How one request is answered: `tokens` in turn, then the reason, the totals and the mark, unless told otherwise.
+
+    `endless` says the tokens again and again; `deaf` goes on when nobody listens any more. `hold_after` so many tokens nothing comes until `go` is set;
+    `cut_after` so many the connection breaks, `end_after` so many the stream just ends, `fail_after` so many
+    comes `error`, or `raw` as it is. `size`: bytes a piece. `status` other than 200 answers with `error` alone.
+    """
+
+    tokens: tuple[str, ...] = ("Hello", " there", ".")
+    reason: str | None = "stop"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    error: Any = None
+    raw: str | None = None
+    endless: bool = False
+    deaf: bool = False
+    hold_after: int | None = None
+    cut_after: int | None = None
+    end_after: int | None = None
+    fail_after: int | None = None
+    size: int | None = None
+    totals: bool = True
+    mark: bool = True
+    comments: bool = False
+    line_end: str = "\n"
+    go: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+
+
+class BrokenOff(Exception):
+    """Ends a connection in the middle of an answer."""
+
+
+class UpstreamServer:
+    """Answers by `answers` in turn, then by plain ones. What was asked, and what was made for whom, can be looked at."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.answers: list[Answer] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.made = 0
+        self.made_after_close = 0
+        self.held = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.spoke_to_nobody = asyncio.Event()
+        self.models: Response = JSONResponse({"data": [{"id": "model"}]})
+        self.looks = 0
+        self.second_look = asyncio.Event()
+        self.counted: Response = JSONResponse({"count": 42, "max_model_len": 4096})
+        self.app = Starlette(
+            routes=[
+                Route(f"{BASE}/models", self._models),
+                Route("/base/tokenize", self._count, methods=["POST"]),
+                Route(f"{BASE}/chat/completions", _Door(self), methods=["POST"]),
+            ]
+        )
+
+    async def _models(self, request: Request) -> Response:
+        self.looks += 1
+        if self.looks > 1:
+            self.second_look.set()
+        return self.models
+
+    async def _count(self, request: Request) -> Response:
+        self.bodies.append(await request.json())
+        return self.counted
+
+    async def answer(self, request: Request, send: Send) -> None:
+        """Answer one request as its turn says."""
+        self.bodies.append(await request.json())
+        self.headers.append(dict(request.headers))
+        answer = self.answers.pop(0) if self.answers else Answer()
+        if answer.status != 200:
+            await JSONResponse(answer.error, answer.status, answer.headers)(
+                request.scope, request.receive, send
+            )
+            return
+        self.closed.clear()
+        self.spoke_to_nobody.clear()
+        self.made_after_close = 0
+        watching = asyncio.create_task(self._watch(request))
+        try:
+            await self._stream(answer, send)
+        finally:
+            watching.cancel()
+
+    async def _watch(self, request: Request) -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        self.closed.set()
+
+    async def _stream(self, answer: Answer, send: Send) -> None:
+        head = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        for event in self._events(answer):
+            if self.closed.is_set() and not answer.deaf:
+                return
+            if isinstance(event, str):
+                await _write(send, event.encode(), answer.size)
+            else:
+                self.held.set()
+                await _first_of(event, self.closed)
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
+
+    def _events(self, answer: Answer) -> Iterator[str | asyncio.Event]:
+        end = answer.line_end
+        yield from [f": a comment{end}{end}"] if answer.comments else []
+        yield _event({"choices": [{"delta": {"role": "assistant", "content": ""}}]}, end)
+        for number, token in enumerate(_tokens(answer)):
+            if number == answer.hold_after:
+                yield answer.go
+            if number == answer.cut_after:
+                raise BrokenOff
+            if number == answer.end_after or self.spoke_to_nobody.is_set():
+                return
+            if number == answer.fail_after:
+                yield answer.raw or _event({"error": answer.error}, end)
+                return
+            self._note_token()
+            yield _event({"choices": [{"delta": {"content": token}, "finish_reason": None}]}, end)
+        yield from _ending(answer)
+
+    def _note_token(self) -> None:
+        self.made += 1
+        self.made_after_close += self.closed.is_set()
+        if self.made_after_close > 100:
+            self.spoke_to_nobody.set()
+
+
+class _Door:
+    """An ASGI application, so that Starlette leaves the answer to us."""
+
+    def __init__(self, server: UpstreamServer) -> None:
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._server.answer(Request(scope, receive), send)
+
+
+class _Quiet(uvicorn.Server):
+    """Leaves signals to the test."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def upstream_server(port: int = 0) -> AsyncIterator[UpstreamServer]:
+    """A server on a free port, or on a given one."""
+    upstream = UpstreamServer()
+    config = uvicorn.Config(upstream.app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    listener = socket.create_server(("127.0.0.1", port))
+    upstream.url = f"http://127.0.0.1:{listener.getsockname()[1]}{BASE}"
+    server = _Quiet(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield upstream
+    finally:
+        server.should_exit = server.force_exit = True
+        await serving
+        listener.close()
+
+
+def _tokens(answer: Answer) -> Iterator[str]:
+    yield from answer.tokens
+    while answer.endless:
+        yield from answer.tokens
+
+
+def _ending(answer: Answer) -> Iterator[str]:
+    end = answer.line_end
+    if answer.reason:
+        yield _event({"choices": [{"delta": {}, "finish_reason": answer.reason}]}, end)
+    if answer.totals:
+        made = len(answer.tokens) + 1
+        details = {"cached_tokens": 5}
+        usage = {"prompt_tokens": 11, "completion_tokens": made, "prompt_tokens_details": details}
+        yield _event({"choices": [], "usage": usage}, end)
+    if answer.mark:
+        yield f"data: [DONE]{end}{end}"
+
+
+def _event(value: dict[str, Any], end: str) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}{end}{end}"
+
+
+async def _write(send: Send, event: bytes, size: int | None) -> None:
+    step = size or len(event)
+    for start in range(0, len(event), step):
+        part = event[start : start + step]
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()

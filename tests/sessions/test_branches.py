@@ -1,0 +1,355 @@
+"""Edits and other replies stand beside what was said; any of them can be made active again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions.errors import BadParams, Busy, Conflict, NotFound
+from sessions.events import Accepted, Done, Reason, Removed, Status
+from sessions.ownership import RunningTurn
+from sessions.paging import HistoryPage
+from sessions.places import Again, Behind, Beside
+from sessions.records import MessageRecord
+from sessions.service import Sessions
+from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+async def ids(chat: Chat) -> list[str]:
+    """The messages of the active branch, oldest first."""
+    await chat.quiet()
+    return [message.message_id for message in (await chat.history()).messages]
+
+
+async def said(chat: Chat) -> list[str]:
+    await chat.quiet()
+    return [content for _, content in await chat.told()]
+
+
+async def count(chat: Chat) -> int:
+    page = await chat.sessions.conversations(chat.owner, limit=1, before=None)
+    return page.conversations[0].messages
+
+
+async def regenerate(chat: Chat, reply_id: str, reply: str) -> Done:
+    return await chat.exchange("", reply, place=Again(reply_id))
+
+
+async def test_an_edit_stands_beside_the_old_message(chat: Chat, engine: ScriptedEngine) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await chat.exchange("One?", "One.")
+    _, answer, one, _ = await ids(chat)
+    await chat.exchange("Two?", "Two.", place=Beside(one))
+    assert await said(chat) == ["Hello?", "Hello.", "Two?", "Two."]
+    assert chat.reader.of(Accepted)[-1].parent_id == answer
+    two = (await chat.history()).messages[2]
+    assert two.siblings == [one, two.message_id]
+    assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "Two?"]
+    assert await count(chat) == 6
+
+
+async def test_the_first_message_can_be_edited(chat: Chat) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    (first, _) = await ids(chat)
+    await chat.exchange("Hi?", "Hi.", place=Beside(first))
+    assert await said(chat) == ["Hi?", "Hi."]
+    assert chat.reader.of(Accepted)[-1].parent_id is None
+
+
+async def test_another_reply_stands_beside_the_old_one(chat: Chat, engine: ScriptedEngine) -> None:
+    """No message of the user's is written; the prompt ends with the one that is answered again."""
+    await chat.exchange("Hello?", "Hello.")
+    await chat.exchange("One?", "One.")
+    _, answer, one, old = await ids(chat)
+    await regenerate(chat, old, "Uno.")
+    accepted = chat.reader.of(Accepted)[-1]
+    assert (accepted.message_id, accepted.parent_id) == (one, answer)
+    assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "One?"]
+    assert await said(chat) == ["Hello?", "Hello.", "One?", "Uno."]
+    new = (await chat.history()).messages[-1]
+    assert (new.siblings, new.parent_id) == ([old, new.message_id], one)
+    assert await count(chat) == 5
+    assert continuous(chat.reader.events)
+
+
+async def test_the_conversation_goes_on_from_the_new_reply(chat: Chat, engine: ScriptedEngine) -> None:
+    done = await chat.exchange("Hello?", "Hello.")
+    await regenerate(chat, done.message_id, "Hi.")
+    await chat.exchange("And now?", "Now.")
+    assert await said(chat) == ["Hello?", "Hi.", "And now?", "Now."]
+    assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hi.", "And now?"]
+
+
+async def test_a_reply_further_up_begins_another_branch(chat: Chat) -> None:
+    first = await chat.exchange("Hello?", "Hello.")
+    await chat.exchange("And now?", "Now.")
+    await regenerate(chat, first.message_id, "Hi.")
+    assert await said(chat) == ["Hello?", "Hi."]
+
+
+async def test_a_running_reply_is_shown_with_its_siblings(chat: Chat) -> None:
+    done = await chat.exchange("Hello?", "Hello.")
+    await chat.running("", "This", place=Again(done.message_id))
+    page = await chat.history()
+    question, reply = page.messages
+    assert (reply.content, reply.status, reply.parent_id) == ("This", "running", question.message_id)
+    assert reply.siblings == [done.message_id, reply.message_id]
+    older = await chat.history(before=reply.message_id)
+    assert [message.message_id for message in older.messages] == [question.message_id]
+    chat.cancel()
+
+
+async def test_a_running_reply_stands_behind_its_message_where_others_wait_behind_it(
+    chat: Chat, store: Redis
+) -> None:
+    await chat.running("Hello?", "This")
+    live = chat.room.turns[0].record
+    waits = msgspec.json.encode(
+        MessageRecord(
+            message_id="msg_q",
+            parent_id=live.reply_id,
+            turn_id="turn_q",
+            role="user",
+            content="And then?",
+            status="complete",
+            created_at=1,
+        )
+    )
+    below: dict[Any, Any] = {"message:msg_q": waits, "parent:msg_q": live.reply_id, "leaf": "msg_q"}
+    await store.hset(chat.keys.conversation, mapping=below | {f"children:{live.reply_id}": "msg_q"})
+    page = await chat.history()
+    assert [message.content for message in page.messages] == ["Hello?", "This", "And then?"]
+    assert page.messages[1].siblings == [live.reply_id]
+    older = await chat.history(before="msg_q")
+    assert [message.content for message in older.messages] == ["Hello?", "This"]
+    chat.cancel()
+    assert await said(chat) == ["Hello?", "This", "And then?"]
+
+
+async def test_others_are_told_which_message_is_answered_again(chat: Chat) -> None:
+    second = Recorder()
+    done = await chat.exchange("Hello?", "Hello.")
+    question, _ = await ids(chat)
+    await chat.history(second)
+    await regenerate(chat, done.message_id, "Hi.")
+    told = second.of(Accepted)[-1]
+    assert (told.message_id, told.content) == (question, "Hello?")
+    assert chat.reader.of(Accepted)[-1].content is None
+    chat.sessions.disconnect(second)
+
+
+async def test_a_rollback_of_a_running_reply_takes_that_alone(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    done = await chat.exchange("One?", "One.")
+    await chat.running("", "This", place=Again(done.message_id))
+    chat.cancel(rollback=True)
+    assert (await reader.next(Done, count=3)).removed
+    assert await said(chat) == ["Hello?", "Hello.", "One?", "One."]
+    assert (await chat.history()).messages[-1].siblings == [done.message_id]
+    assert await count(chat) == 4
+
+
+async def test_an_ended_reply_is_taken_back_alone_and_the_message_with_the_last_one(chat: Chat) -> None:
+    first = await chat.exchange("Hello?", "Hello.")
+    second = await regenerate(chat, first.message_id, "Hi.")
+    third = await regenerate(chat, first.message_id, "Hey.")
+    for done, left in ((third, ["Hello?", "Hi."]), (first, ["Hello?", "Hi."]), (second, [])):
+        await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+        assert await said(chat) == left
+    assert await count(chat) == 0
+    assert len(chat.reader.of(Removed)) == 3
+
+
+async def test_a_reply_that_was_followed_stays_and_its_sibling_may_go(chat: Chat) -> None:
+    first = await chat.exchange("Hello?", "Hello.")
+    second = await regenerate(chat, first.message_id, "Hi.")
+    await chat.exchange("And now?", "Now.")
+    with pytest.raises(Conflict):
+        await chat.sessions.take_back(chat.owner, ROOM, second.turn_id)
+    await chat.sessions.take_back(chat.owner, ROOM, first.turn_id)
+    assert await said(chat) == ["Hello?", "Hi.", "And now?", "Now."]
+
+
+async def test_a_rollback_of_an_edit_shows_the_message_before_it(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    question, _ = await ids(chat)
+    await chat.running("Hi?", "This", place=Beside(question))
+    chat.cancel(rollback=True)
+    await reader.next(Done, count=2)
+    assert await said(chat) == ["Hello?", "Hello."]
+
+
+async def test_a_reply_that_is_cut_off_is_kept_beside_the_others(chat: Chat, reader: Recorder) -> None:
+    done = await chat.exchange("Hello?", "Hello.")
+    await chat.running("", "This", place=Again(done.message_id))
+    chat.cancel()
+    assert (await reader.next(Done, count=2)).reason is Reason.CANCELLED
+    assert await said(chat) == ["Hello?", "This"]
+
+
+@pytest.mark.parametrize("mode", ["regenerate", "edit"])
+async def test_an_interrupt_can_be_an_edit_or_another_reply(mode: str, chat: Chat) -> None:
+    """Also of the message whose reply is being written."""
+    accepted = await chat.running("Hello?", "This")
+    running_id = chat.room.turns[0].record.reply_id
+    place = Again(running_id) if mode == "regenerate" else Beside(accepted.message_id)
+    content = "" if mode == "regenerate" else "Hi?"
+    with pytest.raises(Busy):
+        await chat.send(content, place=place)
+    chat.engine.script("Well.")
+    await chat.running(content, "Well.", place=place, on_busy="interrupt")
+    chat.engine.step()
+    assert await said(chat) == ["Hello?" if mode == "regenerate" else "Hi?", "Well."]
+
+
+async def test_the_same_request_makes_one_turn_and_another_one_under_its_id_is_a_conflict(chat: Chat) -> None:
+    first = await chat.exchange("Hello?", "Hello.")
+    question, _ = await ids(chat)
+    done = await chat.exchange("", "Hi.", place=Again(first.message_id), client_msg_id="again")
+    await chat.quiet()
+    again = await chat.send("", place=Again(first.message_id), client_msg_id="again")
+    assert (again.duplicate, again.turn_id, again.message_id) == (True, done.turn_id, question)
+    for content, place in (
+        ("", Again(done.message_id)),
+        ("", Beside(question)),
+        ("", Behind()),
+    ):
+        with pytest.raises(Conflict):
+            await chat.send(content, place=place, client_msg_id="again")
+
+
+@pytest.mark.parametrize(
+    ("of_user", "of_assistant", "nobodys"),
+    [(BadParams, None, NotFound), (None, BadParams, NotFound)],
+    ids=["regenerate", "edit"],
+)
+async def test_a_place_must_be_a_message_of_the_right_kind(
+    of_user: type[Exception] | None,
+    of_assistant: type[Exception] | None,
+    nobodys: type[Exception],
+    chat: Chat,
+) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    question, answer = await ids(chat)
+    wanted = Again if of_assistant is None else Beside
+    refused = question if of_user else answer
+    with pytest.raises(of_user or of_assistant or BadParams):
+        await chat.send("x", place=wanted(refused))
+    with pytest.raises(nobodys):
+        await chat.send("x", place=wanted("msg_x"))
+    assert await said(chat) == ["Hello?", "Hello."]
+
+
+async def test_a_reaper_closes_another_reply_and_keeps_the_old_one(
+    chat: Chat, store: Redis, engine: ScriptedEngine, sessions: Sessions
+) -> None:
+    """Its replica is dead; what was journalled of it is what was seen."""
+    done = await chat.exchange("Hello?", "Hello.")
+    accepted = await chat.running("", "This", place=Again(done.message_id))
+    live = chat.room.turns[0]
+    record = live.record
+    sessions._journal._waiting.clear()
+    orphan = RunningTurn(
+        owner=chat.owner, conversation_id=ROOM, turn_id=accepted.turn_id, replica="another, dead"
+    )
+    await sessions._reaper._close(orphan)
+    chat.cancel()
+    assert await said(chat) == ["Hello?", "This"]
+    reply = (await chat.history()).messages[-1]
+    assert (reply.status, reply.siblings) == ("interrupted", [done.message_id, record.reply_id])
+
+
+async def test_a_branch_is_shown_down_to_its_newest_leaf_and_stays_active(chat: Chat) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await chat.exchange("One?", "One.")
+    _, _, one, _ = await ids(chat)
+    await chat.exchange("Two?", "Two.", place=Beside(one))
+    page = await chat.history(leaf=one)
+    assert [message.content for message in page.messages] == ["Hello?", "Hello.", "One?", "One."]
+    await chat.exchange("Go on.", "On.")
+    assert await said(chat) == ["Hello?", "Hello.", "One?", "One.", "Go on.", "On."]
+
+
+async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Chat, reader: Recorder) -> None:
+    second = Recorder()
+    first = await chat.exchange("Hello?", "Hello.")
+    await regenerate(chat, first.message_id, "Hi.")
+    await chat.quiet()
+    await chat.history(second)
+    for _ in range(2):  # the second time, nothing changes
+        await chat.history(leaf=first.message_id)
+    (told,) = second.of(HistoryPage)
+    assert ([message.content for message in told.messages], told.ref) == (["Hello?", "Hello."], None)
+    assert told.seq == (await chat.history()).seq
+    assert not reader.of(HistoryPage)
+    await chat.sessions._brancher.tell(chat.room)
+    assert len(reader.of(HistoryPage)) == 1
+    chat.sessions.disconnect(second)
+
+
+async def test_whoever_is_told_of_another_branch_learns_what_a_new_reply_waits_for(chat: Chat) -> None:
+    """Another replica made it active, and a message came right behind."""
+    await chat.running("Hello?")
+    live = chat.room.turns[0]
+    chat.room.publish_status(
+        live, Status(conversation_id=ROOM, turn_id=live.record.turn_id, state="queued", queue_position=1)
+    )
+    await chat.sessions._brancher.tell(chat.room)
+    assert [type(event) for event in chat.reader.events[-2:]] == [HistoryPage, Status]
+    chat.cancel()
+
+
+async def test_no_other_branch_becomes_active_under_a_running_reply(
+    chat: Chat, store: Redis, engine: ScriptedEngine
+) -> None:
+    """Be it written here or on another replica; one that is just ending is waited for."""
+    engine.hold_cancels = True
+    done = await chat.exchange("Hello?", "Hello.")
+    await chat.running("One?", "This")
+    with pytest.raises(Busy):
+        await chat.history(leaf=done.message_id)
+    chat.cancel()
+    asking = asyncio.ensure_future(chat.history(leaf=done.message_id))
+    engine.step()
+    assert (await asking).messages[-1].content == "This"
+    await chat.quiet()
+    await store.hset(chat.keys.conversation, "running", "a turn elsewhere")
+    with pytest.raises(Busy):
+        await chat.history(leaf=done.message_id)
+    await store.hset(chat.keys.conversation, "running", "")
+
+
+async def test_a_leaf_must_be_a_message_of_the_conversation(chat: Chat) -> None:
+    with pytest.raises(NotFound):
+        await chat.history(leaf="msg_x")
+    await chat.exchange("Hello?")
+    await chat.quiet()
+    with pytest.raises(NotFound):
+        await chat.history(leaf="msg_x")
+
+
+async def test_a_message_that_comes_with_another_branch_goes_behind_that(chat: Chat, store: Redis) -> None:
+    """Another replica made it active after this one had looked."""
+    first = await chat.exchange("Hello?", "Hello.")
+    await regenerate(chat, first.message_id, "Hi.")
+    await chat.quiet()
+    counting = asyncio.Event()
+    count_tokens = chat.engine.count_tokens
+
+    async def slowly(messages: object) -> int:
+        if not counting.is_set():
+            await store.hset(chat.keys.conversation, "leaf", first.message_id)
+            counting.set()
+        return await count_tokens(messages)  # type: ignore[arg-type]
+
+    chat.engine.count_tokens = slowly  # type: ignore[method-assign]
+    accepted = await chat.running("And now?")
+    assert accepted.parent_id == first.message_id
+    chat.cancel()
+    await eventually(lambda: chat.sessions.statistics().turns == 0)

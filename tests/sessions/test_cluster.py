@@ -1,0 +1,213 @@
+"""A store of several servers: a Redis Cluster serves as one server does, and Sentinels name the master of the moment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from engine.scripted import ScriptedEngine
+from sessions.errors import StoreDown
+from sessions.events import Done, Resumed
+from sessions.forwarding import Cancelled
+from sessions.ownership import Ownership
+from sessions.policy import Policy
+from sessions.records import Owner, digest
+from sessions.servers import connect
+from sessions.service import Sessions
+from tests.sessions.chat import Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.server_group import Node, cluster, happened, watched_by_sentinel
+
+POLICY = Policy(ttl_s=3600, max_turns=100)
+ROOMS = [f"room-{number}" for number in range(9)]
+"""So many that each of three servers has some of them."""
+
+
+@asynccontextmanager
+async def chatting(store: Redis, *, alone: bool = False) -> AsyncIterator[Chat]:
+    """A replica of its own, with one connection."""
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    sessions = Sessions(client=store, engine=engine, policy=POLICY)
+    chat = Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
+    async with sessions.running(alone=alone):
+        yield chat
+        chat.leave()
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[list[Node]]:
+    async with cluster(tmp_path / "cluster") as nodes:
+        yield nodes
+
+
+@pytest.fixture
+async def clustered(nodes: list[Node]) -> AsyncIterator[Redis]:
+    """A client that was told one of the nodes."""
+    async with connect(f"redis+cluster://127.0.0.1:{nodes[0].port}") as client:
+        yield client
+
+
+async def test_conversations_on_all_nodes_are_written_with_one_pipeline_a_step(clustered: Redis) -> None:
+    async with chatting(clustered) as chat:
+        for room in ROOMS:
+            chat.engine.script("One two three")
+            await chat.send("Hello?", conversation_id=room)
+        await eventually(lambda: len(chat.engine.requests) == len(ROOMS))
+        chat.engine.step(20)
+        await chat.reader.next(Done, count=len(ROOMS))
+        await chat.quiet()
+        assert {done.text_sha256 for done in chat.reader.of(Done)} == {digest("One two three")}
+        assert all(done.saved for done in chat.reader.of(Done))
+        page = await chat.sessions.conversations(chat.owner, limit=20, before=None)
+        assert {row.conversation_id for row in page.conversations} == set(ROOMS)
+
+
+async def test_each_node_that_forgot_its_scripts_gets_them_again(clustered: Redis) -> None:
+    async with chatting(clustered) as chat:
+        for room in ROOMS[:3]:
+            await clustered.script_flush()
+            await chat.send("Hello?", conversation_id=room)
+        await eventually(lambda: len(chat.engine.requests) == 3)
+        await clustered.script_flush()
+        chat.engine.step(20)
+        await chat.reader.next(Done, count=3)
+        assert all(done.saved for done in chat.reader.of(Done))
+
+
+async def test_events_reach_the_other_replica_whichever_node_they_come_from(
+    clustered: Redis, nodes: list[Node]
+) -> None:
+    async with (
+        connect(f"redis+cluster://127.0.0.1:{nodes[2].port}") as another,
+        chatting(clustered) as chat,
+        chatting(another) as other,
+    ):
+        for room in ROOMS[:4]:
+            await chat.exchange("Hi!", "Hi.", conversation_id=room)
+            await other.sessions.history(other.owner, other.reader, room, limit=50)
+            await chat.exchange("Hello?", "Hello.", conversation_id=room)
+        await other.reader.next(Done, count=4)
+        await chat.exchange("Hi!")
+        accepted = await chat.running("Hello?", "This")
+        await other.resume(other.reader, accepted.seq)
+        assert other.reader.of(Resumed)[0].live == accepted.turn_id
+        chat.cancel()
+
+
+async def test_a_cancel_reaches_the_replica_that_runs_the_turn(clustered: Redis) -> None:
+    async with chatting(clustered) as chat, chatting(clustered) as other:
+        for room in ROOMS[:4]:
+            accepted = await chat.send("Hello?", conversation_id=room)
+            met = await other.sessions.cancel_elsewhere(other.owner, conversation_id=room, turn_id=None)
+            assert met == Cancelled(accepted.turn_id, already=False)
+        await chat.reader.next(Done, count=4)
+
+
+async def test_leases_are_found_on_all_nodes(clustered: Redis) -> None:
+    for name in ROOMS:
+        await Ownership(clustered, replica=name).renew()
+    async with chatting(clustered, alone=True):
+        assert not any([await clustered.exists(f"ms:replica:{name}") for name in ROOMS])
+
+
+async def test_a_node_that_goes_down_takes_only_its_conversations_along(
+    clustered: Redis, nodes: list[Node]
+) -> None:
+    """The others go on; what can't be kept is refused."""
+    async with chatting(clustered) as chat:
+        for room in ROOMS:
+            await chat.exchange("Hi!", "Hi.", conversation_id=room)
+        served = [room for room in ROOMS if await _node_of(clustered, chat, room) != nodes[2].port]
+        nodes[2].kill()
+        lost = next(room for room in ROOMS if room not in served)
+        with pytest.raises(StoreDown):
+            await chat.sessions.history(chat.owner, Recorder(), lost, limit=50)
+        assert 0 < len(served) < len(ROOMS)
+        for room in served:
+            shown = await chat.sessions.history(chat.owner, chat.reader, room, limit=50)
+            assert len(shown.page.messages) == 2
+
+
+async def _node_of(store: Redis, chat: Chat, room: str) -> int:
+    node = store.get_node_from_key(chat.keys.conversation.replace("room", room))  # type: ignore[attr-defined]
+    port: int = node.port
+    return port
+
+
+async def test_behind_a_failover_the_new_master_is_written_to(tmp_path: Path) -> None:
+    async with watched_by_sentinel(tmp_path / "group") as group:
+        url = f"redis+sentinel://127.0.0.1:{group.sentinel.port}/mymaster"
+        async with connect(url) as store, chatting(store) as chat:
+            await chat.exchange("Hello?", "Hello.")
+            await store.wait(1, 1000)
+            await group.fail_over()
+            await happened(lambda: _writes(store))
+            await chat.exchange("And now?", "Now.")
+            assert continuous(chat.reader.events)
+            assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "And now?", "Now."]
+            assert await group.replica.ask("EXISTS", chat.keys.conversation) == 1
+
+
+async def _writes(store: Redis) -> bool:
+    """Whether the Sentinel names the new master."""
+    try:
+        await store.set("written", 1)
+    except RedisError:
+        return False
+    return True
+
+
+async def test_a_server_that_becomes_a_replica_is_left(tmp_path: Path) -> None:
+    """Behind one name: each connection that meets it is made anew."""
+    async with (
+        watched_by_sentinel(tmp_path / "group") as group,
+        connect(f"redis://127.0.0.1:{group.replica.port}") as store,
+    ):
+        with pytest.raises(RedisError, match="has become a replica"):
+            await store.set("written", 1)
+        await group.fail_over()
+        assert await store.set("written", 1)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("bogus://somewhere", "schemes"),
+        ("redis+cluster://host/3", "database"),
+        ("redis+cluster://", "no host"),
+        ("redis+sentinel://host:26379", "master's name"),
+        ("redis+sentinel://host/master/x", "master's name"),
+        ("redis+sentinel://host:port/master", "integer"),
+    ],
+)
+def test_a_url_that_names_no_server_is_told(url: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        connect(url)
+
+
+@pytest.mark.parametrize("tls", ["", "s"])
+async def test_every_part_of_a_url_counts(tls: str) -> None:
+    async with (
+        connect(f"redis{tls}+sentinel://me:p%40ss@one,two:7/mine/2?sentinel_password=word") as by_sentinel,
+        connect(f"redis{tls}+cluster://me:p%40ss@one,[::1]:7") as in_cluster,
+        connect(f"redis{tls}://me:p%40ss@one:7/2") as single,
+    ):
+        pool = by_sentinel.connection_pool
+        assert (
+            pool.connection_kwargs["password"]
+            == single.connection_pool.connection_kwargs["password"]
+            == "p@ss"
+        )
+        assert pool.connection_kwargs["db"] == 2
+        sentinels = [one.connection_pool.connection_kwargs for one in pool.sentinel_manager.sentinels]  # type: ignore[attr-defined]
+        assert [(one["host"], one["port"], one["password"]) for one in sentinels] == [
+            ("one", 26379, "word"),
+            ("two", 7, "word"),
+        ]
+        nodes = in_cluster.nodes_manager.startup_nodes  # type: ignore[attr-defined]
+        assert set(nodes) == {"one:6379", "::1:7"}

@@ -1,0 +1,213 @@
+"""Turns without a conversation: one reader, one end, nothing kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.messages import Message, Params
+from engine.scripted import ScriptedEngine
+from sessions import ephemeral_reply
+from sessions.ephemeral import Ask
+from sessions.ephemeral_reply import EphemeralReply
+from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
+from sessions.events import Cause, Done, Reason
+from sessions.filter_hook import Filter, Passed
+from sessions.filters import Filters
+from sessions.list_filter import ListFilter, Lists
+from sessions.policy import Policy
+from sessions.records import Owner
+from sessions.service import Sessions
+from tests.sessions.chat import eventually
+
+ALICE = Owner("anonymous", "alice")
+HELLO = Ask((Message("user", "Hello!"),))
+
+Floor = Callable[..., AbstractAsyncContextManager[Sessions]]
+
+
+class Broken(Filter):
+    """An operator's own, with a defect."""
+
+    def reply(self) -> Broken:
+        return self
+
+    def feed(self, text: str) -> Passed:
+        raise LookupError(text)
+
+    def finish(self) -> Passed:
+        return Passed("")
+
+
+@pytest.fixture
+def floor(store: Redis, engine: ScriptedEngine) -> Floor:
+    """Makes a sessions floor; it must have let go of all turns at its end."""
+
+    @asynccontextmanager
+    async def made(*filters: Filter, **policy: str) -> AsyncIterator[Sessions]:
+        rules = Policy(ttl_s=60, max_turns=9, filters=Filters(filters), **policy)  # type: ignore[arg-type]
+        sessions = Sessions(client=store, engine=engine, policy=rules)
+        async with sessions.running(alone=True):
+            yield sessions
+        assert sessions.statistics().turns == 0
+
+    return made
+
+
+async def began(sessions: Sessions, engine: ScriptedEngine, reply: str = "One two three.") -> EphemeralReply:
+    """A turn that the engine has."""
+    engine.script(reply)
+    begun = await sessions.answer(ALICE, HELLO)
+    await eventually(lambda: bool(engine.requests))
+    return begun
+
+
+async def end_of(reply: EphemeralReply) -> Done:
+    async for _ in reply:
+        pass
+    return reply.ended
+
+
+async def test_text_merges_while_the_reader_is_late(sessions: Sessions, engine: ScriptedEngine) -> None:
+    reply = await began(sessions, engine)
+    with pytest.raises(RuntimeError):
+        _ = reply.ended
+    engine.step(2)
+    assert await anext(reply) == "One two"
+    engine.step(2)
+    assert [text async for text in reply] == [" three."]
+    assert (reply.ended.reason, reply.ended.chars) == (Reason.STOP, 14)
+    assert (reply.ended.usage.prompt_tokens, reply.ended.usage.generated_tokens) == (5, 4)
+
+
+async def test_a_long_prompt_is_waited_for(sessions: Sessions, engine: ScriptedEngine) -> None:
+    engine.prefill_tokens = 2
+    reply = await began(sessions, engine, "One.")
+    for _ in range(5):
+        engine.step()
+        await asyncio.sleep(0)
+    assert [text async for text in reply] == ["One."]
+    assert reply.ended.timing.queued_ms is not None
+
+
+async def test_nothing_of_it_is_stored(sessions: Sessions, engine: ScriptedEngine, store: Redis) -> None:
+    before = set(await store.keys())
+    reply = await began(sessions, engine)
+    assert sessions.statistics().turns == 1
+    engine.step(4)
+    await end_of(reply)
+    assert set(await store.keys()) == before
+
+
+async def test_a_reader_that_leaves_stops_it(sessions: Sessions, engine: ScriptedEngine) -> None:
+    reply = await began(sessions, engine)
+    engine.step()
+    await anext(reply)
+    reply.cancel()
+    reply.cancel()
+    done = await end_of(reply)
+    assert done.reason is Reason.CANCELLED
+    assert done.cancel is not None
+    assert (done.cancel.cause, done.cancel.steps_after) == (Cause.DISCONNECT, 0)
+
+
+async def test_an_engine_that_does_not_confirm_holds_no_end_up(
+    sessions: Sessions, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ephemeral_reply, "CONFIRM_S", 0.01)
+    engine.hold_cancels = True
+    reply = await began(sessions, engine)
+    reply.cancel()
+    done = await end_of(reply)
+    assert done.cancel is not None
+    assert done.cancel.steps_after is None
+    engine.step()
+
+
+async def test_nor_the_end_that_a_filter_makes(
+    floor: Floor, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ephemeral_reply, "CONFIRM_S", 0.01)
+    engine.hold_cancels = True
+    words = ListFilter(incoming=Lists([], [], max_chars=9), outgoing=Lists(["two"], [], max_chars=9))
+    async with floor(words) as sessions:
+        reply = await began(sessions, engine)
+        engine.step(3)
+        assert [text async for text in reply] == ["One "]
+        assert reply.ended.reason is Reason.FILTERED
+        engine.step()
+
+
+async def test_a_filter_with_a_defect_ends_this_turn_alone(floor: Floor, engine: ScriptedEngine) -> None:
+    async with floor(Broken()) as sessions:
+        reply = await began(sessions, engine)
+        engine.step()
+        done = await end_of(reply)
+        assert (done.reason, done.error and done.error.code) == (Reason.ERROR, "internal")
+        await eventually(lambda: engine.statistics().cancels == 1)
+
+
+async def test_what_can_not_be_answered_is_refused(floor: Floor, engine: ScriptedEngine) -> None:
+    words = ListFilter(incoming=Lists(["darn"], [], max_chars=9), outgoing=Lists([], [], max_chars=9))
+    async with floor(words) as sessions:
+        for messages, refusal in (
+            ([Message("user", "word " * 200)], ContextOverflow),
+            ([Message("assistant", "Oh darn."), Message("user", "What?")], Filtered),
+            ([Message("system", "")], BadParams),
+        ):
+            with pytest.raises(refusal):
+                await sessions.answer(ALICE, Ask(tuple(messages), Params()))
+        engine.fail()
+        with pytest.raises(EngineDown):
+            await sessions.answer(ALICE, HELLO)
+        assert sessions.statistics().turns == 0
+    assert engine.requests == []
+
+
+async def test_an_engine_that_fails_behind_the_answer_ends_it(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    reply = await sessions.answer(ALICE, HELLO)
+    engine.stop()
+    done = await end_of(reply)
+    assert (done.reason, done.error and done.error.code) == (Reason.INTERRUPTED, "engine_unavailable")
+
+
+async def test_a_drain_waits_and_then_ends_it(sessions: Sessions, engine: ScriptedEngine) -> None:
+    reply = await began(sessions, engine)
+    draining = asyncio.create_task(sessions.drain(0.05))
+    done = await end_of(reply)
+    assert (done.reason, done.cancel and done.cancel.cause) == (Reason.INTERRUPTED, Cause.DRAIN)
+    await draining
+    with pytest.raises(Draining):
+        await sessions.answer(ALICE, HELLO)
+
+
+async def test_a_drain_ends_what_waits_for_the_engine(sessions: Sessions, engine: ScriptedEngine) -> None:
+    engine.die(revive=False)
+    asking = asyncio.create_task(sessions.answer(ALICE, HELLO))
+    await eventually(lambda: sessions.statistics().turns == 1)
+    draining = asyncio.create_task(sessions.drain(0.0))
+    await eventually(lambda: sessions._admission.draining)
+    await asyncio.sleep(0)
+    engine.revive()
+    done = await end_of(await asking)
+    assert done.reason is Reason.INTERRUPTED
+    await draining
+    assert engine.requests == []
+
+
+async def test_who_leaves_before_the_engine_was_asked_leaves_nothing(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    engine.die(revive=False)
+    asking = asyncio.create_task(sessions.answer(ALICE, HELLO))
+    await eventually(lambda: sessions.statistics().turns == 1)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert sessions.statistics().turns == 0
+    engine.revive()

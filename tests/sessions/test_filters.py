@@ -1,0 +1,115 @@
+"""Filters one behind the other: what they refuse, where they end a reply, and what the rest cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions.errors import Filtered
+from sessions.filter_hook import Filter, Passed
+from sessions.filtered_reply import FilterBroken, FilteredReply, Released
+from sessions.filters import NO_FILTERS, Filters
+from sessions.list_filter import SLICE_CHARS, ListFilter, Lists
+
+
+def listed(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filter:
+    return ListFilter(
+        incoming=Lists(incoming, [r"\d{4}-\d{4}"] if incoming else [], max_chars=128),
+        outgoing=Lists(outgoing, [], max_chars=128),
+    )
+
+
+class Rewriting(Filter):
+    """What no filter may be."""
+
+    def reply(self) -> Rewriting:
+        return self
+
+    def feed(self, text: str) -> Passed:
+        return Passed(text.upper())
+
+    def finish(self) -> Passed:
+        return Passed("")
+
+
+async def test_a_message_with_a_listed_word_or_pattern_is_refused() -> None:
+    filters = Filters([Filter(), listed(incoming=["darn"])])
+    await filters.check("All is well.", None, "")
+    for texts in [("Darn!",), ("Well.", "oh darn"), ("My number is 1234-5678",)]:
+        with pytest.raises(Filtered) as refused:
+            await filters.check(*texts)
+        assert refused.value.code == "filtered"
+        assert not refused.value.retryable
+        assert "arn" not in str(refused.value)
+
+
+async def test_a_long_message_is_read_over_the_edges_of_its_slices() -> None:
+    filters = Filters([listed(incoming=["darn"])])
+    await filters.check("x " * SLICE_CHARS)
+    with pytest.raises(Filtered):
+        await filters.check("x" * (SLICE_CHARS - 3) + " darn it")
+
+
+async def test_lists_of_one_direction_say_nothing_to_the_other() -> None:
+    filters = Filters([listed(outgoing=["darn"])])
+    await filters.check("darn")
+    assert Filters([listed(incoming=["darn"])]).reply().feed("darn", 1) == Released("darn", 1)
+
+
+async def test_without_filters_everything_passes_as_it_is() -> None:
+    await NO_FILTERS.check("darn")
+    reply = NO_FILTERS.reply()
+    assert reply.feed("da", 1) == Released("da", 1)
+    assert reply.finish() == Released("", 0)
+
+
+def test_tokens_leave_with_the_first_character_that_they_made() -> None:
+    reply = Filters([listed(outgoing=["darn"])]).reply()
+    assert reply.feed("oh da", 2) == Released("oh ", 2)
+    assert reply.feed("r", 1) == Released("", 0)
+    assert reply.feed("es d", 1) == Released("dares ", 2)
+    assert reply.feed("a", 1) == Released("", 0)
+    assert reply.finish() == Released("da", 1)
+
+
+def test_a_reply_ends_before_the_match() -> None:
+    reply = Filters([listed(outgoing=["darn"])]).reply()
+    assert reply.feed("oh da", 2) == Released("oh ", 2)
+    assert reply.feed("rn it", 1) == Released("", 0, filtered=True)
+
+
+def test_the_end_of_a_reply_may_complete_a_match() -> None:
+    reply = Filters([listed(outgoing=["darn"])]).reply()
+    assert reply.feed("oh darn", 2) == Released("oh ", 2)
+    assert reply.finish() == Released("", 0, filtered=True)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_filter_reads_what_the_one_before_it_passed(order: int) -> None:
+    """What one held back when the other ends the reply is decided at once."""
+    filters = Filters([listed(outgoing=["darn"]), listed(outgoing=["oh my word"])][::order])
+    assert filters.reply().feed("oh my darn it", 3) == Released("oh my ", 3, filtered=True)
+    reply = filters.reply()
+    assert reply.feed("oh my w", 1) == Released("", 0)
+    assert reply.feed("ife", 1) == Released("oh my wife", 2)
+    assert reply.finish() == Released("", 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a ", "ca", "t", "s ", "猫", "do", "g"]), st.integers(0, 3))))
+def test_text_and_tokens_of_a_reply_that_passes_are_all_there(chunks: list[tuple[str, int]]) -> None:
+    reply = Filters([listed(outgoing=["cats dogs a", "a"]), listed(outgoing=["cat cat"])]).reply()
+    parts = [reply.feed(text, tokens) for text, tokens in chunks]
+    parts.append(reply.finish())
+    if not any(part.filtered for part in parts):
+        assert "".join(part.text for part in parts) == "".join(text for text, _ in chunks)
+        assert sum(part.tokens for part in parts) == sum(tokens for _, tokens in chunks)
+    assert all(part.text or not part.tokens for part in parts)
+
+
+def test_a_filter_that_rewrites_is_found_out() -> None:
+    reply = FilteredReply([Rewriting()])
+    with pytest.raises(FilterBroken):
+        reply.feed("secret", 1)

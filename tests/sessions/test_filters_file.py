@@ -1,0 +1,99 @@
+"""The file of the filters: what it may say, and that whatever else it says stops the start with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sessions.errors import Filtered
+from sessions.filter_file import FiltersUnusable, filters_from
+from sessions.filter_hook import Filter
+from sessions.filtered_reply import Released
+
+HERE = "tests.sessions.test_filters_file"
+
+
+class NoQuestions(Filter):
+    """An operator's own."""
+
+    async def refuses(self, message: str) -> bool:
+        return message.endswith("?")
+
+
+def broken() -> Filter:
+    raise LookupError("no licence")
+
+
+def no_filter() -> str:
+    return "no filter"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "filters.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+async def test_lists_and_hooks_of_a_file_are_used(tmp_path: Path) -> None:
+    filters = filters_from(
+        written(
+            tmp_path,
+            f"""
+            max_chars = 9
+            hooks = ["{HERE}:NoQuestions"]
+            [input]
+            words = ["darn"]
+            [output]
+            patterns = ['\\d{{4}}-\\d{{4}}']
+            """,
+        )
+    )
+    await filters.check("All is well.")
+    for message in ("Darn.", "Is it?"):
+        with pytest.raises(Filtered):
+            await filters.check(message)
+    assert filters.reply().feed("Darn 1234-5678", 1) == Released("Darn ", 1, filtered=True)
+
+
+async def test_an_empty_file_lets_everything_pass(tmp_path: Path) -> None:
+    filters = filters_from(written(tmp_path, ""))
+    await filters.check("darn")
+    assert filters.reply().feed("darn", 1) == Released("darn", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[input", "Invalid TOML|Expected"),
+        ("[inputs]", "unknown field `inputs`"),
+        ("[input]\nword = []", "unknown field `word`.*input"),
+        ("[input]\nwords = [1]", r"Expected `str`.*input\.words"),
+        ("max_chars = 0", r">= 1.*max_chars"),
+        ("[input]\nwords = ['a', '']", r"input\.words\[1\] '': There is nothing"),
+        ("[output]\npatterns = ['a', 'b+']", r"output\.patterns\[1\] 'b\+': .*longer than 128"),
+        ("hooks = ['nowhere.at_all:make']", "'nowhere.at_all:make' fails: ModuleNotFoundError"),
+        ("hooks = ['no colon']", "'no colon' fails"),
+        (f"hooks = ['{HERE}:missing']", "fails: AttributeError"),
+        (f"hooks = ['{HERE}:broken']", "fails: LookupError: no licence"),
+        (f"hooks = ['{HERE}:no_filter']", "makes a str, which is no Filter"),
+    ],
+)
+def test_a_file_that_can_not_be_used_is_told_by_its_place(text: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(FiltersUnusable, match=rf"(?s)filters\.toml: .*{why}"):
+        filters_from(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FiltersUnusable, match="No such file"):
+        filters_from(tmp_path / "filters.toml")
+
+
+async def test_the_example_does_what_it_says() -> None:
+    filters = filters_from(Path(__file__).parents[2] / "deploy" / "filters.toml")
+    await filters.check("Numbers like 1234 5678 are fine.")
+    for message in ("1234-5678-1234-5678", "An  EXAMPLE phrase!"):
+        with pytest.raises(Filtered):
+            await filters.check(message)
+    reply = filters.reply()
+    assert reply.feed("My key is sk-" + "a" * 20, 1) == Released("My key is ", 1, filtered=True)

@@ -1,0 +1,143 @@
+"""A client talks to a replica that does not run its conversation's turn: what it asks reaches the one that does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions.events import Accepted, Cause, Delta, Done, Reason
+from sessions.forwarding import Cancelled
+from sessions.letters import RefusedElsewhere
+from sessions.policy import Policy
+from sessions.records import Owner
+from sessions.service import Sessions
+from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+@pytest.fixture
+async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
+    """The same owner on a second replica; nothing is left there at the end."""
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    second = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
+    reader = Recorder()
+    async with second.running(alone=False):
+        yield Chat(second, engine, owner, reader)
+        reader.closed = True
+        second.disconnect(reader)
+        await eventually(lambda: second.statistics().conversations == 0)
+
+
+async def cancelled_there(other: Chat, *, turn_id: str | None = None, rollback: bool = False) -> Cancelled:
+    conversation_id = None if turn_id else ROOM
+    asked = {"conversation_id": conversation_id, "turn_id": turn_id}
+    assert other.sessions.cancel(other.owner, conversation_id=conversation_id, turn_id=turn_id) is None
+    return await other.sessions.cancel_elsewhere(other.owner, **asked, rollback=rollback)
+
+
+async def test_a_cancel_reaches_the_replica_that_runs_the_turn(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    accepted = await chat.running("Hello?", "This")
+    assert await cancelled_there(other) == Cancelled(accepted.turn_id, already=False)
+    done = await reader.next(Done)
+    assert (done.reason, done.cancel and done.cancel.cause) == (Reason.CANCELLED, Cause.CLIENT)
+    assert await cancelled_there(other) == Cancelled(None, already=True)
+
+
+async def test_a_cancel_by_the_turns_id_alone_finds_it(chat: Chat, other: Chat) -> None:
+    accepted = await chat.running("Hello?", "This")
+    assert await cancelled_there(other, turn_id=accepted.turn_id) == Cancelled(
+        accepted.turn_id, already=False
+    )
+    assert await cancelled_there(other, turn_id="turn_x") == Cancelled("turn_x", already=True)
+
+
+async def test_a_turn_of_somebody_else_is_not_found_by_its_id(chat: Chat, other: Chat) -> None:
+    accepted = await chat.running("Hello?", "This")
+    other.owner = Owner("anonymous", "bob")
+    assert await cancelled_there(other, turn_id=accepted.turn_id) == Cancelled(accepted.turn_id, already=True)
+    chat.cancel()
+
+
+async def test_what_was_published_counts_as_seen_where_others_watch(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    accepted = await chat.running("Hello?", "This")
+    await other.history()
+    await chat.step()
+    reader.hands(accepted.turn_id, 0)
+    await other.reader.until(lambda: bool(other.reader.of(Delta)))
+    chat.cancel()
+    done = await reader.next(Done)
+    assert done.chars == len(reader.text(accepted.turn_id)) > len("This")
+    assert continuous(other.reader.events)
+    other.reader.closed = True
+
+
+async def test_a_message_into_a_reply_that_runs_elsewhere_is_refused(chat: Chat, other: Chat) -> None:
+    await chat.running("Hello?", "This")
+    with pytest.raises(RefusedElsewhere) as refused:
+        await other.send("And now?", client_msg_id="two")
+    assert (refused.value.code, refused.value.retryable) == ("busy", True)
+    chat.cancel()
+
+
+async def test_an_interrupt_from_elsewhere_ends_the_reply_and_begins_the_next(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    first = await chat.running("Hello?", "This")
+    chat.engine.script("Now.")
+    sending = other.begin_send("And now?", on_busy="interrupt", client_msg_id="two")
+    done = await reader.next(Done)
+    assert (done.turn_id, done.cancel and done.cancel.cause) == (first.turn_id, Cause.INTERRUPT)
+    assert await sending is None
+    accepted = await other.reader.next(Accepted)
+    assert (accepted.client_msg_id, accepted.ref, accepted.content) == ("two", "ref", None)
+    seen_here = await reader.next(Accepted, count=2)
+    assert (seen_here.turn_id, seen_here.content, seen_here.ref) == (accepted.turn_id, "And now?", None)
+    await eventually(lambda: len(chat.engine.requests) == 2)
+    chat.engine.step(20)
+    assert (await other.reader.next(Done, count=2)).turn_id == accepted.turn_id
+    assert other.reader.text(accepted.turn_id) == "Now."
+    assert continuous(other.reader.events)
+    assert continuous(reader.events)
+
+
+async def test_a_message_that_its_turn_has_already_is_answered_as_a_duplicate(
+    chat: Chat, other: Chat
+) -> None:
+    await chat.running("Hello?", "This", client_msg_id="one")
+    again = await other.send("Hello?", client_msg_id="one", on_busy="interrupt")
+    assert again.duplicate
+    assert other.reader.text(again.turn_id) == "This"
+    await chat.step()
+    await other.reader.until(lambda: len(other.reader.of(Delta)) == 2)
+    chat.cancel()
+
+
+async def test_a_message_for_a_dead_replica_is_taken_in_here(
+    chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await chat.running("Hello?", "This")
+    monkeypatch.setattr(chat.sessions._mailbox, "_take", lambda order: None)
+    await store.delete(f"ms:replica:{chat.sessions._ownership.replica}")
+    other.engine.script("Now.")
+    accepted = await other.running("And now?", on_busy="interrupt", client_msg_id="two")
+    ends = [(message.role, message.status) for message in (await other.history()).messages]
+    assert ends[:3] == [("user", "complete"), ("assistant", "interrupted"), ("user", "complete")]
+    other.engine.step(20)
+    await other.reader.until(lambda: any(done.turn_id == accepted.turn_id for done in other.reader.of(Done)))
+    chat.cancel()
+
+
+async def test_a_letter_that_was_not_announced_is_found(
+    chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await chat.running("Hello?", "This")
+    monkeypatch.setattr(chat.sessions._relay, "_nudged", lambda: None)
+    assert (await asyncio.wait_for(cancelled_there(other), 10)).already is False

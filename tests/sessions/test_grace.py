@@ -1,0 +1,121 @@
+"""A turn whose readers left goes on for its grace, or to its end where its sender asked for that."""
+
+from __future__ import annotations
+
+import asyncio
+
+from redis.asyncio import Redis
+
+from sessions.events import Accepted, Cause, Done, Reason
+from tests.sessions.chat import Chat, eventually
+from tests.sessions.recorder import Recorder
+
+LONG_S = 60.0
+SHORT_S = 0.05
+
+
+async def end_of(chat: Chat, accepted: Accepted) -> Done:
+    """What the store has."""
+    await chat.quiet()
+    record = await chat.sessions._history.turn(chat.keys, accepted.turn_id)
+    assert record is not None
+    assert record.done is not None
+    return record.done
+
+
+async def test_one_who_comes_back_within_the_grace_keeps_the_turn(chat: Chat) -> None:
+    accepted = await chat.running("Hello?", "This", grace_s=LONG_S)
+    chat.leave()
+    returned = Recorder()
+    await chat.resume(returned, accepted.seq)
+    assert chat.room.turns[0].grace is None
+    chat.engine.step(20)
+    assert (await returned.next(Done)).reason is Reason.STOP
+    chat.leave(returned)
+
+
+async def test_a_reply_goes_on_during_the_grace(chat: Chat) -> None:
+    accepted = await chat.running("Hello?", "This", grace_s=LONG_S)
+    chat.leave()
+    chat.engine.step(20)
+    assert (await end_of(chat, accepted)).reason is Reason.STOP
+
+
+async def test_after_the_grace_the_turn_is_cancelled_once(chat: Chat) -> None:
+    """What was written meanwhile was handed to nobody, and is not kept."""
+    accepted = await chat.running("Hello?", "This", grace_s=SHORT_S)
+    chat.leave()
+    chat.engine.step()
+    done = await end_of(chat, accepted)
+    assert done.cancel is not None
+    assert (done.reason, done.cancel.cause, done.chars) == (Reason.CANCELLED, Cause.DISCONNECT, 4)
+    assert chat.engine.statistics().cancels == 1
+
+
+async def test_each_leave_gives_the_whole_grace_anew(chat: Chat) -> None:
+    await chat.running("Hello?", "This", grace_s=LONG_S)
+    loop = asyncio.get_running_loop()
+    chat.leave()
+    first = chat.room.turns[0].grace
+    assert first is not None
+    returned = Recorder()
+    await chat.history(returned)
+    chat.leave(returned)
+    second = chat.room.turns[0].grace
+    assert second is not None
+    assert first.cancelled()
+    assert first.when() < second.when() <= loop.time() + LONG_S
+    chat.cancel()
+
+
+async def test_a_cancel_during_the_grace_is_the_clients(chat: Chat) -> None:
+    accepted = await chat.running("Hello?", "This", grace_s=LONG_S)
+    chat.leave()
+    chat.cancel()
+    done = await end_of(chat, accepted)
+    assert done.cancel is not None
+    assert done.cancel.cause is Cause.CLIENT
+
+
+async def test_a_turn_that_continues_goes_on_with_nobody_there(chat: Chat) -> None:
+    accepted = await chat.running("Hello?", "This", on_disconnect="continue")
+    chat.leave()
+    await eventually(lambda: chat.room.turns != [] and not chat.room.subscribers)
+    chat.engine.step(20)
+    done = await end_of(chat, accepted)
+    assert (done.reason, done.cancel) == (Reason.STOP, None)
+    assert (await chat.told())[-1] == ("assistant", chat.engine._reply)
+
+
+async def test_one_who_comes_back_to_a_turn_that_continues_is_told_all_of_it(chat: Chat) -> None:
+    accepted = await chat.running("Hello?", "This", on_disconnect="continue")
+    chat.leave()
+    chat.engine.step(20)
+    await chat.quiet()
+    returned = Recorder()
+    await chat.resume(returned, accepted.seq)
+    assert returned.text(accepted.turn_id) == chat.engine._reply
+    chat.leave(returned)
+
+
+async def test_the_longest_grace_does_not_help_the_turn_beside_it(chat: Chat) -> None:
+    """Each turn has its own."""
+    chat.engine.hold_cancels = True
+    first = await chat.running("Hello?", "This", grace_s=LONG_S)
+    waiting = chat.begin_send("No, wait!", on_busy="interrupt")
+    await eventually(lambda: len(chat.room.turns) == 2)
+    chat.leave()
+    chat.engine.step()
+    assert await waiting is None
+    done = await end_of(chat, first)
+    assert done.cancel is not None
+    assert done.cancel.cause is Cause.INTERRUPT
+    assert len(chat.engine.requests) == 1
+
+
+async def test_nothing_stays_behind_of_those_who_left(chat: Chat, store: Redis) -> None:
+    await chat.running("Hello?", "This", grace_s=SHORT_S)
+    chat.leave()
+    await chat.quiet()
+    await eventually(lambda: chat.sessions.statistics().conversations == 0)
+    assert await store.hget(chat.keys.conversation, "watchers") == b""

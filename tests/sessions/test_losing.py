@@ -1,0 +1,130 @@
+"""A replica that lost its turns: each of them has one end, the same for all, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions import replica, running, turn_journal, turns
+from sessions.events import Accepted, Done, Reason
+from sessions.journal import Entry
+from sessions.policy import Policy
+from sessions.records import Owner, digest
+from sessions.service import Sessions
+from tests.sessions.chat import Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+@pytest.fixture
+async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
+    """The same owner on a second replica."""
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    second = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
+    async with second.running(alone=False):
+        yield Chat(second, engine, owner, Recorder())
+
+
+async def close_all(chat: Chat, other: Chat, store: Redis) -> int:
+    """As when this replica stood still for longer than its lease."""
+    await store.delete(f"ms:replica:{chat.sessions._ownership.replica}")
+    return await other.sessions._reaper.reap()
+
+
+async def enqueue(chat: Chat, content: str) -> asyncio.Task[object]:
+    """Sends a message behind the running reply, and waits until it is accepted there."""
+    count = len(chat.reader.of(Accepted)) + 1
+    sending = chat.begin_send(content, on_busy="enqueue")
+    await chat.reader.next(Accepted, count=count)
+    return sending
+
+
+async def test_lost_messages_of_the_queue_have_their_ends_too(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    first = await chat.running("One?", "This")
+    await enqueue(chat, "Two?")
+    await enqueue(chat, "Three?")
+    assert await close_all(chat, other, store) == 3
+    chat.engine.step()
+    await reader.next(Done, count=3)
+    await chat.quiet()
+    assert [done.reason for done in reader.of(Done)] == [Reason.INTERRUPTED] * 3
+    assert reader.of(Done)[0].turn_id == first.turn_id
+    assert continuous(reader.events)
+
+
+async def test_text_that_was_stored_but_not_told_comes_before_the_end(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store took it, and this replica stood still before it had the answer."""
+    accepted = await chat.running("Hello?", "This")
+    journal = chat.room.turns[0].journal
+    assert journal is not None
+    write = journal.write
+
+    async def stand_still(entry: Entry) -> bool:
+        await write(entry)
+        await close_all(chat, other, store)
+        return await write(entry)
+
+    monkeypatch.setattr(turn_journal.TurnJournal, "write", lambda _, entry: stand_still(entry))
+    chat.engine.step()
+    done = await reader.next(Done)
+    await chat.quiet()
+    assert done.reason is Reason.INTERRUPTED
+    assert digest(reader.text(accepted.turn_id)) == done.text_sha256
+    assert continuous(reader.events)
+
+
+async def test_a_message_behind_a_lost_reply_is_taken_in_when_that_is_noticed(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    await chat.running("One?", "This")
+    await close_all(chat, other, store)
+    sending = chat.begin_send("Two?", on_busy="enqueue")
+    await eventually(lambda: len(chat.room.turns) == 2)
+    chat.engine.script("Two.")
+    chat.engine.step()
+    await reader.next(Accepted, count=2)
+    assert await sending is None
+    assert [done.reason for done in reader.of(Done)] == [Reason.INTERRUPTED]
+    await eventually(lambda: len(chat.engine.requests) == 2)
+    chat.engine.step(20)
+    await reader.next(Done, count=2)
+    assert continuous(reader.events)
+
+
+async def test_a_reply_whose_conversation_is_gone_from_the_store_has_its_end(
+    chat: Chat, store: Redis, reader: Recorder
+) -> None:
+    await chat.running("Hello?", "This")
+    await store.flushdb()
+    chat.engine.step()
+    done = await reader.next(Done)
+    await chat.quiet()
+    assert (done.reason, done.saved, reader.text(done.turn_id)) == (Reason.INTERRUPTED, False, "This")
+
+
+async def test_a_server_stops_though_messages_wait_behind_an_end_that_is_not_saved(
+    store: Redis, owner: Owner, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica, "SAVE_S", 0.1)
+    monkeypatch.setattr(turns, "TOLD_S", 0.1)
+    for module in (running, turn_journal):
+        monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    pid = int((await store.info("server"))["process_id"])
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        await chat.running("One?", "This")
+        await enqueue(chat, "Two?")
+        os.kill(pid, signal.SIGKILL)
+        chat.engine.step(20)
+        assert not (await chat.reader.next(Done)).saved
+    assert len(chat.reader.of(Done)) == 1

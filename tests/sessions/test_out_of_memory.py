@@ -1,0 +1,88 @@
+"""A store without memory: it is read as before, refuses new turns, and running replies are told as not saved."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions import ownership, replica, running, turn_journal
+from sessions.errors import StoreDown
+from sessions.events import Done, Reason, Resumed, Status
+from sessions.policy import Policy
+from sessions.records import Owner
+from sessions.service import Sessions
+from tests.sessions.chat import Chat
+from tests.sessions.recorder import Recorder, continuous
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is in service; what is looked at now and then is looked at often."""
+    for module in (running, turn_journal):
+        monkeypatch.setattr(module, "PATIENCE_S", 0.25)
+    for module in (ownership, replica):
+        monkeypatch.setattr(module, "RENEW_S", 0.02)
+
+
+@asynccontextmanager
+async def without_memory(store: Redis) -> AsyncIterator[None]:
+    await store.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        await store.config_set("maxmemory", 0)
+
+
+async def test_new_turns_are_refused_and_leave_no_trace(chat: Chat, store: Redis) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    async with without_memory(store):
+        with pytest.raises(StoreDown):
+            await chat.send("And now?", client_msg_id="two")
+        assert [content for _, content in await chat.told()] == ["Hello?", "Hello."]
+    await chat.exchange("And now?", "Now.", client_msg_id="two")
+
+
+async def test_a_running_reply_goes_on_and_is_told_as_not_saved(
+    chat: Chat, store: Redis, reader: Recorder
+) -> None:
+    await chat.running("Hello?", "This")
+    async with without_memory(store):
+        chat.engine.step(20)
+        done = await reader.next(Done)
+        assert (done.reason, done.saved) == (Reason.STOP, False)
+        assert [status.state for status in reader.of(Status)] == ["unsaved"]
+        page = await chat.history()
+        assert page.messages[-1].content == chat.engine._reply
+    await chat.quiet()
+    assert (await chat.told())[-1] == ("assistant", chat.engine._reply)
+
+
+async def test_a_reader_comes_back_and_is_told_what_happens(
+    chat: Chat, store: Redis, owner: Owner, reader: Recorder
+) -> None:
+    """On a replica that the store can't note as watching until it has memory again."""
+    await chat.exchange("Hello?", "Hello.")
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
+    async with sessions.running(alone=False):
+        other = Chat(sessions, engine, owner, Recorder())
+        async with without_memory(store):
+            await other.resume(other.reader, 1)
+            assert other.reader.of(Resumed)[0].replayed == 2
+        await chat.exchange("And now?", "Now.")
+        await other.reader.next(Done, count=2)
+        assert continuous(other.reader.events)
+        other.leave()
+
+
+async def test_leases_are_prolonged(chat: Chat, store: Redis) -> None:
+    """Else all replicas would count as dead, and their turns be closed, once there is memory again."""
+    lease = f"ms:replica:{chat.sessions._ownership.replica}"
+    async with without_memory(store):
+        await store.pexpire(lease, 5_000)
+        while await store.pttl(lease) <= 5_000:
+            assert await store.exists(lease)

@@ -1,0 +1,215 @@
+"""Messages wait behind a running reply: accepted at once, begun in order, stopped where nothing of them ran."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions.errors import ContextOverflow, QueueFull
+from sessions.events import Accepted, Cause, Done, Reason, Removed
+from sessions.policy import Policy
+from sessions.records import Owner
+from sessions.service import Sessions
+from tests.sessions.chat import Chat
+from tests.sessions.recorder import WAIT_S, Recorder, continuous
+
+
+async def queued(chat: Chat, content: str, *, place: int = 1, **options: str) -> Accepted:
+    """Sends a message behind the running reply, and waits until it is accepted there."""
+    count = len(chat.reader.of(Accepted)) + 1
+    chat.begin_send(content, on_busy="enqueue", **options)  # type: ignore[arg-type]
+    accepted = await chat.reader.next(Accepted, count=count)
+    assert accepted.queue_position == place
+    return accepted
+
+
+async def end(chat: Chat, turn_id: str) -> Done:
+    """Steps the engine until a turn has its end."""
+    async with asyncio.timeout(WAIT_S):
+        while not (ends := [done for done in chat.reader.of(Done) if done.turn_id == turn_id]):
+            chat.engine.step()
+            await asyncio.sleep(0)
+    return ends[0]
+
+
+async def test_a_message_is_accepted_behind_the_reply_and_answered_after_it(
+    chat: Chat, reader: Recorder
+) -> None:
+    first = await chat.running("One?", "This")
+    second = await queued(chat, "Two?")
+    third = await queued(chat, "Three?", place=2)
+    page = await chat.history()
+    assert [message.content for message in page.messages] == ["One?", "This", "Two?", "Three?"]
+    for accepted in (first, second, third):
+        await end(chat, accepted.turn_id)
+    await chat.quiet()
+    assert [done.turn_id for done in reader.of(Done)] == [first.turn_id, second.turn_id, third.turn_id]
+    assert continuous(reader.events)
+    reply = chat.engine._reply
+    said = [said for _, said in await chat.told()]
+    assert said == ["One?", reply, "Two?", reply, "Three?", reply]
+    assert (second.parent_id, third.parent_id) == tuple(done.message_id for done in reader.of(Done)[:2])
+    assert [message.content for message in chat.engine.requests[-1].messages] == said[:-1]
+
+
+async def test_only_so_many_wait(store: Redis, owner: Owner, engine: ScriptedEngine) -> None:
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10, max_queued=1))
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        await chat.running("One?", "This")
+        await queued(chat, "Two?")
+        with pytest.raises(QueueFull):
+            await chat.send("Three?", on_busy="enqueue")
+        chat.cancel()
+
+
+async def test_a_message_that_never_fits_is_refused_before_it_waits(chat: Chat, reader: Recorder) -> None:
+    await chat.running("One?", "This")
+    with pytest.raises(ContextOverflow):
+        await chat.send("word " * 300, on_busy="enqueue")
+    assert len(reader.of(Accepted)) == 1
+    chat.cancel()
+
+
+async def test_a_waiting_message_that_is_cancelled_ends_at_once_and_stays_in_the_history(
+    chat: Chat, reader: Recorder
+) -> None:
+    first = await chat.running("One?", "This")
+    second = await queued(chat, "Two?")
+    third = await queued(chat, "Three?", place=2)
+    chat.cancel(second.turn_id)
+    done = await reader.next(Done)
+    assert (done.turn_id, done.reason, done.chars) == (second.turn_id, Reason.CANCELLED, 0)
+    assert done.cancel is not None
+    assert done.cancel.steps_after == 0
+    await chat.step()
+    await end(chat, first.turn_id)
+    await end(chat, third.turn_id)
+    await chat.quiet()
+    assert continuous(reader.events)
+    reply = chat.engine._reply
+    assert await chat.told() == [
+        ("user", "One?"),
+        ("assistant", reply),
+        ("user", "Two?"),
+        ("assistant", ""),
+        ("user", "Three?"),
+        ("assistant", reply),
+    ]
+
+
+async def test_a_message_behind_one_that_was_cancelled_while_it_waited_comes_after_it(
+    chat: Chat, reader: Recorder
+) -> None:
+    first = await chat.running("One?", "This")
+    second = await queued(chat, "Two?")
+    chat.cancel(second.turn_id)
+    await reader.next(Done)
+    third = await queued(chat, "Three?")
+    await chat.step()
+    await end(chat, first.turn_id)
+    await end(chat, third.turn_id)
+    await chat.quiet()
+    reply = chat.engine._reply
+    assert [said for _, said in await chat.told()] == ["One?", reply, "Two?", "", "Three?", reply]
+
+
+async def test_a_cancel_of_the_conversation_takes_the_queue_too(chat: Chat, reader: Recorder) -> None:
+    await chat.running("One?", "This")
+    await queued(chat, "Two?")
+    chat.cancel()
+    await chat.quiet()
+    assert [done.reason for done in reader.of(Done)] == [Reason.CANCELLED] * 2
+    assert len(chat.engine.requests) == 1
+    assert continuous(reader.events)
+    await chat.exchange("Three?", "Yes.")
+
+
+async def test_an_interrupt_clears_the_queue(chat: Chat, reader: Recorder) -> None:
+    await chat.running("One?", "This")
+    await queued(chat, "Two?")
+    await chat.running("Stop!", "", on_busy="interrupt")
+    causes = {done.cancel.cause for done in reader.of(Done) if done.cancel}
+    assert (causes, len(reader.of(Done))) == ({Cause.INTERRUPT}, 2)
+    assert continuous(reader.events)
+    chat.cancel()
+
+
+async def test_a_rollback_takes_the_running_exchange_and_the_queue_out(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await chat.running("One?")
+    await queued(chat, "Two?")
+    await chat.running("Instead?", "", on_busy="rollback")
+    gone = reader.of(Done)[1:]
+    assert [(done.removed, done.cancel and done.cancel.cause) for done in gone] == [
+        (True, Cause.ROLLBACK)
+    ] * 2
+    assert continuous(reader.events)
+    assert [said for _, said in await chat.told()] == ["Hello?", "Hello.", "Instead?", ""]
+    chat.cancel()
+
+
+async def test_a_waiting_message_can_be_rolled_back_alone(chat: Chat, reader: Recorder) -> None:
+    first = await chat.running("One?", "This")
+    second = await queued(chat, "Two?")
+    chat.cancel(second.turn_id, rollback=True)
+    assert (await reader.next(Done)).removed
+    await chat.step()
+    await end(chat, first.turn_id)
+    assert [said for _, said in await chat.told()] == ["One?", chat.engine._reply]
+    assert continuous(reader.events)
+    assert not reader.of(Removed)
+
+
+async def test_a_duplicate_of_a_waiting_message_is_told_so(chat: Chat) -> None:
+    await chat.running("One?", "This")
+    accepted = await queued(chat, "Two?", client_msg_id="two")
+    again = await chat.send("Two?", on_busy="enqueue", client_msg_id="two")
+    assert (again.duplicate, again.turn_id) == (True, accepted.turn_id)
+    chat.cancel()
+
+
+async def test_whoever_leaves_takes_the_waiting_messages_along(
+    chat: Chat, reader: Recorder, store: Redis
+) -> None:
+    await chat.running("One?", "This")
+    await queued(chat, "Two?")
+    chat.sessions.disconnect(reader)
+    await chat.quiet()
+    assert len(chat.engine.requests) == 1
+    assert await store.hlen("ms:running") == 0
+
+
+async def test_messages_that_a_dead_replica_left_waiting_have_their_end(
+    chat: Chat, store: Redis, owner: Owner
+) -> None:
+    await chat.running("One?", "This")
+    await queued(chat, "Two?")
+    await queued(chat, "Three?", place=2)
+    other = Sessions(client=store, engine=ScriptedEngine(by_hand=True), policy=Policy(ttl_s=60, max_turns=10))
+    async with other.running(alone=False):
+        second = Chat(other, ScriptedEngine(), owner, Recorder())
+        await second.history()
+        await store.delete(f"ms:replica:{chat.sessions._ownership.replica}")
+        assert await other._reaper.reap() == 3
+        await second.reader.next(Done, count=3)
+        assert {done.reason for done in second.reader.of(Done)} == {Reason.INTERRUPTED}
+        said = [said for _, said in await second.told()]
+        assert said == ["One?", "This", "Two?", "", "Three?", ""]
+        assert await store.hlen("ms:running") == 0
+        chat.engine.step()
+        await chat.quiet()
+
+
+async def test_a_reader_that_comes_back_is_told_of_the_queue(chat: Chat, reader: Recorder) -> None:
+    first = await chat.running("One?", "This")
+    second = await queued(chat, "Two?")
+    await chat.step()
+    page = await chat.history(Recorder())
+    assert [message.content for message in page.messages][::2] == ["One?", "Two?"]
+    await end(chat, first.turn_id)
+    await end(chat, second.turn_id)
+    assert continuous(reader.events)

@@ -1,0 +1,199 @@
+"""Moments in which two things happen at once: nothing is lost, nothing is told twice, nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions import watching
+from sessions.conversation import Conversation
+from sessions.events import Accepted, Deleted, Delta, Done, Reason, Removed
+from sessions.policy import Policy
+from sessions.records import Owner
+from sessions.service import Sessions
+from sessions.store import LEAVE, Script, run_script
+from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+@pytest.fixture
+async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
+    """The same owner on a second replica; nothing is left there at the end."""
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    second = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
+    reader = Recorder()
+    async with second.running(alone=False):
+        yield Chat(second, engine, owner, reader)
+        reader.closed = True
+        second.disconnect(reader)
+        await eventually(lambda: second.statistics().conversations == 0)
+
+
+async def test_an_exchange_taken_back_before_its_end_came_here_is_told_in_order(
+    chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other replica wrote its end; its news of that are still on their way."""
+    await chat.exchange("Hello?", "Hello.")
+    await other.history()
+    monkeypatch.setattr(other.sessions._relay, "_take", lambda message: None)
+    done = await chat.exchange("And now?", "Now.")
+    await other.sessions.take_back(other.owner, ROOM, done.turn_id)
+    assert [type(event) for event in other.reader.events][-2:] == [Done, Removed]
+    assert continuous(other.reader.events)
+
+
+async def test_an_exchange_taken_back_on_two_replicas_leaves_once(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    done = await chat.exchange("Hello?", "Hello.")
+    await other.history()
+    await asyncio.gather(
+        *(one.sessions.take_back(one.owner, ROOM, done.turn_id) for one in (chat, other)),
+    )
+    await asyncio.gather(*(one.next(Removed) for one in (reader, other.reader)))
+    await asyncio.gather(*(one.told() for one in (chat, other)))
+    assert [len(one.of(Removed)) for one in (reader, other.reader)] == [1, 1]
+    assert await chat.told() == []
+
+
+async def test_a_message_that_waits_on_another_replica_is_answered_at_once(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    """Not when its turn comes: its sender would be told by then that nobody answered."""
+    await chat.running("Hello?", "This")
+    accepted = await other.send("And now?", client_msg_id="two", on_busy="enqueue")
+    assert accepted.queue_position == 1
+    chat.cancel()
+    await other.reader.next(Done, count=2)
+    assert continuous(other.reader.events)
+
+
+async def test_one_who_comes_on_another_replica_in_the_moment_of_the_last_ones_leaving_keeps_the_turn(
+    chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store names nobody to the one who leaves, and that answer comes behind the news of who came then."""
+    await chat.running("Hello?", "This", grace_s=60)
+
+    async def slowly(client: Redis, script: Script, keys: list[str], args: list[str]) -> Any:
+        answer = await run_script(client, script, keys, args)
+        if script is LEAVE and not other.reader.events:
+            other.reader.publish((await other.shown(other.reader)).page)
+            await eventually(lambda: chat.room.watched)
+        return answer
+
+    monkeypatch.setattr(watching, "run_script", slowly)
+    chat.leave()
+    await eventually(lambda: not chat.room.watching)
+    assert chat.room.watched
+    assert not chat.room.turns[0].turn.is_over
+    chat.engine.step(20)
+    assert (await other.reader.next(Done)).reason is Reason.STOP
+
+
+async def test_a_conversation_that_two_delete_at_once_is_told_as_deleted_to_both(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    """None of them is told that there is no such."""
+    await chat.exchange("Hello?", "Hello.")
+    second = Recorder()
+    await asyncio.gather(
+        *(
+            chat.sessions.delete(chat.owner, ROOM, ref=ref, subscriber=by)
+            for by, ref in ((reader, "a"), (second, "b"))
+        )
+    )
+    assert [[event.ref for event in one.of(Deleted)] for one in (reader, second)] == [["a"], ["b"]]
+
+
+async def test_a_message_of_another_version_ends_nothing(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    await other.history()
+    key = chat.keys.conversation
+    channel = f"ms:to:{other.sessions._ownership.replica}"
+    for odd in (f'event {len(key)} {key}{{"type":"new"}}', "event", "event x y", "else 1 2"):
+        await store.publish(channel, odd)
+    await chat.exchange("And now?", "Now.")
+    await other.reader.next(Done)
+    assert continuous(other.reader.events)
+
+
+async def test_a_duplicate_is_told_the_epoch_though_facts_are_being_read_again(
+    chat: Chat, reader: Recorder
+) -> None:
+    accepted = await chat.running("Hello?", "This", client_msg_id="one")
+    chat.room.forget()
+    again = await chat.send("Hello?", client_msg_id="one")
+    assert (again.duplicate, again.epoch) == (True, accepted.epoch)
+    chat.cancel()
+
+
+async def test_a_message_behind_a_deletion_on_another_replica_begins_anew_and_is_told_so_first(
+    chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It overtook the news of the deletion, which then say nothing about the conversation that it began."""
+    await chat.exchange("Hello?", "Hello.")
+    await other.history()
+    late: list[bytes] = []
+    take = other.sessions._relay._take
+    monkeypatch.setattr(other.sessions._relay, "_take", late.append)
+    await chat.sessions.delete(chat.owner, ROOM, ref="gone", subscriber=chat.reader)
+    await other.running("Anew?", "This", client_msg_id="two")
+    for message in late:
+        take(message)
+    other.engine.step(20)
+    await other.reader.next(Done)
+    told = [type(event) for event in other.reader.events if not isinstance(event, Delta)]
+    assert told == [Deleted, Accepted, Done]
+    chat.leave()
+
+
+async def test_a_turn_that_began_elsewhere_in_the_moment_of_a_deletion_has_its_end_first(
+    chat: Chat, other: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    runner_of = chat.sessions._forwarder.runner_of
+
+    async def too_early(room: Conversation) -> str | None:
+        runner = await runner_of(room)
+        if not other.engine.requests:
+            await other.running("And now?", "This", client_msg_id="two")
+        return runner
+
+    monkeypatch.setattr(chat.sessions._forwarder, "runner_of", too_early)
+    await chat.sessions.delete(chat.owner, ROOM, ref="gone", subscriber=reader)
+    await other.reader.next(Deleted)
+    assert [type(event) for event in other.reader.events[-2:]] == [Done, Deleted]
+    assert [event.ref for event in reader.of(Deleted)] == ["gone"]
+
+
+async def test_a_message_that_comes_while_the_next_turn_is_being_begun_waits_behind_that(
+    chat: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is accepted as soon as that runs, not when that has ended."""
+    await chat.running("One?", "This")
+    chat.begin_send("Two?", on_busy="enqueue")
+    await reader.next(Accepted, count=2)
+    start, came = chat.sessions._history.start, asyncio.Event()
+
+    async def slowly(*args: Any, **options: Any) -> bool:
+        await came.wait()
+        return await start(*args, **options)
+
+    monkeypatch.setattr(chat.sessions._history, "start", slowly)
+    chat.engine.step(20)
+    await reader.next(Done)
+    chat.begin_send("Three?", on_busy="enqueue")
+    await eventually(lambda: len(chat.room.turns) == 2)
+    came.set()
+    assert (await reader.next(Accepted, count=3)).queue_position == 1
+    assert len(reader.of(Done)) == 1
+    chat.cancel()
+    await chat.quiet()
+    assert continuous(reader.events)

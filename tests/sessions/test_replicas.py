@@ -1,0 +1,281 @@
+"""Two replicas on one store: whoever is attached anywhere sees the same, and keeps the turn alive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from sessions import replica
+from sessions.conversation import Conversation
+from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot
+from sessions.policy import Policy
+from sessions.records import Owner, digest
+from sessions.service import Sessions
+from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked at now and then is looked at often."""
+    monkeypatch.setattr(replica, "RENEW_S", 0.02)
+
+
+@pytest.fixture
+async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
+    """The same owner on a second replica."""
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
+    reader = Recorder()
+    async with sessions.running(alone=False):
+        yield Chat(sessions, engine, owner, reader)
+        reader.closed = True
+        sessions.disconnect(reader)
+
+
+@pytest.fixture
+async def followed(chat: Chat, other: Chat) -> Chat:
+    """The second replica, its connection attached to a conversation of the first one."""
+    await chat.exchange("Hi!", "Hi.")
+    await other.history()
+    return other
+
+
+def plain(events: list[Event]) -> list[Event]:
+    """As connections see them that did not send."""
+    return [event for event in events if isinstance(event, Delta | Done | Removed)]
+
+
+def stands_at(reader: Recorder, seq: int) -> bool:
+    """Whether the last that it was told of the conversation is this seq."""
+    told = [event.seq for event in reader.events if isinstance(event, Accepted | Delta | Done | Snapshot)]
+    return told[-1] == seq
+
+
+async def watchers(chat: Chat, store: Redis) -> int:
+    return len((await store.hget(chat.keys.conversation, "watchers") or b"").split())
+
+
+async def seen_elsewhere(room: Conversation) -> None:
+    """Until the owner knows that the other replica watches."""
+    await eventually(lambda: room.watched)
+
+
+async def test_every_event_reaches_the_other_replicas_connections(
+    chat: Chat, followed: Chat, reader: Recorder
+) -> None:
+    asked = len(reader.events)
+    accepted = await chat.running("Hello?", "This")
+    chat.engine.step(20)
+    done = await followed.reader.next(Done)
+    await reader.next(Done, count=2)
+    assert followed.reader.of(Accepted)[0].content == "Hello?"
+    assert plain(followed.reader.events) == plain(reader.events[asked:])
+    assert digest(followed.reader.text(accepted.turn_id)) == done.text_sha256
+    assert continuous(followed.reader.events)
+
+
+async def test_an_exchange_that_leaves_is_told_on_the_other_replica(chat: Chat, followed: Chat) -> None:
+    done = await chat.exchange("Hello?")
+    await chat.sessions.take_back(chat.owner, "room", done.turn_id)
+    assert (await followed.reader.next(Removed)).turn_id == done.turn_id
+    assert continuous(followed.reader.events)
+
+
+async def test_the_other_replicas_history_shows_the_running_reply_and_follows_it(
+    chat: Chat, other: Chat
+) -> None:
+    accepted = await chat.running("Hello?", "This reply")
+    page = await other.history()
+    running = page.messages[-1]
+    assert (running.content, running.status) == ("This reply", "running")
+    chat.engine.step(20)
+    done = await other.reader.next(Done)
+    assert other.reader.of(Delta)[0].first_seq == page.seq + 1
+    assert digest(running.content + other.reader.text(accepted.turn_id)) == done.text_sha256
+
+
+async def test_a_reader_comes_back_on_the_other_replica(chat: Chat, other: Chat, reader: Recorder) -> None:
+    accepted = await chat.running("Hello?", "This reply", grace_s=60)
+    seen = reader.of(Delta)[0].seq
+    chat.leave()
+    await other.resume(other.reader, seen)
+    resumed = other.reader.of(Resumed)[0]
+    assert (resumed.replayed, resumed.live) == (1, accepted.turn_id)
+    await seen_elsewhere(chat.room)
+    chat.engine.step(20)
+    done = await other.reader.next(Done)
+    text = reader.of(Delta)[0].text + other.reader.text(accepted.turn_id)
+    assert (done.reason, digest(text)) == (Reason.STOP, done.text_sha256)
+    assert continuous(other.reader.events)
+
+
+async def test_a_snapshot_of_the_other_replicas_reply_goes_on_live(chat: Chat, other: Chat) -> None:
+    accepted = await chat.running("Hello?", "This reply")
+    await other.resume(other.reader, 1, epoch="another")
+    snapshot = other.reader.of(Snapshot)[0]
+    assert (snapshot.turn_id, snapshot.text) == (accepted.turn_id, "This reply")
+    chat.engine.step(20)
+    done = await other.reader.next(Done)
+    assert other.reader.of(Delta)[0].first_seq == snapshot.seq + 1
+    assert digest(f"{snapshot.text}{other.reader.text(accepted.turn_id)}") == done.text_sha256
+
+
+async def test_a_duplicate_on_the_other_replica_is_told_the_text_so_far_and_what_follows(
+    chat: Chat, other: Chat
+) -> None:
+    accepted = await chat.running("Hello?", "This reply", client_msg_id="one")
+    again = await other.send("Hello?", client_msg_id="one")
+    assert (again.duplicate, again.turn_id) == (True, accepted.turn_id)
+    delta = await other.reader.next(Delta)
+    assert (delta.off, delta.text, delta.first_seq) == (0, "This reply", accepted.seq + 1)
+    chat.engine.step(20)
+    done = await other.reader.next(Done)
+    assert digest(other.reader.text(accepted.turn_id)) == done.text_sha256
+    assert continuous(other.reader.events)
+    assert other.engine.requests == []
+
+
+async def test_a_turn_goes_on_while_only_the_other_replicas_connection_is_attached(
+    chat: Chat, followed: Chat, store: Redis
+) -> None:
+    await chat.running("Hello?", "This")
+    await seen_elsewhere(chat.room)
+    chat.leave()
+    await eventually(lambda: not chat.room.watching)
+    assert await watchers(chat, store) == 1
+    chat.engine.step(20)
+    assert (await followed.reader.next(Done)).reason is Reason.STOP
+
+
+async def test_it_is_cancelled_when_that_one_leaves_too(chat: Chat, followed: Chat, store: Redis) -> None:
+    await chat.running("Hello?", "This")
+    await seen_elsewhere(chat.room)
+    chat.leave()
+    followed.leave()
+    await chat.quiet()
+    page = await chat.history(Recorder())
+    assert (page.messages[-1].content, page.messages[-1].status) == ("This", "cancelled")
+
+
+async def test_it_is_cancelled_when_that_ones_replica_dies(chat: Chat, followed: Chat, store: Redis) -> None:
+    """Nobody takes a dead replica off the list but those who find its lease gone."""
+    await chat.running("Hello?", "This")
+    await seen_elsewhere(chat.room)
+    chat.leave()
+    await store.delete(f"ms:replica:{followed.sessions._ownership.replica}")
+    await chat.quiet()
+    assert await watchers(chat, store) == 0
+
+
+async def test_grace_begins_when_the_other_replicas_connection_leaves(chat: Chat, followed: Chat) -> None:
+    await chat.running("Hello?", "This", grace_s=60)
+    await seen_elsewhere(chat.room)
+    chat.leave()
+    assert chat.room.turns[0].grace is None
+    followed.leave()
+    await eventually(lambda: chat.room.turns[0].grace is not None)
+    returned = Recorder()
+    await followed.history(returned)
+    await eventually(lambda: chat.room.turns[0].grace is None)
+    followed.leave(returned)
+    chat.cancel()
+
+
+async def test_a_request_that_fails_leaves_no_watcher_behind(chat: Chat, other: Chat, store: Redis) -> None:
+    """Else the turn would never be unattended."""
+    await chat.running("Hello?", "This")
+    with pytest.raises(Exception, match="no message"):
+        await other.history(before="unknown")
+    await eventually(lambda: other.sessions.statistics().conversations == 0)
+    assert await watchers(chat, store) == 1
+    chat.cancel()
+
+
+async def test_lost_messages_are_filled_from_the_journal(chat: Chat, followed: Chat, store: Redis) -> None:
+    """The channel breaks, events pass, and it comes back: by the next event at the latest they are there."""
+    await chat.running("Hello?", "This")
+    await followed.reader.next(Delta)
+    await store.client_kill_filter(_type="pubsub")
+    chat.engine.step(20)
+    done = await followed.reader.next(Done)
+    assert continuous(followed.reader.events)
+    assert digest(followed.reader.text(done.turn_id)) == done.text_sha256
+
+
+async def test_messages_lost_at_the_very_end_are_not_missed(
+    chat: Chat, followed: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No event comes that would show the hole: the channel's coming back does."""
+    replica = followed.sessions._ownership.replica
+    await chat.running("Hello?", "This")
+    await followed.reader.next(Delta)
+    await store.hset(chat.keys.conversation, "watchers", "nobody")
+    chat.engine.step(20)
+    await chat.quiet()
+    await store.hset(chat.keys.conversation, "watchers", replica)
+    assert followed.reader.of(Done) == []
+    await store.client_kill_filter(_type="pubsub")
+    await followed.reader.next(Done)
+    assert continuous(followed.reader.events)
+
+
+async def test_a_hole_that_the_journal_no_longer_fills_is_a_gap(
+    chat: Chat, followed: Chat, store: Redis
+) -> None:
+    await store.hset(chat.keys.conversation, "watchers", "nobody")
+    await chat.exchange("Hello?")
+    await store.hset(chat.keys.conversation, "watchers", followed.sessions._ownership.replica)
+    await store.xtrim(chat.keys.journal, maxlen=0, approximate=False)
+    accepted = await chat.running("And now?", "This")
+    snapshot = await followed.reader.next(Snapshot)
+    assert followed.reader.of(Gap)[0].min_seq == accepted.seq
+    chat.engine.step(20)
+    done = await followed.reader.next(Done)
+    told = followed.reader.events[followed.reader.events.index(snapshot) + 1 :]
+    assert continuous(told)
+    assert digest(f"{snapshot.text}{followed.reader.text(done.turn_id)}") == done.text_sha256
+
+
+async def test_a_store_that_lost_events_begins_another_epoch(
+    chat: Chat, followed: Chat, reader: Recorder, store: Redis
+) -> None:
+    """As after a failover to a server that was behind: nobody takes new events for those that they saw."""
+    kept = [await store.dump(key) for key in chat.keys.pair()]
+    await chat.exchange("Hello?", "Hello.")
+    await followed.reader.next(Done)
+    for key, dump in zip(chat.keys.pair(), kept, strict=True):
+        await store.restore(key, 0, dump or b"", replace=True)
+    await chat.exchange("And now?", "Now.")
+    for one in (reader, followed.reader):
+        gap = await one.next(Gap)
+        assert gap.epoch != reader.of(Accepted)[0].epoch
+        await one.until(partial(stands_at, one, reader.of(Done)[-1].seq))
+    assert [content for _, content in await chat.told()] == ["Hi!", "Hi.", "And now?", "Now."]
+
+
+async def test_one_who_saw_more_than_the_store_has_begins_another_epoch(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hello?")
+    epoch = reader.of(Accepted)[0].epoch
+    returned = Recorder()
+    await chat.resume(returned, 1000, epoch=epoch)
+    assert returned.of(Gap)[0].epoch != epoch
+    await chat.exchange("And now?")
+    assert reader.of(Gap)[0].epoch == returned.of(Gap)[0].epoch
+    chat.leave(returned)
+
+
+async def test_a_duplicate_of_an_ended_turn_attaches_to_what_happens_elsewhere(
+    chat: Chat, other: Chat
+) -> None:
+    """Whoever sends is attached, whatever the answer is."""
+    done = await chat.exchange("Hi!", "Hi.", client_msg_id="one")
+    await other.send("Hi!", client_msg_id="one")
+    await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    assert (await other.reader.next(Removed)).turn_id == done.turn_id
+    await chat.exchange("And now?", "Now.")
+    assert (await other.reader.next(Accepted, count=2)).content == "And now?"

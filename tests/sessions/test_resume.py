@@ -1,0 +1,305 @@
+"""A reader comes back: what it missed it is told once and in order, or that there is a gap; then it follows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from sessions import replay
+from sessions.errors import NotFound
+from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot, Status
+from sessions.records import Owner, digest
+from sessions.service import Sessions
+from tests.sessions.chat import Chat, eventually
+from tests.sessions.recorder import Recorder, continuous, seqs
+
+
+def last_seq(reader: Recorder) -> int:
+    return seqs(reader.events)[-1][1]
+
+
+async def back(chat: Chat, gone: Recorder) -> Recorder:
+    """The reader that left, on a new connection."""
+    reader = Recorder()
+    await chat.resume(reader, last_seq(gone))
+    return reader
+
+
+def all_of(gone: Recorder, reader: Recorder) -> list[Event]:
+    """What was told before and after the break."""
+    return [*gone.events, *reader.events]
+
+
+def text(events: list[Event], turn_id: str) -> str:
+    return "".join(event.text for event in events if isinstance(event, Delta) and event.turn_id == turn_id)
+
+
+@pytest.fixture
+async def witness(chat: Chat) -> Recorder:
+    """Another connection, for which the turns go on."""
+    await chat.exchange("Hi!", "Hi.")
+    witness = Recorder()
+    await chat.history(witness)
+    return witness
+
+
+async def test_missed_events_come_once_and_in_order_and_then_the_live_ones(
+    chat: Chat, reader: Recorder, witness: Recorder
+) -> None:
+    accepted = await chat.running("Hello?", "This")
+    chat.leave()
+    await chat.step(witness)
+    await chat.step(witness)
+    returned = await back(chat, reader)
+    resumed = returned.of(Resumed)[0]
+    assert (resumed.ref, resumed.replayed, resumed.live) == ("back", 2, accepted.turn_id)
+    chat.engine.step(20)
+    done = await returned.next(Done)
+    events = all_of(reader, returned)
+    assert continuous(events)
+    assert digest(text(events, accepted.turn_id)) == done.text_sha256
+    assert done.reason is Reason.STOP
+    for connection in (returned, witness):
+        chat.leave(connection)
+
+
+async def test_whole_turns_are_told_again_with_what_was_asked(
+    chat: Chat, reader: Recorder, witness: Recorder
+) -> None:
+    chat.leave()
+    await chat.exchange("Hello?", "Hello.", reader=witness)
+    await chat.exchange("And now?", "Now.", reader=witness)
+    returned = await back(chat, reader)
+    assert [event.content for event in returned.of(Accepted)] == ["Hello?", "And now?"]
+    assert returned.of(Resumed)[0].live is None
+    assert continuous(all_of(reader, returned))
+    assert len(returned.of(Done)) == 2
+    for connection in (returned, witness):
+        chat.leave(connection)
+
+
+async def test_a_replay_of_a_cancelled_reply_ends_at_the_cut(
+    chat: Chat, reader: Recorder, witness: Recorder
+) -> None:
+    """What the cancel took back is not told; the end covers its seqs."""
+    chat.leave()
+    accepted = await chat.running("Hello?", "This reply was", reader=witness)
+    chat.cancel(seen_off=7)
+    await witness.next(Done, count=1)
+    await chat.quiet()
+    returned = await back(chat, reader)
+    done = returned.of(Done)[0]
+    assert returned.text(accepted.turn_id) == "This re"
+    assert (done.chars, done.first_seq) == (7, done.seq - 1)
+    assert continuous(all_of(reader, returned))
+    for connection in (returned, witness):
+        chat.leave(connection)
+
+
+async def test_one_who_saw_more_than_the_cut_learns_where_it_is(
+    chat: Chat, reader: Recorder, witness: Recorder
+) -> None:
+    accepted = await chat.running("Hello?", "This reply")
+    chat.leave()
+    chat.cancel(seen_off=4)
+    await witness.next(Done)
+    await chat.quiet()
+    returned = await back(chat, reader)
+    done = returned.of(Done)[0]
+    events = all_of(reader, returned)
+    assert continuous(events)
+    assert digest(text(events, accepted.turn_id)[: done.chars]) == done.text_sha256
+    for connection in (returned, witness):
+        chat.leave(connection)
+
+
+async def test_an_exchange_that_left_the_history_is_told(
+    chat: Chat, reader: Recorder, witness: Recorder
+) -> None:
+    chat.leave()
+    done = await chat.exchange("Hello?", "Hello.", reader=witness)
+    await chat.sessions.take_back(chat.owner, "room", done.turn_id)
+    returned = await back(chat, reader)
+    assert returned.of(Removed)[0].turn_id == done.turn_id
+    assert continuous(all_of(reader, returned))
+    for connection in (returned, witness):
+        chat.leave(connection)
+
+
+async def test_nothing_missed_is_told_as_nothing(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hello?")
+    returned = await back(chat, reader)
+    assert [type(event) for event in returned.events] == [Resumed]
+    assert returned.of(Resumed)[0].replayed == 0
+    chat.leave(returned)
+
+
+async def test_a_wait_without_text_is_told_again(chat: Chat, reader: Recorder, witness: Recorder) -> None:
+    chat.engine.prefill_tokens = 1
+    accepted = await chat.running("Hello?")
+    await chat.step()
+    chat.leave()
+    returned = await back(chat, reader)
+    assert [type(event) for event in returned.events] == [Resumed, Status]
+    assert returned.of(Resumed)[0].live == accepted.turn_id
+    chat.cancel()
+    await returned.next(Done)
+    for connection in (returned, witness):
+        chat.leave(connection)
+
+
+async def test_a_resume_just_behind_a_cancel_waits_for_the_end(
+    chat: Chat, reader: Recorder, witness: Recorder
+) -> None:
+    """Else it would be told text that the cut took back."""
+    chat.engine.hold_cancels = True
+    accepted = await chat.running("Hello?", "This reply")
+    chat.leave()
+    chat.cancel(seen_off=4)
+    returned = Recorder()
+    resuming = asyncio.create_task(chat.resume(returned, accepted.seq))
+    await asyncio.wait([resuming], timeout=0.02)
+    assert not resuming.done()
+    chat.engine.step()
+    await resuming
+    assert returned.text(accepted.turn_id) == "This"
+    assert returned.of(Resumed)[0].live is None
+    for connection in (returned, witness):
+        chat.leave(connection)
+
+
+async def test_a_delta_that_is_journalled_but_not_published_comes_once(
+    chat: Chat, reader: Recorder, witness: Recorder
+) -> None:
+    """Whoever comes back between the two finds it in the journal, and must not be given it again."""
+    accepted = await chat.running("Hello?", "This")
+    chat.leave()
+    returned = [Recorder() for _ in range(30)]
+    chat.engine.step()
+    resuming = []
+    for one in returned:
+        resuming.append(asyncio.create_task(chat.resume(one, accepted.seq)))
+        await asyncio.sleep(0)
+    await asyncio.gather(*resuming)
+    chat.engine.step(20)
+    for one in returned:
+        done = await one.next(Done)
+        assert continuous(one.events)
+        assert digest(one.text(accepted.turn_id)) == done.text_sha256
+        chat.leave(one)
+    chat.leave(witness)
+
+
+async def test_a_turn_that_begins_meanwhile_comes_once(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hi!", "Hi.")
+    seen = last_seq(reader)
+    returned = [Recorder() for _ in range(30)]
+    sending = chat.begin_send("Hello?")
+    resuming = []
+    for one in returned:
+        resuming.append(asyncio.create_task(chat.resume(one, seen)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert await sending is None
+    await asyncio.gather(*resuming)
+    await eventually(lambda: len(chat.engine.requests) == 2)
+    chat.engine.step(20)
+    for one in [*returned, reader]:
+        await one.next(Done, count=2 if one is reader else 1)
+        assert continuous(one.events)
+        assert len(one.of(Accepted)) == (2 if one is reader else 1)
+        chat.leave(one)
+    assert [event.ref for event in reader.of(Accepted)] == ["ref", "ref"]
+
+
+async def test_a_reader_that_leaves_while_it_comes_back_is_not_attached(chat: Chat, store: Redis) -> None:
+    await chat.exchange("Hello?")
+    gone = Recorder()
+    resuming = asyncio.create_task(chat.resume(gone, 0))
+    await asyncio.sleep(0)
+    chat.leave(gone)
+    chat.leave()
+    await resuming
+    await eventually(lambda: chat.sessions.statistics().conversations == 0)
+    assert await store.hget(chat.keys.conversation, "watchers") == b""
+
+
+async def test_another_epoch_is_a_gap(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hello?")
+    returned = Recorder()
+    await chat.resume(returned, last_seq(reader), epoch="another")
+    gap, snapshot = returned.of(Gap)[0], returned.of(Snapshot)[0]
+    assert [type(event) for event in returned.events] == [Gap, Snapshot]
+    assert (gap.ref, gap.epoch, gap.min_seq) == ("back", reader.of(Accepted)[0].epoch, 1)
+    assert (snapshot.seq, snapshot.turn_id, snapshot.text) == (last_seq(reader), None, "")
+    chat.leave(returned)
+
+
+async def test_the_snapshot_of_a_running_reply_goes_on_live(
+    chat: Chat, reader: Recorder, witness: Recorder
+) -> None:
+    accepted = await chat.running("Hello?", "This reply")
+    returned = Recorder()
+    await chat.resume(returned, 1, epoch="another")
+    snapshot = returned.of(Snapshot)[0]
+    assert (snapshot.turn_id, snapshot.text) == (accepted.turn_id, "This reply")
+    chat.engine.step(20)
+    done = await returned.next(Done)
+    assert returned.of(Delta)[0].first_seq == snapshot.seq + 1
+    assert digest(f"{snapshot.text}{returned.text(accepted.turn_id)}") == done.text_sha256
+    for connection in (returned, witness):
+        chat.leave(connection)
+
+
+async def test_a_trimmed_journal_is_a_gap(chat: Chat, reader: Recorder, store: Redis) -> None:
+    await chat.exchange("Hello?")
+    await chat.exchange("And now?")
+    await store.xtrim(chat.keys.journal, minid="4-0", approximate=False)
+    lost, kept = Recorder(), Recorder()
+    await chat.resume(lost, 2)
+    await chat.resume(kept, 3)
+    assert lost.of(Gap)[0].min_seq == 4
+    assert [event.seq for event in kept.of(Accepted)] == [4]
+    for connection in (lost, kept):
+        chat.leave(connection)
+
+
+async def test_more_than_a_connection_can_take_at_once_is_a_gap(
+    chat: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be cut off as too slow, come back, and be cut off again."""
+    await chat.exchange("Hello?")
+    await chat.exchange("And now?")
+    monkeypatch.setattr(replay, "MAX_BYTES", 2000)
+    lost, told = Recorder(), Recorder()
+    await chat.resume(lost, 0)
+    await chat.resume(told, 3)
+    assert [type(event) for event in lost.events] == [Gap, Snapshot]
+    assert isinstance(told.events[0], Resumed)
+    for connection in (lost, told):
+        chat.leave(connection)
+
+
+async def test_a_journal_without_events_is_told_as_it_is(chat: Chat, reader: Recorder, store: Redis) -> None:
+    await chat.exchange("Hello?")
+    await store.xtrim(chat.keys.journal, maxlen=0, approximate=False)
+    behind, level = Recorder(), Recorder()
+    await chat.resume(behind, 1)
+    await chat.resume(level, last_seq(reader))
+    assert [type(event) for event in behind.events] == [Gap, Snapshot]
+    assert [type(event) for event in level.events] == [Resumed]
+    for connection in (behind, level):
+        chat.leave(connection)
+
+
+async def test_someone_elses_conversation_is_not_found_nor_one_that_is_not_there(
+    chat: Chat, sessions: Sessions, store: Redis
+) -> None:
+    await chat.exchange("Hello?")
+    stranger = Chat(sessions, chat.engine, Owner("anonymous", "mallory"), Recorder())
+    with pytest.raises(NotFound):
+        await stranger.resume(stranger.reader, 0, epoch="e")
+    assert sessions.statistics().conversations == 1
+    assert await store.exists(stranger.keys.conversation) == 0

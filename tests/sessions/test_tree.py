@@ -1,0 +1,149 @@
+"""The tree of a conversation in the store stays whole, whatever is added to it, taken out of it, or made active."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from sessions.errors import Conflict
+from sessions.history import History
+from sessions.store import ACTIVATE, run_script
+from sessions.transactions import Beginning
+from tests.sessions.test_scripts import KEYS, beginning, ending, message, removal
+
+
+@pytest.fixture
+def history(store: Redis) -> History:
+    return History(store, ttl_s=60, replica="here")
+
+
+class Tree:
+    """A conversation that grows at random, and the turns that it had."""
+
+    def __init__(self, history: History, store: Redis, random: Random) -> None:
+        self.history = history
+        self.store = store
+        self.random = random
+        self.turns: dict[str, Beginning] = {}
+
+    async def fields(self) -> dict[str, str]:
+        found: dict[bytes, bytes] = await self.store.hgetall(KEYS.conversation)  # type: ignore[assignment]
+        return {name.decode(): value.decode() for name, value in found.items()}
+
+    async def begins(self) -> Beginning:
+        """A turn at any place: behind a reply or at a root, or beside a reply that is there."""
+        fields = await self.fields()
+        name, seq = f"t{len(self.turns)}", int(fields.get("seq", 0)) + 1
+        parent = self.random.choice(["", *_messages(fields, "reply")]) or None
+        begun = beginning(name, seq=seq, parent=parent)
+        if (users := _messages(fields, "user")) and self.random.random() < 0.4:
+            answered = self.random.choice(users)
+            turn = msgspec.structs.replace(
+                begun.turn, message_id=answered, parent_id=fields[f"parent:{answered}"] or None
+            )
+            begun = msgspec.structs.replace(begun, message=None, turn=turn)
+        self.turns[name] = begun
+        await self.history.begin(KEYS, begun)
+        return begun
+
+    async def step(self) -> None:
+        fields = await self.fields()
+        match self.random.choice(["turn", "turn", "rollback", "withdraw", "remove", "activate"]):
+            case "turn" | "rollback" as what:
+                begun = await self.begins()
+                end = ending(begun, seq=begun.event.seq + 1, removed=what == "rollback")
+                await self.history.finish(KEYS, end)
+            case "withdraw":
+                begun = await self.begins()
+                removed = removal(begun.turn, seq=begun.event.seq + 1)
+                await self.history.withdraw(KEYS, begun.turn, removed)
+            case "remove" if self.turns:
+                turn = self.turns[self.random.choice(list(self.turns))].turn
+                try:
+                    await self.history.remove(KEYS, turn, removal(turn, seq=int(fields["seq"]) + 1))
+                except Conflict:
+                    assert f"children:{turn.reply_id}" in fields
+            case "activate" if _messages(fields, ""):
+                chosen = self.random.choice(_messages(fields, ""))
+                await run_script(self.store, ACTIVATE, [KEYS.conversation], [chosen])
+                shown = await self.history.branch(KEYS)
+                assert chosen in [one.message_id for one in shown.messages]
+
+    async def is_whole(self) -> None:
+        fields = await self.fields()
+        messages = set(_messages(fields, ""))
+        parents = {name[7:]: value for name, value in fields.items() if name.startswith("parent:")}
+        children = {name[9:]: value.split() for name, value in fields.items() if name.startswith("children:")}
+        assert parents.keys() == messages
+        assert {(child, parent) for parent, below in children.items() for child in below} == set(
+            parents.items()
+        )
+        assert int(fields.get("messages", 0)) == len(messages)
+        leaf = fields.get("leaf", "")
+        assert leaf in messages if messages else leaf == ""
+        assert leaf not in children or not messages
+        assert all(one in children for one in messages if one.startswith("user"))
+
+
+def _messages(fields: dict[str, str], kind: str) -> list[str]:
+    return [name[8:] for name in fields if name.startswith(f"message:{kind}")]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_tree_stays_whole_at_every_step(seed: int, history: History, store: Redis) -> None:
+    tree = Tree(history, store, Random(seed))
+    for _ in range(40):
+        await tree.step()
+        await tree.is_whole()
+
+
+async def queue_behind_the_running_reply(store: Redis) -> None:
+    """A message that came while turn `a` runs hangs below the reply that has no end yet."""
+    queued = msgspec.json.encode(message("user-q", "reply-a", role="user", content="And then?"))
+    below: dict[Any, Any] = {
+        "message:user-q": queued,
+        "parent:user-q": "reply-a",
+        "children:reply-a": "user-q",
+        "parent:reply-q": "user-q",
+        "children:user-q": "reply-q",
+        "leaf": "user-q",
+    }
+    await store.hset(KEYS.conversation, mapping=below)
+    await store.hincrby(KEYS.conversation, "messages", 1)
+
+
+async def test_a_branch_goes_through_a_reply_that_has_no_end_yet(history: History, store: Redis) -> None:
+    await history.begin(KEYS, beginning("a", seq=1))
+    await queue_behind_the_running_reply(store)
+    branch = await history.branch(KEYS, limit=2)
+    assert [one.message_id for one in branch.messages] == ["user-a", "user-q"]
+    assert branch.pending == {"reply-a": ["reply-a"], "reply-q": ["reply-q"]}
+    assert await history.parent(KEYS, "reply-a") == "user-a"
+
+
+async def test_an_end_leaves_what_is_sent_behind_it_active(history: History, store: Redis) -> None:
+    begun = beginning("a", seq=1)
+    await history.begin(KEYS, begun)
+    await queue_behind_the_running_reply(store)
+    await history.finish(KEYS, ending(begun, seq=2))
+    branch = await history.branch(KEYS)
+    assert [one.message_id for one in branch.messages] == ["user-a", "reply-a", "user-q"]
+
+
+async def test_what_is_sent_behind_a_reply_that_leaves_goes_behind_what_comes_before(
+    history: History, store: Redis
+) -> None:
+    first = beginning("f", seq=1)
+    await history.begin(KEYS, first)
+    await history.finish(KEYS, ending(first, seq=2))
+    begun = beginning("a", seq=3, parent="reply-f")
+    await history.begin(KEYS, begun)
+    await queue_behind_the_running_reply(store)
+    await history.finish(KEYS, ending(begun, seq=4, removed=True))
+    branch = await history.branch(KEYS)
+    assert [one.message_id for one in branch.messages] == ["user-f", "reply-f", "user-q"]
+    assert branch.messages[-1].parent_id == "reply-f"
