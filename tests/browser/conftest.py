@@ -90,7 +90,12 @@ async def chat(context: BrowserContext) -> ChatPage:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def peer() -> AsyncIterator[Peer]:
-    """The other side, where a test has to play it word by word."""
+async def peer(context: BrowserContext) -> AsyncIterator[Peer]:
+    """The other side, where a test has to play it word by word.
+
+    It outlives the pages: a connection that comes while asyncio closes a server is dropped unclosed, with a warning.
+    """
     async with make_peer() as made:
         yield made
+        for page in context.pages:
+            await page.close()
