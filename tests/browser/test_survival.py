@@ -8,7 +8,7 @@ from playwright.async_api import BrowserContext, expect
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.peer import Peer
-from tests.browser.relay import relay
+from tests.chaos.proxy import proxy
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -45,8 +45,8 @@ async def test_a_reply_goes_on_over_a_cut_network(
     chat: ChatPage, server: ServerProcess, complaints: Complaints
 ) -> None:
     complaints.expected = ["WebSocket connection to"]
-    async with relay(server.port) as network:
-        await counting(chat, network.url)
+    async with proxy(server.port) as network:
+        await counting(chat, f"http://127.0.0.1:{network.port}")
         network.cut()
         await expect(chat.connection).not_to_have_attribute("data-state", "connected")
         await chat.connected()

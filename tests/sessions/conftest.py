@@ -13,7 +13,7 @@ from sessions import running, turn_journal
 from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
-from tests.sessions.chat import Chat
+from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder
 
 
@@ -56,3 +56,16 @@ async def reader(sessions: Sessions) -> AsyncIterator[Recorder]:
 @pytest.fixture
 def chat(sessions: Sessions, engine: ScriptedEngine, owner: Owner, reader: Recorder) -> Chat:
     return Chat(sessions, engine, owner, reader)
+
+
+@pytest.fixture
+async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
+    """The same owner on a second replica; nothing is left there at the end."""
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    second = Sessions(client=store, engine=engine, policy=Policy(ttl_s=3600, max_turns=100))
+    reader = Recorder()
+    async with second.running(alone=False):
+        yield Chat(second, engine, owner, reader)
+        reader.closed = True
+        second.disconnect(reader)
+        await eventually(lambda: second.statistics().conversations == 0)

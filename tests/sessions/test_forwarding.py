@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Cause, Delta, Done, Reason
 from sessions.forwarding import Cancelled
 from sessions.letters import RefusedElsewhere
-from sessions.policy import Policy
 from sessions.records import Owner
-from sessions.service import Sessions
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
-
-
-@pytest.fixture
-async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
-    """The same owner on a second replica; nothing is left there at the end."""
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    second = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    reader = Recorder()
-    async with second.running(alone=False):
-        yield Chat(second, engine, owner, reader)
-        reader.closed = True
-        second.disconnect(reader)
-        await eventually(lambda: second.statistics().conversations == 0)
 
 
 async def cancelled_there(other: Chat, *, turn_id: str | None = None, rollback: bool = False) -> Cancelled:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
@@ -19,15 +18,6 @@ from sessions.records import Owner, digest
 from sessions.service import Sessions
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
-
-
-@pytest.fixture
-async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
-    """The same owner on a second replica."""
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    second = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    async with second.running(alone=False):
-        yield Chat(second, engine, owner, Recorder())
 
 
 async def close_all(chat: Chat, other: Chat, store: Redis) -> int:

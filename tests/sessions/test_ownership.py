@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from redis.asyncio import Redis
 
@@ -14,15 +12,6 @@ from sessions.records import Owner, digest
 from sessions.service import Sessions
 from tests.sessions.chat import Chat
 from tests.sessions.recorder import Recorder, continuous
-
-
-@pytest.fixture
-async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
-    """The same owner on a second replica."""
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    async with sessions.running(alone=False):
-        yield Chat(sessions, engine, owner, Recorder())
 
 
 async def lose_lease(chat: Chat, store: Redis) -> None:

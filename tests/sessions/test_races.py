@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
 from sessions import watching
 from sessions.conversation import Conversation
 from sessions.events import Accepted, Deleted, Delta, Done, Reason, Removed
-from sessions.policy import Policy
-from sessions.records import Owner
-from sessions.service import Sessions
 from sessions.store import LEAVE, Script, run_script
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
-
-
-@pytest.fixture
-async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
-    """The same owner on a second replica; nothing is left there at the end."""
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    second = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    reader = Recorder()
-    async with second.running(alone=False):
-        yield Chat(second, engine, owner, reader)
-        reader.closed = True
-        second.disconnect(reader)
-        await eventually(lambda: second.statistics().conversations == 0)
 
 
 async def test_an_exchange_taken_back_before_its_end_came_here_is_told_in_order(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
 from sessions import replica
 from sessions.conversation import Conversation
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot
-from sessions.policy import Policy
-from sessions.records import Owner, digest
-from sessions.service import Sessions
+from sessions.records import digest
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -23,18 +19,6 @@ from tests.sessions.recorder import Recorder, continuous
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at now and then is looked at often."""
     monkeypatch.setattr(replica, "RENEW_S", 0.02)
-
-
-@pytest.fixture
-async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
-    """The same owner on a second replica."""
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    reader = Recorder()
-    async with sessions.running(alone=False):
-        yield Chat(sessions, engine, owner, reader)
-        reader.closed = True
-        sessions.disconnect(reader)
 
 
 @pytest.fixture
