@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import islice
-
-import msgspec
 
 from engine.door import Engine, EngineState, EngineStatus
 from engine.errors import PromptRejected
@@ -72,7 +70,7 @@ class ScriptedEngine:
             max_batch=max_batch,
             parameters=0,
         )
-        self._statistics = EngineStatistics()
+        self._counts: Counter[str] = Counter()
         self._life.loaded(self._facts)
 
     @property
@@ -109,7 +107,15 @@ class ScriptedEngine:
         self.requests.append(request)
         stream = ReplyStream(request.request_id, self._cancel)
         script = self._scripts.popleft() if self._scripts else _WORDS.findall(self._reply)
-        self._runs[request.request_id] = ScriptedReply(request, stream, count_words(request.messages), script)
+        prompt_tokens = count_words(request.messages)
+        asked = request.params.max_new_tokens or self._facts.defaults.max_new_tokens or 512
+        self._runs[request.request_id] = ScriptedReply(
+            request,
+            stream,
+            prompt_tokens=prompt_tokens,
+            max_new_tokens=min(asked, self._facts.context_tokens - prompt_tokens),
+            script=script,
+        )
         self._tell_positions()
         self._keep_ticking()
         return stream
@@ -117,7 +123,7 @@ class ScriptedEngine:
     def statistics(self) -> EngineStatistics:
         """Return what was counted so far."""
         running = sum(run.started for run in self._runs.values())
-        return msgspec.structs.replace(self._statistics, running=running, queued=len(self._runs) - running)
+        return EngineStatistics(running=running, queued=len(self._runs) - running, **self._counts)
 
     def script(self, reply: str | Sequence[str]) -> None:
         """Queue the reply to the next request: text, played word by word, or its chunks."""
@@ -190,12 +196,8 @@ class ScriptedEngine:
             self._finish(run, FinishReason.STOP)
             return
         run.stream.put_nowait(Chunk(run.request.request_id, run.script.popleft(), 1))
-        if run.generated >= self._room(run):
+        if run.generated >= run.max_new_tokens:
             self._finish(run, FinishReason.LENGTH)
-
-    def _room(self, run: ScriptedReply) -> int:
-        asked = run.request.params.max_new_tokens or self._facts.defaults.max_new_tokens or 512
-        return min(asked, self._facts.context_tokens - run.prompt_tokens)
 
     def _cancel(self, request_id: str) -> None:
         run = self._runs[request_id]
@@ -229,8 +231,8 @@ class ScriptedEngine:
             run.wait_at(position)
 
     def _count(self, **more: int) -> None:
-        grown = {name: getattr(self._statistics, name) + amount for name, amount in more.items()}
-        self._statistics = msgspec.structs.replace(self._statistics, **grown)
+        for name, amount in more.items():
+            self._counts[name] += amount
 
     def _keep_ticking(self) -> None:
         idle = not self._runs or not self._ready

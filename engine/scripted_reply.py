@@ -13,11 +13,18 @@ class ScriptedReply:
     """`computed` counts the prompt's tokens that are done, `position` is the place in the queue that was told last."""
 
     def __init__(
-        self, request: Request, stream: ReplyStream, prompt_tokens: int, script: Sequence[str]
+        self,
+        request: Request,
+        stream: ReplyStream,
+        *,
+        prompt_tokens: int,
+        max_new_tokens: int,
+        script: Sequence[str],
     ) -> None:
         self.request = request
         self.stream = stream
         self.prompt_tokens = prompt_tokens
+        self.max_new_tokens = max_new_tokens
         self.script = deque(script)
         self.cached = 0
         self.computed = 0

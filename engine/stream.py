@@ -69,7 +69,7 @@ class ReplyStream:
         self.request_id = request_id
         self._on_cancel = on_cancel
         self._collector = MergingCollector(request_id)
-        self._news = asyncio.Event()
+        self._news: asyncio.Future[None] | None = None  # what the reader waits for
         self._closed = False
         self._cancelled = False
         self._loss: EngineError | None = None
@@ -89,7 +89,7 @@ class ReplyStream:
             return
         self._closed = isinstance(output, Finished)
         self._collector.put_nowait(output)
-        self._news.set()
+        self._wake()
 
     def lose(self, why: str) -> None:
         """End the stream by EngineLost, raised once the reader has had what came before."""
@@ -100,7 +100,7 @@ class ReplyStream:
         if not self._closed:
             self._closed = True
             self._loss = error
-            self._news.set()
+            self._wake()
 
     def get_nowait(self) -> Output | None:
         """Take what is there, None where the reader has to wait.
@@ -125,6 +125,10 @@ class ReplyStream:
 
     async def __anext__(self) -> Output:
         while (output := self.get_nowait()) is None:
-            self._news.clear()
-            await self._news.wait()
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
         return output
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
