@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -80,7 +80,8 @@ def _engine_share(options: argparse.Namespace) -> int:
     plan = msgspec.structs.replace(
         QUICK_PLAN if options.quick else FULL_PLAN, models=(SHAPES[options.model],)
     )
-    report = conduct(plan, {Figure.SOCKETS}, say=lambda line: print(line, flush=True))
+    with assembled() as crew:
+        report = conduct(plan, {Figure.SOCKETS}, crew, say=partial(print, flush=True))
     print(f"\n{engine_table(report)}")
     return 1 if report.failures else 0
 
@@ -91,7 +92,7 @@ def _model(options: argparse.Namespace) -> Iterator[Path]:
     if options.model not in SHAPES:
         yield Path(options.model).resolve()
         return
-    with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder, assembled(Path(folder)) as crew:
+    with assembled() as crew:
         yield crew.model(SHAPES[options.model])
 
 

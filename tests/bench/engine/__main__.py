@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from tests.bench.engine.conduct import conduct
+from tests.bench.engine.crew import assembled
 from tests.bench.engine.findings import EngineReport, Figure, encode
 from tests.bench.engine.plan import FULL, QUICK, Plan
 from tests.bench.engine.shapes import SMALL, TINY
@@ -22,7 +24,8 @@ DTYPES = ("bfloat16", "float32")
 def main() -> int:
     """Measure; gives 0 when nothing failed, whatever the figures are."""
     options = _options()
-    report = conduct(_plan(options), options.only, say=lambda line: print(line, flush=True))
+    with assembled() as crew:
+        report = conduct(_plan(options), options.only, crew, say=partial(print, flush=True))
     print(f"\n{table(report)}")
     if options.out:
         _write(report, options.out)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
-from pathlib import Path
 
 from tests.bench.engine import evenness, own, sockets, throughput
 from tests.bench.engine.budget import Budget
-from tests.bench.engine.crew import assembled
+from tests.bench.engine.crew import Crew
 from tests.bench.engine.findings import EngineReport, Figure
 from tests.bench.engine.plan import Plan
 from tests.bench.engine.session import Session
@@ -31,18 +29,19 @@ MEASURES: dict[Figure, Callable[[Session], None]] = {
 PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
 
 
-def conduct(plan: Plan, figures: Collection[Figure], *, say: Callable[[str], None]) -> EngineReport:
+def conduct(
+    plan: Plan, figures: Collection[Figure], crew: Crew, *, say: Callable[[str], None]
+) -> EngineReport:
     """Measure; what fails is in the report with its reason. `say` gets a line now and then."""
     machine = this_machine(PACKAGES)
     if machine.warning:
         say(machine.warning)
-    with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder, assembled(Path(folder)) as crew:
-        kept_s = plan.budget_s * plan.throughput_share if Figure.THROUGHPUT in figures else 0.0
-        session = Session(plan, crew, Budget(plan.budget_s, time.monotonic), say, kept_s)
-        for figure, measure in MEASURES.items():
-            if figure in figures:
-                say(f"{figure}: {session.budget.left_s:.0f} s left")
-                measure(session)
+    kept_s = plan.budget_s * plan.throughput_share if Figure.THROUGHPUT in figures else 0.0
+    session = Session(plan, crew, Budget(plan.budget_s, time.monotonic), say, kept_s)
+    for figure, measure in MEASURES.items():
+        if figure in figures:
+            say(f"{figure}: {session.budget.left_s:.0f} s left")
+            measure(session)
     return EngineReport(
         date=datetime.now(UTC).date().isoformat(),
         machine=machine,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,10 +106,11 @@ class Crew:
 
 
 @contextmanager
-def assembled(folder: Path, *, device: str = "cpu", most_at_once: int = 32) -> Iterator[Crew]:
-    """Give a crew whose models and logs are in a folder; all its processes end with the block."""
-    crew = Crew(folder, device=device, most_at_once=most_at_once)
-    try:
-        yield crew
-    finally:
-        crew.dismiss()
+def assembled(*, device: str = "cpu", most_at_once: int = 32) -> Iterator[Crew]:
+    """Give a crew; its processes, its models and its logs end with the block."""
+    with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
+        crew = Crew(Path(folder), device=device, most_at_once=most_at_once)
+        try:
+            yield crew
+        finally:
+            crew.dismiss()

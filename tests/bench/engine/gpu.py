@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from datetime import UTC, datetime
 from functools import partial
@@ -66,10 +65,7 @@ def main() -> int:
 def conduct(plan: Plan, processor: str, *, device: str = "cuda") -> EngineReport:
     """Measure a plan on a device; what fails is in the report with its reason. `processor`: the device's name."""
     machine = msgspec.structs.replace(this_machine(PACKAGES), processor=processor)
-    with (
-        tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder,
-        assembled(Path(folder), device=device, most_at_once=plan.fullest) as crew,
-    ):
+    with assembled(device=device, most_at_once=plan.fullest) as crew:
         session = Session(plan, crew, Budget(plan.budget_s, time.monotonic), partial(print, flush=True))
         for number in range(plan.rounds):
             for shape in plan.models:

@@ -26,14 +26,13 @@ PLAN = msgspec.structs.replace(
 
 
 @pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
-    with assembled(tmp_path_factory.mktemp("bench")) as made:
+def crew() -> Iterator[Crew]:
+    with assembled() as made:
         yield made
 
 
-def test_every_figure_is_found_and_nothing_fails() -> None:
-    said: list[str] = []
-    report = conduct(PLAN, set(Figure), say=said.append)
+def test_every_figure_is_found_and_nothing_fails(crew: Crew) -> None:
+    report = conduct(PLAN, set(Figure), crew, say=print)
     assert report.failures == ()
     assert {found.figure for found in report.findings} == set(Figure) - {Figure.PREFILL_GAP}
     assert all(found.value is not None for found in report.findings)
