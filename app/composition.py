@@ -30,7 +30,7 @@ from connections.refusals import Refusals
 from connections.registry import Registry
 from engine.client import EngineClient
 from engine.door import Engine
-from engine.fleet import EngineFleet
+from engine.engine_fleet import EngineFleet
 from engine.options import EngineOptions, ForwardOptions, spread
 from engine.upstream import UpstreamEngine
 from engine.upstream_fleet import UpstreamFleet

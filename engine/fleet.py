@@ -1,24 +1,24 @@
-"""Several engines behind one door: each conversation goes where its keys and values are, and around engines that died."""
+"""Several engines behind one door: each conversation goes where its keys and values are, and around engines that are away.
+
+Knows what all kinds of engines have in common; what a kind does besides is in `engine_fleet` and `upstream_fleet`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from functools import partial, reduce
+from functools import reduce
+from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from engine.client import EngineClient
-from engine.door import EngineState, EngineStatus
+from engine.door import Engine, EngineState, EngineStatus
 from engine.errors import EngineUnavailable
-from engine.heartbeat import HeartbeatOptions
 from engine.messages import EngineStatistics, Message, ModelFacts, Request
-from engine.options import EngineOptions
 from engine.routing import Load, Router
 from engine.stream import ReplyStream
-from engine.supervisor import RestartPolicy
 
 _BEST_FIRST = (
     EngineState.READY,
@@ -28,41 +28,50 @@ _BEST_FIRST = (
     EngineState.STOPPED,
 )
 
-log = logging.getLogger(__name__)
+
+class Member(Engine, Protocol):
+    """An engine that a fleet can have."""
+
+    @property
+    def open_requests(self) -> int:
+        """How many requests were made here and have not ended."""
+        ...
+
+    def has_open(self, request_id: str) -> bool:
+        """Whether a request of this id has not ended."""
+        ...
+
+    def generate(self, request: Request) -> ReplyStream:
+        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        ...
+
+    async def run(self) -> None:
+        """Serve until this is cancelled, or can't go on."""
+        ...
 
 
-class EngineFleet:
-    """Serves requests by the processes of several engines, as long as one of them serves.
+M = TypeVar("M", bound=Member)
 
-    What an engine's process was told of is lost with it; what waits for a process goes to any that is ready.
+
+class Fleet(ABC, Generic[M]):
+    """Serves requests by several engines, as long as one of them serves.
+
     Nothing runs until `run` does: put that into a task group, or use `running`.
     """
 
-    def __init__(
-        self,
-        options: Sequence[EngineOptions],
-        *,
-        restarts: RestartPolicy | None = None,
-        heartbeat: HeartbeatOptions | None = None,
-        stop_deadline_s: float = 5.0,
-    ) -> None:
-        """Take what each process is started with, at least one, and how patient the supervisors are with them."""
-        self._engines = tuple(
-            EngineClient(
-                one,
-                restarts=restarts,
-                heartbeat=heartbeat,
-                stop_deadline_s=stop_deadline_s,
-                on_change=partial(self._changed, number),
-            )
-            for number, one in enumerate(options)
-        )
+    def __init__(self, engines: Sequence[M], *, patience_s: float | None = None) -> None:
+        """Take the engines, at least one, each of which calls `_changed` in another state.
+
+        `patience_s`: how long `ready` waits, unless told, once an engine has served; None waits for any time.
+        """
+        self._engines = tuple(engines)
+        self._patience_s = patience_s
         self._router = Router()
         self._change = asyncio.Event()
 
     @property
-    def parts(self) -> tuple[EngineClient, ...]:
-        """The engines, in the order of their options."""
+    def parts(self) -> tuple[M, ...]:
+        """The engines, in the order in which they were given."""
         return self._engines
 
     @property
@@ -72,12 +81,14 @@ class EngineFleet:
 
     @property
     def facts(self) -> ModelFacts | None:
-        """The model as all engines that were loaded can serve it; stays known while they restart."""
+        """The model as all engines that have served can serve it; stays known while they restart."""
         known = [engine.facts for engine in self._engines if engine.facts is not None]
         return reduce(together, known) if known else None
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
         """Wait until one engine serves. Raises ModelNotUsable and EngineUnavailable where none will."""
+        if timeout_s is None and self.facts is not None:
+            timeout_s = self._patience_s
         try:
             async with asyncio.timeout(timeout_s):
                 while self.status.state is not EngineState.READY:
@@ -100,77 +111,72 @@ class EngineFleet:
         if any(engine.has_open(request.request_id) for engine in self._engines):
             raise ValueError(f"request {request.request_id!r} is still open")
         loads = self._loads()
-        if not loads:
-            return self._last_word().generate(request)
-        conversation = (request.cache_salt, request.conversation) if request.conversation else None
-        return self._engines[self._router.route(conversation, loads)].generate(request)
+        engine = self._engines[self._route(request, loads)] if loads else self._last_word()
+        return engine.generate(request)
 
     def statistics(self) -> EngineStatistics:
-        """Return the sums of what the running processes told last; see `parts` for each."""
+        """Return the sums of what the engines told last; see `parts` for each."""
         return reduce(summed, (engine.statistics() for engine in self._engines))
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[EngineFleet]:
+    async def running(self) -> AsyncIterator[Self]:
         """Run the engines inside the block, and stop them behind it."""
         async with asyncio.TaskGroup() as tasks:
-            supervision = tasks.create_task(self.run(), name="fleet supervision")
+            serving = tasks.create_task(self.run(), name="engines")
             try:
                 yield self
             finally:
-                supervision.cancel()
+                serving.cancel()
 
     async def run(self) -> None:
-        """Keep the processes running until all failed for good, or until this is cancelled. Leaves no process behind."""
+        """Serve until this is cancelled, or no engine can go on. Leaves no process and no connection behind."""
         async with asyncio.TaskGroup() as tasks:
             for number, engine in enumerate(self._engines):
-                tasks.create_task(engine.run(), name=f"engine {number} supervision")
+                tasks.create_task(engine.run(), name=f"engine {number}")
 
-    def _loads(self) -> dict[int, Load]:
-        """Return the loads of the engines that are ready; while none is, of those that will be."""
-        numbered = list(enumerate(self._engines))
-        chosen = [one for one in numbered if one[1].status.state is EngineState.READY] or [
-            one for one in numbered if not one[1].status.state.is_final
-        ]
-        return {number: _load_of(engine) for number, engine in chosen}
+    @abstractmethod
+    def _move_what_waits(self) -> None:
+        """Let an engine that serves, or will sooner, answer what waits for others."""
 
-    def _last_word(self) -> EngineClient:
-        """Return an engine that says why no engine serves any more: one that failed rather than one that was stopped."""
-        return min(self._engines, key=_rank)
+    def _resting(self) -> frozenset[int]:
+        """Return the numbers of the engines that are asked only where no other serves."""
+        return frozenset()
 
     def _changed(self, number: int) -> None:
         """Act on an engine's new state; called before the engine itself does."""
         self._change.set()
         self._change = asyncio.Event()
-        state = self._engines[number].status.state
-        if state is not EngineState.READY:
+        if self._engines[number].status.state is not EngineState.READY:
             self._router.forget(number)
-        if state is not EngineState.READY and state is not EngineState.STOPPED:
-            log.warning("engine %d of %d is %s", number, len(self._engines), state.value)
         self._move_what_waits()
 
-    def _move_what_waits(self) -> None:
-        """Let an engine that is ready, else one that will be, serve what waits for those that are further from it."""
-        target = min(self._engines, key=_rank)
-        if target.status.state.is_final:
-            return
-        for engine in self._engines:
-            if _rank(engine) > _rank(target):
-                engine.hand_over(target)
+    def _route(self, request: Request, loads: dict[int, Load]) -> int:
+        conversation = (request.cache_salt, request.conversation) if request.conversation else None
+        return self._router.route(conversation, loads)
+
+    def _loads(self, without: Collection[int] = ()) -> dict[int, Load]:
+        """Return the loads of the engines that take requests; while none does, of those that serve; else that will."""
+        numbered = [one for one in enumerate(self._engines) if one[0] not in without]
+        serving = [one for one in numbered if one[1].status.state is EngineState.READY]
+        resting = self._resting()
+        chosen = [one for one in serving if one[0] not in resting] or serving
+        chosen = chosen or [one for one in numbered if not one[1].status.state.is_final]
+        return {number: _load_of(engine) for number, engine in chosen}
+
+    def _last_word(self) -> M:
+        """Return an engine that says why no engine serves any more: one that failed rather than one that was stopped."""
+        return min(self._engines, key=lambda engine: distance(engine.status))
 
 
 def status_of(each: Sequence[EngineStatus]) -> EngineStatus:
     """Return the status of engines that serve as one: that of the furthest, and the restarts of all."""
-    furthest = min(each, key=lambda one: (_BEST_FIRST.index(one.state), -one.progress))
+    furthest = min(each, key=lambda one: (distance(one), -one.progress))
     return msgspec.structs.replace(furthest, restarts=sum(one.restarts for one in each))
 
 
-def _rank(engine: EngineClient) -> int:
+def distance(status: EngineStatus) -> int:
     """Order engines by how far they are from serving."""
-    return _BEST_FIRST.index(engine.status.state)
-
-
-def _load_of(engine: EngineClient) -> Load:
-    return Load(engine.open_requests, engine.facts.max_batch if engine.facts else 0)
+    return _BEST_FIRST.index(status.state)
 
 
 def together(one: ModelFacts, other: ModelFacts) -> ModelFacts:
@@ -190,3 +196,7 @@ def summed(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:
     return EngineStatistics(
         **{name: count + more[name] for name, count in msgspec.structs.asdict(one).items()}
     )
+
+
+def _load_of(engine: Member) -> Load:
+    return Load(engine.open_requests, engine.facts.max_batch if engine.facts else 0)

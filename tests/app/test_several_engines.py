@@ -13,7 +13,7 @@ from app.settings import Settings
 from connections.refusals import Refusals
 from connections.registry import RegistryStatistics
 from engine.client import EngineClient
-from engine.fleet import EngineFleet
+from engine.engine_fleet import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
 from sessions.servers import connect
 from sessions.service import SessionStatistics

@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from engine.client import EngineClient
 from engine.door import EngineState, Stream
+from engine.engine_fleet import EngineFleet
 from engine.errors import EngineLost
-from engine.fleet import EngineFleet
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request, Started
 from engine.options import EngineOptions, spread
 from engine.supervisor import RestartPolicy

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from engine.door import EngineState, EngineStatus
+from engine.engine_fleet import EngineFleet
 from engine.errors import EngineUnavailable, ModelNotUsable
-from engine.fleet import EngineFleet, status_of
+from engine.fleet import status_of
 from engine.messages import EngineStatistics, Finished, FinishReason, Message, ModelFacts, Params, Request
 from engine.options import EngineOptions
 
