@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from connections.errors import BadFrame
 from connections.frames import Frame, Request
 
-_decode = msgspec.json.Decoder(Request).decode
+_decoder = msgspec.json.Decoder(Request)
 _encode = msgspec.json.Encoder().encode
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 _NUL = re.compile("\0")
@@ -20,14 +20,20 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_REF = 128
 
 _Path = tuple["_Path", str] | None
+_T = TypeVar("_T")
 
 
 def decode(text: str | bytes) -> Request:
     """One client frame. Raises BadFrame, which names the field that is wrong; bytes are a binary frame."""
+    return cast("Request", read(_decoder, text))
+
+
+def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
+    """A JSON object of any protocol, as its decoder says. Raises BadFrame, which names the field that is wrong."""
     if isinstance(text, bytes):
         raise BadFrame("Frames are text; this one is binary.")
     try:
-        frame = _decode(text)
+        frame = decoder.decode(text)
     except msgspec.ValidationError as error:
         raise _unfit(text, str(error)) from None
     except RecursionError:
@@ -36,7 +42,7 @@ def decode(text: str | bytes) -> Request:
         raise _unreadable(text) from None
     if "\\u0000" in text and (path := _first_path(msgspec.to_builtins(frame), _NUL)):
         raise BadFrame(f"{path}: a NUL character is not allowed.", ref=_ref(_fields(text)))
-    return cast("Request", frame)
+    return frame
 
 
 class FrameEncoder:
@@ -118,7 +124,7 @@ def _shown(path: _Path) -> str:
 
 def _ref(fields: dict[str, Any]) -> str | None:
     """What the answer carries back: a string that the protocol allows, or nothing."""
-    for name in ("ref", "client_msg_id"):
+    for name in ("ref", "client_msg_id", "event_id"):
         ref = fields.get(name)
         if ref and isinstance(ref, str) and len(ref) <= _MAX_REF and not _SURROGATE.search(ref):
             return ref

@@ -14,7 +14,7 @@ from connections.errors import Unauthenticated
 from connections.frames import Limits
 from connections.greeting import Offer, greeting
 from connections.limiters import Limiters
-from connections.openai.problems import nobody
+from connections.openai.problems import Problem, nobody
 from connections.origin import Origins
 from engine.door import Engine
 from engine.errors import EngineError
@@ -49,11 +49,20 @@ class Reception:
     async def owner(self, request: Request) -> Owner:
         """Who asks. Raises Refused."""
         authorization = request.headers.get("authorization")
+        return owner_of(await self.identity(authorization), bearer(authorization))
+
+    async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
+        """Who comes, by a header or else by a token. Raises Refused."""
         try:
-            identity = await self._doorkeeper.identify(authorization=authorization)
+            return await self._doorkeeper.identify(authorization=authorization, token=token)
         except Unauthenticated as refused:
             raise nobody(refused) from None
-        return owner_of(identity, bearer(authorization))
+
+    def serves(self, model: str) -> None:
+        """Raises Problem where that is another one."""
+        if model != self.model:
+            why = f"model: there is no {model!r} here, but {self.model!r}."
+            raise Problem(404, why, code="model_not_found", param="model")
 
     async def limits(self) -> Limits:
         """What may be asked for; waits a moment for a model that is loading. Raises EngineDown."""

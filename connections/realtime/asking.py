@@ -1,0 +1,185 @@
+"""What a client asks of one session: items that wait, how replies are made, and what the next turn is made of. Pure."""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from connections import frames
+from connections.realtime.client_events import (
+    ItemCreate,
+    ItemRetrieve,
+    Metadata,
+    NewItem,
+    Part,
+    ResponseCreate,
+    ResponseWishes,
+    SessionUpdate,
+    Tokens,
+)
+from connections.realtime.items import Item, Items, State
+from connections.realtime.problems import Invalid
+from connections.realtime.server_events import (
+    ItemAdded,
+    ItemDeleted,
+    ItemDone,
+    ItemRetrieved,
+    ServerEvent,
+    Session,
+    SessionCreated,
+    SessionUpdated,
+)
+from connections.realtime.settings import Settings, of_response, of_session
+
+BETWEEN = "\n\n"
+"""What stands between items that became one message."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn on its way in: which items it answers, and what its client wants to hear of it again."""
+
+    client_msg_id: str
+    items: tuple[str, ...]
+    max_output_tokens: Tokens
+    metadata: Metadata | None
+
+
+class Asking:
+    """One session, as far as its client shapes it. `asked`: turns on their way in, by their `client_msg_id`."""
+
+    def __init__(self, items: Items, *, conversation_id: str, model: str, limits: frames.Limits) -> None:
+        self.conversation_id = conversation_id
+        self.asked: dict[str, Asked] = {}
+        self._items = items
+        self._model = model
+        self._limits = limits
+        self._session_id = f"sess_{secrets.token_hex(12)}"
+        self._settings = Settings()
+        self._bent = (
+            False  # the last turn had instructions of its own, which the store took for the conversation's
+        )
+
+    def created(self) -> ServerEvent:
+        """What a session begins with."""
+        return SessionCreated(session=self._session())
+
+    def update(self, event: SessionUpdate) -> ServerEvent:
+        """Changes how replies are made. Raises Invalid."""
+        self._settings = of_session(self._settings, event.session, self._limits)
+        return SessionUpdated(session=self._session())
+
+    def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
+        """Puts an item in. Raises Invalid."""
+        text = _text_of(event.item)
+        waiting = sum(len(item.text) + len(BETWEEN) for item in self._items.waiting())
+        if waiting + len(text) > self._limits.max_content_chars:
+            why = f"item.content: {waiting + len(text)} characters that wait are more than {self._limits.max_content_chars}."
+            raise Invalid(why, code="content_too_long")
+        item = Item(
+            item_id=event.item.id or f"item_{secrets.token_hex(12)}",
+            role="user",
+            text=text,
+            state=State.WAITING,
+        )
+        previous = self._items.create(item, behind=event.previous_item_id)
+        shown = item.shown()
+        return (
+            ItemAdded(previous_item_id=previous, item=shown),
+            ItemDone(previous_item_id=previous, item=shown),
+        )
+
+    def retrieve(self, event: ItemRetrieve) -> ServerEvent:
+        """An item as it stands. Raises Invalid."""
+        return ItemRetrieved(item=self._known(event.item_id, "item_retrieve_invalid_item_id").shown())
+
+    def delete(self, item_id: str) -> ServerEvent | str:
+        """Takes out an item that waits; of a reply, the turn that is to be taken back for it. Raises Invalid."""
+        item = self._known(item_id, "item_delete_invalid_item_id")
+        if item.state is State.WAITING:
+            self._items.remove(item_id)
+            return ItemDeleted(item_id=item_id)
+        if item.state is State.ASKED or item.status == "in_progress":
+            raise Invalid("item_id: its reply is being written.", code="item_delete_invalid_item_id")
+        if item.role == "user":
+            why = "item_id: it was answered; delete the reply, then this waits again and can be deleted."
+            raise Invalid(why, code="item_delete_invalid_item_id")
+        return item.turn_id
+
+    def ask(self, event: ResponseCreate) -> frames.Send:
+        """The turn that answers all items that wait. Raises Invalid."""
+        wishes = event.response or ResponseWishes()
+        settings = of_response(self._settings, wishes, self._limits)
+        waiting = self._items.waiting()
+        if not waiting:
+            self._refuse_empty()
+        client_msg_id = f"realtime_{secrets.token_hex(12)}"
+        asked = Asked(
+            client_msg_id=client_msg_id,
+            items=tuple(item.item_id for item in waiting),
+            max_output_tokens=settings.max_output_tokens,
+            metadata=wishes.metadata,
+        )
+        self._items.change(asked.items, state=State.ASKED)
+        self.asked[client_msg_id] = asked
+        return frames.Send(
+            ref=event.event_id,
+            client_msg_id=client_msg_id,
+            conversation_id=self.conversation_id,
+            content=BETWEEN.join(item.text for item in waiting),
+            params=self._params(settings),
+        )
+
+    def give_back(self, client_msg_id: str) -> None:
+        """A turn was refused: its items wait again."""
+        if (asked := self.asked.pop(client_msg_id, None)) is not None:
+            self._items.change(asked.items, state=State.WAITING)
+
+    def _params(self, settings: Settings) -> frames.Params:
+        """A turn's system prompt stays with its conversation: one that is for one reply alone is taken back by the next."""
+        params, bent = settings.params(), self._bent
+        self._bent = settings.instructions != self._settings.instructions
+        return msgspec.structs.replace(params, system="") if bent and params.system is None else params
+
+    def _refuse_empty(self) -> None:
+        if self.asked or any(item.status == "in_progress" for item in self._items):
+            raise Invalid("A reply is being written.", code="conversation_already_has_active_response")
+        raise Invalid("No item waits for a reply: create one first.", code="no_item_to_answer")
+
+    def _known(self, item_id: str, code: str) -> Item:
+        if (item := self._items.get(item_id)) is None:
+            raise Invalid(f"item_id: there is no item {item_id!r}, or it is too old.", code=code)
+        return item
+
+    def _session(self) -> Session:
+        instructions = self._settings.instructions
+        return Session(
+            id=self._session_id,
+            model=self._model,
+            conversation_id=self.conversation_id,
+            instructions="" if isinstance(instructions, msgspec.UnsetType) else instructions,
+            max_output_tokens=self._settings.max_output_tokens,
+            temperature=self._settings.temperature,
+        )
+
+
+def _text_of(item: NewItem) -> str:
+    """A user's text. Raises Invalid."""
+    if item.type != "message":
+        raise Invalid(f"item.type: {item.type!r} is not served.")
+    if item.role == "system":
+        raise Invalid("item.role: 'system' is not served; use session.instructions.")
+    if item.role != "user":
+        raise Invalid(f"item.role: {item.role!r} is not served: replies are the model's own.")
+    text = "\n".join(_part(part, number) for number, part in enumerate(item.content or ()))
+    if not text:
+        raise Invalid("item.content: is empty.")
+    return text
+
+
+def _part(part: Part, number: int) -> str:
+    if part.type != "input_text":
+        raise Invalid(f"item.content[{number}].type: {part.type!r} is not served.")
+    if part.text is None:
+        raise Invalid(f"item.content[{number}].text: is missing.")
+    return part.text

@@ -1,0 +1,146 @@
+"""What Realtime clients send (OpenAI's API reference: Realtime client events). Only types; unknown fields are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+NULL = msgspec.Raw(b"null")
+
+EventId = Annotated[str, Meta(max_length=512)]
+ItemId = Annotated[str, Meta(min_length=1, max_length=128)]
+Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
+Tokens = int | Literal["inf"]
+
+
+class ClientEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The root of what clients send."""
+
+    event_id: EventId | None = None
+
+    @property
+    def ref(self) -> str | None:
+        """What an error carries back."""
+        return self.event_id
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of an item's content."""
+
+    type: str = "input_text"
+    text: str | None = None
+
+
+class NewItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An item as a client makes it."""
+
+    type: str = "message"
+    id: ItemId | None = None
+    role: str | None = None
+    content: list[Part] | None = None
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """How replies are made. What would change them and is not served is here to be refused by its name."""
+
+    instructions: str | UnsetType | None = UNSET
+    max_output_tokens: Tokens | UnsetType | None = UNSET
+    temperature: float | UnsetType | None = UNSET
+    tools: msgspec.Raw = NULL
+    tool_choice: msgspec.Raw = NULL
+    prompt: msgspec.Raw = NULL
+    reasoning: msgspec.Raw = NULL
+
+
+class SessionWishes(Wishes, frozen=True, kw_only=True):
+    """Of all replies from now on."""
+
+    type: str = "realtime"
+
+
+class ResponseWishes(Wishes, frozen=True, kw_only=True):
+    """Of one reply."""
+
+    metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
+    conversation: str | None = None
+    input: msgspec.Raw = NULL
+
+
+class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
+    """Changes how replies are made."""
+
+    session: SessionWishes
+
+
+class ItemCreate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.create"):
+    """A message. `previous_item_id`: the item that it goes behind; None: at the end; `root`: at the beginning."""
+
+    item: NewItem
+    previous_item_id: str | None = None
+
+
+class ItemRetrieve(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.retrieve"):
+    """Asks for an item as it stands."""
+
+    item_id: str
+
+
+class ItemDelete(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.delete"):
+    """Takes an item out."""
+
+    item_id: str
+
+
+class ItemTruncate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.truncate"):
+    """Shortens the sound of an item."""
+
+    item_id: str
+
+
+class ResponseCreate(ClientEvent, frozen=True, kw_only=True, tag="response.create"):
+    """Asks for a reply."""
+
+    response: ResponseWishes | None = None
+
+
+class ResponseCancel(ClientEvent, frozen=True, kw_only=True, tag="response.cancel"):
+    """Stops a reply."""
+
+    response_id: str | None = None
+
+
+class Sound(ClientEvent, frozen=True, kw_only=True):
+    """The root of what is about sound."""
+
+
+class InputAppend(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.append"):
+    """Not served."""
+
+
+class InputCommit(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.commit"):
+    """Not served."""
+
+
+class InputClear(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.clear"):
+    """Not served."""
+
+
+class OutputClear(Sound, frozen=True, kw_only=True, tag="output_audio_buffer.clear"):
+    """Not served."""
+
+
+Asks = (
+    SessionUpdate
+    | ItemCreate
+    | ItemRetrieve
+    | ItemDelete
+    | ItemTruncate
+    | ResponseCreate
+    | ResponseCancel
+    | InputAppend
+    | InputCommit
+    | InputClear
+    | OutputClear
+)

@@ -1,0 +1,45 @@
+"""Text to client events, and what happens to lines of text, each of which is one message to the client. Pure."""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from connections import codec, frames
+from connections.frames import Frame
+from connections.realtime.client_events import Asks, ResponseCancel
+from connections.realtime.telling import Telling, turn_of
+
+_decoder: msgspec.json.Decoder[Asks] = msgspec.json.Decoder(Asks)
+_encode = msgspec.json.Encoder().encode
+
+
+class Coding:
+    """One session's. What stops a turn is a frame as on the native socket, so that it is heard as there."""
+
+    def __init__(self, telling: Telling, *, conversation_id: str) -> None:
+        self._telling = telling
+        self._conversation_id = conversation_id
+        self._event_ids = f"event_{secrets.token_hex(8)}"
+        self._told = 0
+
+    def decode(self, message: str | bytes) -> Asks | frames.Cancel:
+        """One client event. Raises BadFrame, which names the field that is wrong."""
+        event = codec.read(_decoder, message)
+        if not isinstance(event, ResponseCancel):
+            return event
+        turn_id = None if event.response_id is None else turn_of(event.response_id)
+        return frames.Cancel(
+            ref=event.event_id,
+            turn_id=turn_id,
+            conversation_id=self._conversation_id if turn_id is None else None,
+        )
+
+    def encode(self, frame: Frame) -> bytes:
+        """What a frame is told by: no line, one or several. JSON has no line breaks of its own."""
+        return b"\n".join(self._line(event) for event in self._telling.tell(frame))
+
+    def _line(self, event: msgspec.Struct) -> bytes:
+        self._told += 1
+        return _encode(msgspec.structs.replace(event, event_id=f"{self._event_ids}_{self._told}"))

@@ -1,0 +1,50 @@
+"""What a client shows at the door: a URL's query, subprotocols, and a key in one of those. Pure."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from connections.errors import BadParams
+from connections.frames import Name
+
+SUBPROTOCOL = "realtime"
+_KEY = "openai-insecure-api-key."
+"""Begins the subprotocol by which browsers show a key; they can't set headers."""
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """`model` None: whichever is served; `known`: the client named its conversation; `after`: the last item that it has."""
+
+    model: str | None
+    conversation_id: str
+    known: bool
+    client_id: str | None
+    after: str | None
+    key: str | None
+    subprotocol: str | None
+
+
+def arrival(query: Mapping[str, str], offered: Sequence[str]) -> Arrival:
+    """What a client asks for. Raises BadParams."""
+    conversation_id = _name(query, "conversation_id")
+    return Arrival(
+        model=query.get("model"),
+        conversation_id=conversation_id or f"conv_{secrets.token_hex(12)}",
+        known=conversation_id is not None,
+        client_id=_name(query, "client_id"),
+        after=query.get("after"),
+        key=next((one.removeprefix(_KEY) for one in offered if one.startswith(_KEY)), None),
+        subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None,
+    )
+
+
+def _name(query: Mapping[str, str], field: str) -> str | None:
+    if (value := query.get(field)) is None:
+        return None
+    try:
+        return msgspec.convert(value, Name)
+    except msgspec.ValidationError as error:
+        raise BadParams(f"{field}: {error}") from None

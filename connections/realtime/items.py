@@ -1,0 +1,138 @@
+"""The items of one session in their order: those that wait for a reply, and the newest of those that have one. Pure.
+
+A waiting item is this session's alone. It becomes a message with the turn that answers it: several that wait become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import takewhile
+from typing import Literal
+
+import msgspec
+
+from connections.realtime import server_events
+from connections.realtime.problems import Invalid
+from connections.realtime.server_events import Content, ItemStatus
+
+MAX_ITEMS = 1000
+MAX_CHARS = 256 * 1024
+"""Of the text that is kept for `conversation.item.retrieve`; the oldest items are forgotten. At most 1 MiB of memory."""
+ROOT = "root"
+
+Role = Literal["user", "assistant"]
+
+
+class State(Enum):
+    """How far an item came."""
+
+    WAITING = "waiting"
+    ASKED = "asked"
+    STORED = "stored"
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """A message. `turn_id`: of a stored one, the turn that it belongs to."""
+
+    item_id: str
+    role: Role
+    text: str
+    status: ItemStatus = "completed"
+    state: State = State.STORED
+    turn_id: str = ""
+
+    def shown(self) -> server_events.Item:
+        """The item as clients see it; one that has no text yet has no content."""
+        kind: Literal["input_text", "output_text"] = "input_text" if self.role == "user" else "output_text"
+        content = (Content(kind, self.text),) if self.text or self.status != "in_progress" else ()
+        return server_events.Item(id=self.item_id, status=self.status, role=self.role, content=content)
+
+
+class Items:
+    """An ordered list. Ids are the keys."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, Item] = {}
+        self._order: list[str] = []
+        self._chars = 0
+
+    def __iter__(self) -> Iterator[Item]:
+        return (self._items[item_id] for item_id in self._order)
+
+    def get(self, item_id: str) -> Item | None:
+        """An item by its id."""
+        return self._items.get(item_id)
+
+    def waiting(self) -> list[Item]:
+        """What the next reply answers."""
+        return [item for item in self if item.state is State.WAITING]
+
+    def of_turn(self, turn_id: str) -> list[Item]:
+        """The stored items of a turn."""
+        return [item for item in self if item.state is State.STORED and item.turn_id == turn_id]
+
+    def create(self, item: Item, *, behind: str | None) -> str | None:
+        """Puts a waiting item in; gives the id of the one before it. Raises Invalid."""
+        if item.item_id in self._items:
+            why = f"item.id: there is an item {item.item_id!r} already."
+            raise Invalid(why, code="item_create_duplicate_item_id")
+        return self._put(item, self._place(behind))
+
+    def store(self, item: Item) -> str | None:
+        """Puts a stored item in, behind all that are stored; gives the id of the one before it."""
+        previous = self._put(item, self._answered())
+        self._forget_oldest()
+        return previous
+
+    def change(self, item_ids: Iterable[str], *, state: State, turn_id: str = "") -> None:
+        """What happened to items; to those that are still there."""
+        for item_id in item_ids:
+            if (item := self._items.get(item_id)) is not None:
+                self._items[item_id] = msgspec.structs.replace(item, state=state, turn_id=turn_id)
+
+    def finish(self, item_id: str, text: str, status: ItemStatus) -> tuple[Item, str | None]:
+        """A reply is whole; gives it, and the id of the item before it."""
+        item = msgspec.structs.replace(self._items[item_id], text=text, status=status)
+        self._items[item_id] = item
+        self._chars += len(text)
+        place = self._order.index(item_id)
+        return item, self._order[place - 1] if place else None
+
+    def remove(self, item_id: str) -> None:
+        """Takes an item out."""
+        self._chars -= len(self._items.pop(item_id).text)
+        self._order.remove(item_id)
+
+    def _put(self, item: Item, place: int) -> str | None:
+        self._items[item.item_id] = item
+        self._order.insert(place, item.item_id)
+        self._chars += len(item.text)
+        return self._order[place - 1] if place else None
+
+    def _place(self, behind: str | None) -> int:
+        """Where a new item goes: nothing comes between what was answered. Raises Invalid."""
+        if behind is None:
+            return len(self._order)
+        if behind != ROOT and behind not in self._items:
+            why = f"previous_item_id: there is no item {behind!r}."
+            raise Invalid(why, code="item_create_invalid_previous_item_id")
+        place = 0 if behind == ROOT else self._order.index(behind) + 1
+        if place < self._answered():
+            why = "previous_item_id: items can't be put before what was answered."
+            raise Invalid(why, code="item_create_invalid_previous_item_id")
+        return place
+
+    def _answered(self) -> int:
+        """How many items are before those that wait."""
+        coming = takewhile(
+            lambda item_id: self._items[item_id].state is not State.STORED, reversed(self._order)
+        )
+        return len(self._order) - len(list(coming))
+
+    def _forget_oldest(self) -> None:
+        while len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS:
+            oldest = self._items[self._order[0]]
+            if oldest.state is not State.STORED or len(self._order) == 1 or oldest.status == "in_progress":
+                return
+            self.remove(oldest.item_id)

@@ -1,0 +1,25 @@
+"""A socket that takes several messages at once, each on a line."""
+
+from __future__ import annotations
+
+from connections.connection import Transport
+
+
+class Lines:
+    """A `Transport` before another one."""
+
+    def __init__(self, socket: Transport) -> None:
+        self._socket = socket
+        self.receive = socket.receive
+        self.writable = socket.writable
+        self.close = socket.close
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether `write` may be called."""
+        return self._socket.is_writable
+
+    def write(self, text: bytes) -> None:
+        """Sends a message for each line."""
+        for line in text.splitlines():
+            self._socket.write(line)

@@ -1,0 +1,75 @@
+"""What is refused, in the Realtime protocol's words: a type, a code, and the field's name. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from connections.errors import shorten
+from connections.frames import Error
+from connections.realtime.server_events import ErrorEvent, Problem
+from sessions.errors import Refused
+
+_FIELD = re.compile(r"([A-Za-z_]+(?:\.[A-Za-z_]+|\[\d+\])*): ")
+_FIELDS = {
+    "params.system": "response.instructions",
+    "params.max_new_tokens": "response.max_output_tokens",
+    "params.temperature": "response.temperature",
+}
+"""What a turn's fields are called here."""
+_CODES = {
+    "bad_frame": "invalid_event",
+    "bad_params": "invalid_value",
+    "busy": "conversation_already_has_active_response",
+    "context_overflow": "context_length_exceeded",
+    "rate_limited": "rate_limit_exceeded",
+}
+_TYPES = {
+    "rate_limited": "rate_limit_error",
+    "unauthenticated": "authentication_error",
+    "draining": "server_error",
+    "engine_unavailable": "server_error",
+    "events_lost": "server_error",
+    "internal": "server_error",
+    "overloaded": "server_error",
+    "store_unavailable": "server_error",
+}
+
+
+class Invalid(Refused):
+    """An event that can't be done as it is. The message begins with the name of the field whose fault it is, if any."""
+
+    def __init__(self, message: str, *, code: str = "invalid_value") -> None:
+        super().__init__(shorten(message))
+        self.code = code  # type: ignore[misc]  # one class for all that this door refuses by itself
+
+
+def error_event(error: Error) -> ErrorEvent:
+    """A refusal as an event."""
+    message, param = _named(error.message)
+    return ErrorEvent(
+        error=Problem(
+            type=type_of(error.code),
+            code=code_of(error.code),
+            message=message,
+            param=param,
+            event_id=error.ref,
+        )
+    )
+
+
+def type_of(code: str) -> str:
+    """Whose fault it is."""
+    return _TYPES.get(code, "invalid_request_error")
+
+
+def code_of(code: str) -> str:
+    """What clients know it by."""
+    return _CODES.get(code, code)
+
+
+def _named(message: str) -> tuple[str, str | None]:
+    found = _FIELD.match(message)
+    if found is None:
+        return message, None
+    field = _FIELDS.get(found[1], found[1])
+    return f"{field}: {message[found.end() :]}", field

@@ -1,0 +1,244 @@
+"""What Realtime clients are sent (OpenAI's API reference: Realtime server events). Only types; fields are named as there.
+
+`event_id` is given when an event is coded.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from connections.realtime.client_events import Metadata, Tokens
+
+ItemStatus = Literal["completed", "incomplete", "in_progress"]
+ResponseStatus = Literal["completed", "cancelled", "incomplete", "failed", "in_progress"]
+
+
+class ServerEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The root of what is sent."""
+
+    event_id: str = ""
+
+
+class Content(msgspec.Struct, frozen=True):
+    """The text of an item."""
+
+    type: Literal["input_text", "output_text"]
+    text: str
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """A message."""
+
+    id: str
+    object: Literal["realtime.item"] = "realtime.item"
+    type: Literal["message"] = "message"
+    status: ItemStatus
+    role: Literal["user", "assistant"]
+    content: tuple[Content, ...]
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in force. `conversation_id` is ours: what `?conversation_id=` takes."""
+
+    id: str
+    object: Literal["realtime.session"] = "realtime.session"
+    type: Literal["realtime"] = "realtime"
+    model: str
+    conversation_id: str
+    output_modalities: tuple[Literal["text"], ...] = ("text",)
+    instructions: str = ""
+    max_output_tokens: Tokens = "inf"
+    temperature: float | None = None
+    tools: tuple[()] = ()
+    tool_choice: Literal["auto"] = "auto"
+    tracing: None = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a response failed."""
+
+    type: str
+    code: str
+    message: str
+
+
+class StatusDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a response ended."""
+
+    type: ResponseStatus
+    reason: Literal["client_cancelled", "max_output_tokens", "content_filter"] | None = None
+    error: Failure | None = None
+
+
+class CachedTokens(msgspec.Struct, frozen=True):
+    """Tokens whose keys and values were reused."""
+
+    text_tokens: int
+    audio_tokens: int = 0
+    image_tokens: int = 0
+
+
+class InputTokens(msgspec.Struct, frozen=True):
+    """Of the prompt's tokens."""
+
+    text_tokens: int
+    cached_tokens: int
+    cached_tokens_details: CachedTokens
+    audio_tokens: int = 0
+    image_tokens: int = 0
+
+
+class OutputTokens(msgspec.Struct, frozen=True):
+    """Of the reply's tokens."""
+
+    text_tokens: int
+    audio_tokens: int = 0
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of a response."""
+
+    total_tokens: int
+    input_tokens: int
+    output_tokens: int
+    input_token_details: InputTokens
+    output_token_details: OutputTokens
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply."""
+
+    id: str
+    object: Literal["realtime.response"] = "realtime.response"
+    status: ResponseStatus = "in_progress"
+    status_details: StatusDetails | None = None
+    output: tuple[Item, ...] = ()
+    conversation_id: str
+    output_modalities: tuple[Literal["text"], ...] = ("text",)
+    max_output_tokens: Tokens = "inf"
+    metadata: Metadata | None = None
+    usage: Usage | None = None
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong. `event_id`: of the client's event whose fault it is; `param`: the field's name."""
+
+    type: str
+    code: str
+    message: str
+    param: str | None = None
+    event_id: str | None = None
+
+
+class SessionCreated(ServerEvent, frozen=True, kw_only=True, tag="session.created"):
+    """The first event."""
+
+    session: Session
+
+
+class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):
+    """Answers `session.update`."""
+
+    session: Session
+
+
+class ItemAdded(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.added"):
+    """An item exists."""
+
+    previous_item_id: str | None
+    item: Item
+
+
+class ItemDone(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.done"):
+    """An item is whole."""
+
+    previous_item_id: str | None
+    item: Item
+
+
+class ItemRetrieved(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.retrieved"):
+    """Answers `conversation.item.retrieve`."""
+
+    item: Item
+
+
+class ItemDeleted(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.deleted"):
+    """An item is gone."""
+
+    item_id: str
+
+
+class ResponseCreated(ServerEvent, frozen=True, kw_only=True, tag="response.created"):
+    """A reply begins."""
+
+    response: Response
+
+
+class ResponseDone(ServerEvent, frozen=True, kw_only=True, tag="response.done"):
+    """A reply has ended, whichever way."""
+
+    response: Response
+
+
+class OutputItemAdded(ServerEvent, frozen=True, kw_only=True, tag="response.output_item.added"):
+    """The item of a reply exists."""
+
+    response_id: str
+    output_index: int = 0
+    item: Item
+
+
+class OutputItemDone(ServerEvent, frozen=True, kw_only=True, tag="response.output_item.done"):
+    """The item of a reply is whole."""
+
+    response_id: str
+    output_index: int = 0
+    item: Item
+
+
+class TextPart(msgspec.Struct, frozen=True):
+    """The one part of a reply."""
+
+    text: str
+    type: Literal["text"] = "text"
+
+
+class InReply(ServerEvent, frozen=True, kw_only=True):
+    """The root of what is said of the text of a reply."""
+
+    response_id: str
+    item_id: str
+    output_index: int = 0
+    content_index: int = 0
+
+
+class ContentPartAdded(InReply, frozen=True, kw_only=True, tag="response.content_part.added"):
+    """Text will follow."""
+
+    part: TextPart
+
+
+class ContentPartDone(InReply, frozen=True, kw_only=True, tag="response.content_part.done"):
+    """The text is whole."""
+
+    part: TextPart
+
+
+class OutputTextDelta(InReply, frozen=True, kw_only=True, tag="response.output_text.delta"):
+    """Text that follows the text so far."""
+
+    delta: str
+
+
+class OutputTextDone(InReply, frozen=True, kw_only=True, tag="response.output_text.done"):
+    """The whole text, as it is kept."""
+
+    text: str
+
+
+class ErrorEvent(ServerEvent, frozen=True, kw_only=True, tag="error"):
+    """Something was refused, or went wrong; the session stays."""
+
+    error: Problem
