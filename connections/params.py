@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from connections import frames
 from connections.errors import BadParams
 from engine.messages import Params
@@ -23,12 +25,13 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
     """What the floors below take. Raises BadParams, which names the field and its range."""
     for wrong in _wrong(params, max_new_tokens):
         raise BadParams(f"params.{wrong}")
-    fields = {field: getattr(params, field) for field in Params.__struct_fields__}
+    fields = msgspec.structs.asdict(params)
+    system = fields.pop("system")
     if params.temperature == 0:
         fields |= {"do_sample": False, "temperature": None}
     elif params.temperature is not None and params.do_sample is None:
         fields["do_sample"] = True
-    return Generation(Params(**fields), params.system)
+    return Generation(Params(**fields), system)
 
 
 def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[str]:

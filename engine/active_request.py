@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
 from engine.prepared import PreparedRequest
+from engine.reply_logprobs import Scored
 from engine.sampler import Chooser
 from engine.scheduler import Sequence
 
@@ -50,12 +51,18 @@ class ActiveRequest:
         done, tokens = self.sequence.computed, self.sequence.prompt_tokens
         return [Prefilling(self.request.request_id, done / tokens)] if done < tokens else []
 
+    def score(self, scored: Scored) -> None:
+        """Take a token's score: it leaves with the token's text."""
+        if self.request.logprobs is not None:
+            self.request.logprobs.score(scored)
+
     def chunk(self, text: str) -> list[Output]:
         """Tell text, if there is any, with the tokens behind it."""
         if not text:
             return []
         tokens, self.unsent = self.unsent, 0
-        return [Chunk(self.request.request_id, text, tokens)]
+        logprobs = self.request.logprobs.leave(text) if self.request.logprobs is not None else ()
+        return [Chunk(self.request.request_id, text, tokens, logprobs)]
 
     def finished(self, reason: FinishReason, error: str | None = None) -> Finished:
         """Tell the end."""

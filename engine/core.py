@@ -21,6 +21,7 @@ from engine.messages import EngineStatistics, FinishReason, Output
 from engine.pace import PrefillPace
 from engine.prefix_index import BLOCK
 from engine.prepared import DuplicateRequest, PreparedRequest, objection
+from engine.reply_logprobs import Scored
 from engine.sampler import Chooser
 from engine.scheduler import Parking, Plan, Scheduler, Segment, Sequence
 from engine.slot_batch import Span
@@ -270,13 +271,16 @@ class Core:
             return self._end(active, FinishReason.ERROR, outcome.message, keep=False)
         if not active.sequence.generated and (parking := self._scheduler.share(active.sequence)):
             self._park(parking)
-        active.sequence.tokens.append(outcome)
+        token = outcome.token if isinstance(outcome, Scored) else outcome
+        active.sequence.tokens.append(token)
         self._counters.generated_tokens += 1
-        if outcome in self._model.eos_ids:
+        if token in self._model.eos_ids:
             return self._end(active, FinishReason.STOP)
+        if isinstance(outcome, Scored):
+            active.score(outcome)
         if self._is_long_enough(active):
-            return self._tell(active, outcome, last=True)
-        self._untold.append((active, outcome))
+            return self._tell(active, token, last=True)
+        self._untold.append((active, token))
         return []
 
     def _is_long_enough(self, active: ActiveRequest) -> bool:

@@ -1,20 +1,18 @@
 """Tokens into text, one at a time: any reply comes out as if it had been decoded at once.
 
 Special tokens and ids that the tokenizer does not know are left out. The work for a token does not
-grow with the reply. Knows tokenizers of transformers by their methods alone, and imports none of them.
+grow with the reply.
 """
 
 from __future__ import annotations
 
 import codecs
-import json
-import re
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Protocol
 
+from engine.vocabulary import Spelled, Vocabulary, bytes_of
+
 _INVALID = "\ufffd"
-_BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 _MOST_PENDING = 4
 """Tokens that may make one character together: a UTF-8 sequence has four bytes at most."""
 
@@ -30,66 +28,45 @@ class Detokenizer(Protocol):
         """Return what is left at the end: U+FFFD for bytes that became no character."""
         ...
 
+    @property
+    def holds(self) -> bool:
+        """Whether a part of the last token is no text yet: it is a beginning of a character."""
+        ...
+
+    def spell(self, token_id: int) -> Spelled:
+        """Return how any token of the vocabulary reads by itself."""
+        ...
+
 
 def detokenizers_for(tokenizer: Any) -> Callable[[], Detokenizer]:
     """Return what makes a new detokenizer for each reply of this transformers tokenizer's model."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    steps = _decoder_steps(backend)
-    vocabulary = _Vocabulary(tokenizer, backend, has_byte_tokens="ByteFallback" in steps)
-    if steps == ["ByteLevel"]:
+    vocabulary = Vocabulary(tokenizer)
+    if vocabulary.is_byte_level:
         return lambda: ByteLevelDetokenizer(vocabulary)
     return lambda: WindowedDetokenizer(vocabulary)
-
-
-class _Vocabulary:
-    """What the tokens of one tokenizer stand for, looked up once each."""
-
-    def __init__(self, tokenizer: Any, backend: Any, *, has_byte_tokens: bool) -> None:
-        self._tokenizer = tokenizer
-        self._backend = backend
-        self._has_byte_tokens = has_byte_tokens
-        self._special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
-        self._special |= set(tokenizer.all_special_ids)
-        self.piece = cache(self._piece)
-        self.byte = cache(self._byte)
-
-    def decode(self, token_ids: list[int]) -> str:
-        """Decode visible tokens together, by the fast backend where there is one: no clean-up of spaces."""
-        if self._backend is not None:
-            text: str = self._backend.decode(token_ids, skip_special_tokens=False)
-        else:
-            text = self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False)
-        return text
-
-    def _piece(self, token_id: int) -> str | None:
-        """Return the token as the vocabulary spells it, None where it stands for no text."""
-        if token_id in self._special:
-            return None
-        piece: str | None = self._tokenizer.convert_ids_to_tokens(token_id)
-        return piece or None
-
-    def _byte(self, token_id: int) -> bytes | None:
-        """Return the byte that a fallback token like `<0xE4>` stands for, None for all other tokens."""
-        piece = self.piece(token_id) if self._has_byte_tokens else None
-        written = _BYTE_TOKEN.fullmatch(piece) if piece else None
-        return bytes.fromhex(written[1]) if written else None
 
 
 class ByteLevelDetokenizer:
     """For byte-level BPE (GPT-2, Llama 3, Qwen): tokens are bytes, which UTF-8 puts together."""
 
-    def __init__(self, vocabulary: _Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.spell = vocabulary.spell
 
     def push(self, token_id: int) -> str:
         """See `Detokenizer`."""
         piece = self._vocabulary.piece(token_id)
-        return self._decoder.decode(_spelled(piece)) if piece else ""
+        return self._decoder.decode(bytes_of(piece)) if piece else ""
 
     def flush(self) -> str:
         """See `Detokenizer`."""
         return self._decoder.decode(b"", final=True)
+
+    @property
+    def holds(self) -> bool:
+        """See `Detokenizer`."""
+        return bool(self._decoder.getstate()[0])
 
 
 class WindowedDetokenizer:
@@ -101,11 +78,12 @@ class WindowedDetokenizer:
     shown already, and each invalid byte becomes U+FFFD.
     """
 
-    def __init__(self, vocabulary: _Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._before: list[int] = []
         self._pending: list[int] = []
         self._bytes = _ByteRun()
+        self.spell = vocabulary.spell
 
     def push(self, token_id: int) -> str:
         """See `Detokenizer`."""
@@ -119,6 +97,11 @@ class WindowedDetokenizer:
     def flush(self) -> str:
         """See `Detokenizer`."""
         return self._take_pending() + self._bytes.end()
+
+    @property
+    def holds(self) -> bool:
+        """See `Detokenizer`."""
+        return bool(self._pending or self._bytes.waiting)
 
     def _push_piece(self, token_id: int) -> str:
         self._pending.append(token_id)
@@ -149,47 +132,18 @@ class _ByteRun:
     """Puts fallback bytes together as UTF-8; each byte of what is invalid becomes one U+FFFD, as in tokenizers."""
 
     def __init__(self) -> None:
-        self._waiting = b""
+        self.waiting = b""
 
     def push(self, byte: bytes) -> str:
-        waiting = self._waiting + byte
+        waiting = self.waiting + byte
         try:
             text, used = codecs.utf_8_decode(waiting, "strict", False)
         except UnicodeDecodeError as error:
-            self._waiting = b""
+            self.waiting = b""
             return _INVALID * error.end + self.push(waiting[error.end :])
-        self._waiting = waiting[used:]
+        self.waiting = waiting[used:]
         return text
 
     def end(self) -> str:
-        waiting, self._waiting = self._waiting, b""
+        waiting, self.waiting = self.waiting, b""
         return _INVALID * len(waiting)
-
-
-def _decoder_steps(backend: Any) -> list[str]:
-    """Return the kinds of a fast tokenizer's decoders in order, none for a tokenizer without such a backend."""
-    if backend is None:
-        return []
-    decoder = json.loads(backend.to_str())["decoder"] or {"type": "none"}
-    return [step["type"] for step in decoder.get("decoders", [decoder])]
-
-
-@cache
-def _alphabet() -> dict[str, int]:
-    """Return the byte behind each letter of byte-level BPE (GPT-2, Radford et al. 2019).
-
-    Bytes that Latin-1 shows as a visible character are written as it; the others, in order, from U+0100 on.
-    """
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {chr(byte): byte for byte in shown} | {chr(256 + n): byte for n, byte in enumerate(hidden)}
-
-
-@cache
-def _spelled(piece: str) -> bytes:
-    """Return the bytes of a piece in that alphabet; added tokens, which may be written outside it, are plain UTF-8."""
-    alphabet = _alphabet()
-    try:
-        return bytes(alphabet[letter] for letter in piece)
-    except KeyError:
-        return piece.encode()

@@ -17,8 +17,10 @@ from engine.compute_threads import ComputeThreads
 from engine.devices import is_out_of_memory
 from engine.kv_cache import KVState
 from engine.loaded_model import LoadedModel
+from engine.reply_logprobs import Scored
 from engine.runner import Runner
 from engine.sampler import Chooser, Sampler
+from engine.scoring import Scoring
 from engine.slot_batch import Span
 
 
@@ -37,8 +39,8 @@ class OutOfMemory(Exception):
     """The device has too little memory for a step."""
 
 
-Outcome = int | Failure | None
-"""The next token of a span, its failure, or None where none was to be chosen."""
+Outcome = int | Scored | Failure | None
+"""The next token of a span, scored where that was asked for; its failure; or None where none was to be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Executor:
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
         self._runner = Runner(model.module, slots=slots, tokens=model.context_tokens)
         self._sampler = Sampler(slots=slots, vocabulary=model.vocabulary, device=model.device)
+        self._scoring = Scoring()
         self._device = model.device
         self._states: dict[int, KVState] = {}
         self._untried: set[int] = set()
@@ -78,6 +81,7 @@ class Executor:
         self._runner.cache.expect(slot, len(tokens))
         with _memory_told():
             self._sampler.join(slot, chooser, tokens)
+        self._scoring.join(slot, chooser.sampling.top_logprobs)
 
     def is_sound(self, slot: int) -> bool:
         """Whether a token was chosen from a slot since it was joined: until then nobody saw whether it holds numbers."""
@@ -100,6 +104,7 @@ class Executor:
 
     def leave(self, slot: int, tokens: int) -> None:
         """Note that a slot that held `tokens` is free."""
+        self._scoring.leave(slot)
         self._runner.cache.leave(slot, tokens)
 
     def launch(self, spans: Sequence[Span]) -> Launched:
@@ -116,11 +121,14 @@ class Executor:
         """Choose the tokens of the spans that sample, and wait for them. Raises OutOfMemory, as `launch` does."""
         sampled = [span.slot for span in launched.spans if span.samples]
         with _memory_told():
-            tokens = iter(self._sampler.sample(launched.logits, sampled) if sampled else ())
+            tokens = self._sampler.sample(launched.logits, sampled) if sampled else []
+            scored = self._scoring.score(launched.logits, sampled, tokens)
         if not sampled:
             self._wait()
+        chosen = iter(tokens)
         outcomes = [
-            self._outcome(span.slot, next(tokens)) if span.samples else None for span in launched.spans
+            self._outcome(span.slot, next(chosen), scored) if span.samples else None
+            for span in launched.spans
         ]
         if self._learns:
             self._learns.observe(time.perf_counter() - launched.began)
@@ -146,10 +154,10 @@ class Executor:
             self._untried.remove(slot)
             self._runner.cache.scrub(slot)
 
-    def _outcome(self, slot: int, token: int | None) -> Outcome:
+    def _outcome(self, slot: int, token: int | None, scored: dict[int, Scored]) -> Outcome:
         self._untried.discard(slot)
         if token is not None:
-            return token
+            return scored.get(slot, token)
         self._runner.cache.scrub(slot)
         return Failure("The model computed values that are not numbers.")
 

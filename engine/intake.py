@@ -30,6 +30,7 @@ from engine.messages import (
 )
 from engine.prepared import PreparedRequest, Sampling, resolve_sampling
 from engine.prompt import PromptBuilder
+from engine.reply_logprobs import ReplyLogprobs
 from engine.reply_memory import ReplyMemory
 from engine.reply_text import ReplyText
 
@@ -62,7 +63,9 @@ class Preparer:
         except PromptRejected as error:
             return _refused(request, str(error))
         notes = self._memory.notes(request.cache_salt)
-        reply = ReplyText(self._detokenizers(), request.params.stop, notes)
+        detokenizer = self._detokenizers()
+        logprobs = None if sampling.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
+        reply = ReplyText(detokenizer, request.params.stop, notes, logprobs)
         return PreparedRequest(
             request.request_id,
             prompt,
@@ -74,6 +77,7 @@ class Preparer:
             shared_tokens=self._prompts.system_tokens(request.messages, prompt)
             if request.shares_system
             else 0,
+            logprobs=logprobs,
         )
 
     def _prompt(self, request: Request, sampling: Sampling) -> list[int]:

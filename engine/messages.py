@@ -20,7 +20,10 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Params(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a reply is generated. `None` means: the model's own generation config."""
+    """How a reply is generated. `None` means: the model's own generation config.
+
+    `top_logprobs`: log-probabilities come with the text, each token's own and those of so many likeliest; None: no such.
+    """
 
     max_new_tokens: int | None = None
     do_sample: bool | None = None
@@ -31,6 +34,7 @@ class Params(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int | None = None
     stop: tuple[str, ...] = ()
     max_time_s: float | None = None
+    top_logprobs: int | None = None
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
@@ -108,15 +112,39 @@ class ErrorCode(StrEnum):
     """An upstream does not take the request as it is."""
 
 
-class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """A token and the natural logarithm of its probability, by the model alone: before penalty, temperature and limits.
+
+    `raw`: its bytes, which may be a part of a character; None where it stands for no text.
+    """
+
+    token: str
+    logprob: float
+    raw: bytes | None
+
+
+class ChosenToken(msgspec.Struct, frozen=True, array_like=True):
+    """A token of a reply, and the likeliest in its place, the first ones first; the chosen one may be among them.
+
+    `end`: how many characters the reply has up to here, this token's included.
+    """
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...]
+    end: int
+
+
+class Chunk(msgspec.Struct, frozen=True, tag="chunk", omit_defaults=True):
     """Whole characters of a reply, ready to show. `text` is never empty.
 
     `tokens`: how many generated tokens are behind this text since the chunk before it.
+    `logprobs`, where they were asked for: the tokens of which all text has left by now, each in one chunk.
     """
 
     request_id: str
     text: str
     tokens: int
+    logprobs: tuple[ChosenToken, ...] = ()
 
 
 class Queued(msgspec.Struct, frozen=True, tag="queued"):

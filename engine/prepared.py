@@ -13,6 +13,7 @@ import msgspec
 
 from engine.errors import EngineError
 from engine.messages import Params
+from engine.reply_logprobs import ReplyLogprobs
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ class Sampling(msgspec.Struct, frozen=True):
     repetition_penalty: float
     seed: int | None
     max_time_s: float | None
+    top_logprobs: int | None = None
 
 
 class TextStep(Protocol):
@@ -66,7 +68,8 @@ class Reply(Protocol):
 class PreparedRequest:
     """A request for the core: nothing in it has to be looked up, rendered or tokenized any more.
 
-    `shared_tokens`: how many of the prompt's first tokens everyone may share. The rest as in `messages.Request`.
+    `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
+    scored, which `reply` tells what it makes of them; None where nobody asked. The rest as in `messages.Request`.
     """
 
     request_id: str
@@ -77,6 +80,7 @@ class PreparedRequest:
     client: str = ""
     priority: int = 0
     shared_tokens: int = 0
+    logprobs: ReplyLogprobs | None = None
 
 
 def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int) -> str | None:
@@ -111,6 +115,7 @@ def resolve_sampling(params: Params, defaults: Params) -> Sampling:
         repetition_penalty=_first(params.repetition_penalty, defaults.repetition_penalty, 1.0),
         seed=_first(params.seed, defaults.seed, None),
         max_time_s=_first(params.max_time_s, defaults.max_time_s, None),
+        top_logprobs=params.top_logprobs,
     )
 
 

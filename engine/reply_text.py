@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from engine.characters import whole_length
 from engine.detokenizer import Detokenizer
+from engine.reply_logprobs import ReplyLogprobs
 from engine.reply_memory import ReplyNotes
 from engine.stop_strings import StopStrings
 
@@ -24,20 +25,30 @@ class ReplyText:
     """Detokenizer, then stop strings, then whole characters."""
 
     def __init__(
-        self, detokenizer: Detokenizer, stops: Sequence[str] = (), notes: ReplyNotes | None = None
+        self,
+        detokenizer: Detokenizer,
+        stops: Sequence[str] = (),
+        notes: ReplyNotes | None = None,
+        logprobs: ReplyLogprobs | None = None,
     ) -> None:
-        """Take a fresh detokenizer, the request's stop strings, and where to note what is written, if anywhere."""
+        """Take a fresh detokenizer, the request's stop strings, and where to note what is written, if anywhere.
+
+        `logprobs`: whom to tell which text each token gave; it has to have a score for each.
+        """
         self._detokenizer = detokenizer
         self._stops = StopStrings(stops)
         self._waiting = ""
         self._stopped = False
         self._notes = notes
+        self._logprobs = logprobs
 
     def push(self, token_id: int) -> TextStep:
         """Take the next token. After a stop, push no more."""
         text = self._detokenizer.push(token_id)
         if self._notes is not None:
             self._notes.add(token_id, text)
+        if self._logprobs is not None:
+            self._logprobs.made(text, holds=self._detokenizer.holds)
         step = self._show(text)
         if step.stopped:
             self._close_notes()
@@ -49,6 +60,8 @@ class ReplyText:
             return ""
         text = self._detokenizer.flush()
         self._close_notes(text)
+        if self._logprobs is not None:
+            self._logprobs.finish(text)
         last = self._show(text)
         if last.stopped:
             return last.text

@@ -15,7 +15,6 @@ from engine.door import Engine, EngineState, EngineStatus
 from engine.errors import PromptRejected
 from engine.lifecycle import Lifecycle
 from engine.messages import (
-    Chunk,
     EngineStatistics,
     FinishReason,
     Message,
@@ -195,7 +194,7 @@ class ScriptedEngine:
         if not run.script:
             self._finish(run, FinishReason.STOP)
             return
-        run.stream.put_nowait(Chunk(run.request.request_id, run.script.popleft(), 1))
+        run.speak()
         if run.generated >= run.max_new_tokens:
             self._finish(run, FinishReason.LENGTH)
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from engine.messages import Finished, FinishReason, Prefilling, Queued, Request, Started
+from engine.messages import (
+    ChosenToken,
+    Chunk,
+    Finished,
+    FinishReason,
+    Prefilling,
+    Queued,
+    Request,
+    Started,
+    TokenLogprob,
+)
 from engine.stream import ReplyStream
 
 
@@ -29,6 +39,7 @@ class ScriptedReply:
         self.cached = 0
         self.computed = 0
         self.generated = 0
+        self.chars = 0
         self.position: int | None = None
         self.started = False
         self.cancelled = False
@@ -57,6 +68,16 @@ class ScriptedReply:
         if not self.prefilled:
             progress = self.computed / self.prompt_tokens
             self.stream.put_nowait(Prefilling(self.request.request_id, progress))
+
+    def speak(self) -> None:
+        """Say the script's next piece. It is one token and, to who asks, a certain one: beside it is nothing likely."""
+        text = self.script.popleft()
+        self.chars += len(text)
+        logprobs: tuple[ChosenToken, ...] = ()
+        if (top := self.request.params.top_logprobs) is not None:
+            token = TokenLogprob(text, 0.0, text.encode())
+            logprobs = (ChosenToken(token, (token,)[:top], self.chars),)
+        self.stream.put_nowait(Chunk(self.request.request_id, text, 1, logprobs))
 
     def finish(
         self, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None

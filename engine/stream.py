@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from engine.errors import EngineError, EngineLost
-from engine.messages import Chunk, Finished, Output, Prefilling, Queued, Started
+from engine.messages import ChosenToken, Chunk, Finished, Output, Prefilling, Queued, Started
 
 
 class MergingCollector:
@@ -16,13 +16,14 @@ class MergingCollector:
     A report (`Queued`, `Prefilling`) is superseded by whatever comes after it.
     """
 
-    __slots__ = ("_last", "_request_id", "_started", "_text", "_tokens")
+    __slots__ = ("_last", "_logprobs", "_request_id", "_started", "_text", "_tokens")
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
         self._started: Started | None = None
         self._text: list[str] = []
         self._tokens = 0
+        self._logprobs: list[ChosenToken] = []
         self._last: Queued | Prefilling | Finished | None = None
 
     def put_nowait(self, output: Output) -> None:
@@ -31,6 +32,7 @@ class MergingCollector:
             case Chunk():
                 self._text.append(output.text)
                 self._tokens += output.tokens
+                self._logprobs += output.logprobs
                 self._last = None
             case Started():
                 # Again after a preemption, perhaps: its facts may be told before the text that waits.
@@ -52,9 +54,10 @@ class MergingCollector:
         return last
 
     def _take_text(self) -> Chunk:
-        chunk = Chunk(self._request_id, "".join(self._text), self._tokens)
+        chunk = Chunk(self._request_id, "".join(self._text), self._tokens, tuple(self._logprobs))
         self._text.clear()
         self._tokens = 0
+        self._logprobs.clear()
         return chunk
 
 

@@ -1,0 +1,108 @@
+"""What the tokens of one tokenizer stand for, looked up once each.
+
+Knows tokenizers of transformers by their methods alone, and imports none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any, NamedTuple
+
+_BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
+
+
+class Spelled(NamedTuple):
+    """A token for people to read, with hexadecimal numbers for bytes that are no character alone, and its bytes.
+
+    `raw` is None where it stands for no text: special tokens, and ids that the tokenizer does not know.
+    """
+
+    token: str
+    raw: bytes | None
+
+
+class Vocabulary:
+    """`is_byte_level`: tokens are bytes (GPT-2, Llama 3, Qwen), and nothing is done to their text afterwards."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Take a transformers tokenizer, fast or slow."""
+        self._tokenizer = tokenizer
+        self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        steps = _decoder_steps(self._backend)
+        self.is_byte_level = steps == ["ByteLevel"]
+        self._has_byte_tokens = "ByteFallback" in steps
+        self._special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._special |= set(tokenizer.all_special_ids)
+        self.piece = cache(self._piece)
+        self.byte = cache(self._byte)
+        self.spell = cache(self._spell)
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Decode visible tokens together, by the fast backend where there is one: no clean-up of spaces."""
+        if self._backend is not None:
+            text: str = self._backend.decode(token_ids, skip_special_tokens=False)
+        else:
+            text = self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False)
+        return text
+
+    def _piece(self, token_id: int) -> str | None:
+        """Return the token as the vocabulary spells it, None where it stands for no text."""
+        if token_id in self._special:
+            return None
+        piece: str | None = self._tokenizer.convert_ids_to_tokens(token_id)
+        return piece or None
+
+    def _byte(self, token_id: int) -> bytes | None:
+        """Return the byte that a fallback token like `<0xE4>` stands for, None for all other tokens."""
+        piece = self.piece(token_id) if self._has_byte_tokens else None
+        written = _BYTE_TOKEN.fullmatch(piece) if piece else None
+        return bytes.fromhex(written[1]) if written else None
+
+    def _spell(self, token_id: int) -> Spelled:
+        """Return how a token reads in the middle of a text."""
+        piece = self.piece(token_id)
+        if piece is None:
+            return Spelled(self._tokenizer.convert_ids_to_tokens(token_id) or "", None)
+        raw = bytes_of(piece) if self.is_byte_level else self.byte(token_id) or self._added(token_id)
+        return Spelled(readable(raw), raw)
+
+    def _added(self, token_id: int) -> bytes:
+        """Return what a token adds behind itself: tokenizers may strip a space from the front of a text."""
+        once = self.decode([token_id])
+        return self.decode([token_id, token_id])[len(once) :].encode()
+
+
+def readable(raw: bytes) -> str:
+    """Return the text of a token's bytes."""
+    return raw.decode(errors="backslashreplace")
+
+
+@cache
+def bytes_of(piece: str) -> bytes:
+    """Return the bytes of a piece of byte-level BPE; added tokens, which may be written outside its alphabet, are plain UTF-8."""
+    alphabet = _alphabet()
+    try:
+        return bytes(alphabet[letter] for letter in piece)
+    except KeyError:
+        return piece.encode()
+
+
+def _decoder_steps(backend: Any) -> list[str]:
+    """Return the kinds of a fast tokenizer's decoders in order, none for a tokenizer without such a backend."""
+    if backend is None:
+        return []
+    decoder = json.loads(backend.to_str())["decoder"] or {"type": "none"}
+    return [step["type"] for step in decoder.get("decoders", [decoder])]
+
+
+@cache
+def _alphabet() -> dict[str, int]:
+    """Return the byte behind each letter of byte-level BPE (GPT-2, Radford et al. 2019).
+
+    Bytes that Latin-1 shows as a visible character are written as it; the others, in order, from U+0100 on.
+    """
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {chr(byte): byte for byte in shown} | {chr(256 + n): byte for n, byte in enumerate(hidden)}
