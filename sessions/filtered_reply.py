@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from engine.logprobs import LogprobQueue
+from engine.messages import ChosenToken
 from sessions.filter_hook import ReplyFilter
 
 
@@ -15,30 +17,37 @@ class FilterBroken(Exception):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """Text that may leave now, none perhaps, and its tokens. `filtered`: the reply ends with it."""
+    """Text that may leave now, none perhaps, and its tokens. `filtered`: the reply ends with it.
+
+    `logprobs`, where they were asked for: the tokens of which all text has left by now.
+    """
 
     text: str
     tokens: int
     filtered: bool = False
+    logprobs: tuple[ChosenToken, ...] = ()
 
 
 class FilteredReply:
     """Takes a reply's chunks and gives what may leave. Tokens count once the first character they made leaves.
 
+    What is told of a token, its name above all, waits for its last character: none that is held back is told by it.
     Each filter reads what the one before it passed.
     """
 
-    __slots__ = ("_marks", "_stages", "_waiting")
+    __slots__ = ("_logprobs", "_marks", "_stages", "_waiting")
 
     def __init__(self, stages: Sequence[ReplyFilter]) -> None:
         self._stages = stages
         self._waiting = ""
         self._marks: deque[tuple[int, int]] = deque()  # where chunks begin in what waits, and their tokens
+        self._logprobs = LogprobQueue()
 
-    def feed(self, text: str, tokens: int) -> Released:
+    def feed(self, text: str, tokens: int, logprobs: Sequence[ChosenToken] = ()) -> Released:
         """Takes the reply's next text, whole characters. Raises FilterBroken."""
         if not self._stages:
-            return Released(text, tokens)
+            return Released(text, tokens, logprobs=tuple(logprobs))
+        self._logprobs.put(logprobs)
         self._marks.append((len(self._waiting), tokens))
         self._waiting += text
         return self._release(*self._through(text, ends=False))
@@ -66,4 +75,4 @@ class FilteredReply:
         while text and self._marks and self._marks[0][0] < len(text):
             tokens += self._marks.popleft()[1]
         self._marks = deque((max(0, start - len(text)), count) for start, count in self._marks)
-        return Released(text, tokens, filtered)
+        return Released(text, tokens, filtered, self._logprobs.leave(text))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import accumulate, islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.messages import ChosenToken, TokenLogprob
 from sessions.errors import Filtered
 from sessions.filter_hook import Filter, Passed
 from sessions.filtered_reply import FilterBroken, FilteredReply, Released
@@ -107,6 +110,57 @@ def test_text_and_tokens_of_a_reply_that_passes_are_all_there(chunks: list[tuple
         assert "".join(part.text for part in parts) == "".join(text for text, _ in chunks)
         assert sum(part.tokens for part in parts) == sum(tokens for _, tokens in chunks)
     assert all(part.text or not part.tokens for part in parts)
+
+
+def told(text: str, before: int = 0) -> list[ChosenToken]:
+    """Each word as a token that was certain."""
+    words = re.findall(r"\s*\S+", text)
+    ends = accumulate((len(word) for word in words), initial=before)
+    tokens = (TokenLogprob(word, 0.0, word.encode()) for word in words)
+    return [ChosenToken(token, (), end) for token, end in zip(tokens, islice(ends, 1, None), strict=True)]
+
+
+def names(released: Released) -> list[str]:
+    return [one.chosen.token for one in released.logprobs]
+
+
+def test_text_that_is_held_back_holds_its_logprobs_back() -> None:
+    reply = Filters([listed(outgoing=["darn it"])]).reply()
+    assert names(reply.feed("oh darn", 2, told("oh darn"))) == ["oh"]
+    assert names(reply.feed(" i", 1, told(" i", 7))) == []
+    assert names(reply.feed("s fine", 1)) == [" darn", " i"]
+
+
+def test_a_token_that_a_filter_cuts_is_not_told() -> None:
+    """Its name would show what the filter keeps."""
+    reply = Filters([listed(outgoing=["darn"])]).reply()
+    whole = [ChosenToken(TokenLogprob("ohdarn", 0.0, b"ohdarn"), (), 7)]
+    released = reply.feed("oh darn", 1, whole)
+    assert (released.text, released.logprobs) == ("oh ", ())
+    assert reply.finish() == Released("", 0, filtered=True)
+
+
+def test_without_filters_logprobs_pass_as_they_are() -> None:
+    assert names(NO_FILTERS.reply().feed("oh darn", 2, told("oh darn"))) == ["oh", " darn"]
+
+
+@given(st.lists(st.sampled_from(["a", " ca", "t", " s", "猫", " do", "g"])))
+def test_tokens_are_told_with_the_last_of_their_text(pieces: list[str]) -> None:
+    reply = Filters([listed(outgoing=["cats dogs a", "a"]), listed(outgoing=["cat cat"])]).reply()
+    fed, shown, named = 0, "", ""
+    for piece in [*pieces, None]:
+        if piece is None:
+            released = reply.finish()
+        else:
+            fed += len(piece)
+            token = TokenLogprob(piece, 0.0, piece.encode())
+            released = reply.feed(piece, 1, [ChosenToken(token, (), fed)])
+        shown += released.text
+        named += "".join(names(released))
+        assert shown.startswith(named)
+        if released.filtered:
+            return
+    assert named == shown == "".join(pieces)
 
 
 def test_a_filter_that_rewrites_is_found_out() -> None:
