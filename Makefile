@@ -16,7 +16,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check test bench bench-engine bench-gpu chaos autobahn train clean
+.PHONY: help install run lint check test test-clients bench bench-engine bench-gpu chaos autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -39,7 +39,10 @@ check: $(DEV) ## mypy strict, and the page's bundle against its sources
 test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=term-missing:skip-covered $(ARGS)
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not clients' --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+test-clients: $(DEV) ## stock clients of OpenAI's API against this service, each installed beside the others in .cache
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v tests/clients $(ARGS)
 
 bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same model
 	@$(BIN)/python -m tests.bench $(ARGS)
@@ -60,7 +63,7 @@ train: $(DEV) ## train the demo model again, from its own generator
 	@$(BIN)/python -m demo_model.train $(ARGS)
 
 clean: ## remove .venv and caches; conversations stay
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ensurepip is asked for because Debian's python3 makes a venv without pip when python3-venv is missing.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -33,10 +34,12 @@ class ServerProcess:
         environ: Mapping[str, str] | None = None,
         *,
         command: Sequence[str] = ("app", "serve"),
+        trust: ssl.SSLContext | None = None,
     ) -> None:
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.ws_url = f"ws://127.0.0.1:{self.port}/v1/ws"
+        self.url = f"{'https' if trust else 'http'}://127.0.0.1:{self.port}"
+        self.ws_url = f"{'wss' if trust else 'ws'}://127.0.0.1:{self.port}/v1/ws"
+        self._trust = trust
         self.log = folder / "server.log"
         self._command = (sys.executable, "-m", *command)
         self._environ = {
@@ -69,7 +72,7 @@ class ServerProcess:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=self._trust) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
@@ -109,10 +112,14 @@ def _children(pid: int) -> list[int]:
 
 @contextmanager
 def serving(
-    folder: Path, environ: Mapping[str, str] | None = None, *, command: Sequence[str] = ("app", "serve")
+    folder: Path,
+    environ: Mapping[str, str] | None = None,
+    *,
+    command: Sequence[str] = ("app", "serve"),
+    trust: ssl.SSLContext | None = None,
 ) -> Iterator[ServerProcess]:
-    """A server that runs inside the block."""
-    server = ServerProcess(folder, environ, command=command)
+    """A server that runs inside the block; it speaks TLS where it is asked with `trust`."""
+    server = ServerProcess(folder, environ, command=command, trust=trust)
     try:
         server.start()
         yield server

@@ -1,0 +1,74 @@
+"""How a client's script is run, and what the server counts meanwhile."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.clients.environments import HERE, NotInstallable, command_of
+from tests.clients.programs import Lines, run
+from tests.server_process import ServerProcess, serving
+
+Runner = Callable[..., Lines]
+
+
+@pytest.fixture(scope="session")
+def run_script(pytestconfig: pytest.Config) -> Runner:
+    """Runs a script by its name; skips the test where what it needs can't be installed."""
+
+    def say(line: str) -> None:
+        capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+        terminal = pytestconfig.pluginmanager.getplugin("terminalreporter")
+        if terminal is not None:  # a worker of xdist has none
+            with capture.global_and_fixture_disabled():
+                terminal.write_line(line)
+
+    def run_script(name: str, url: str, **environ: str) -> Lines:
+        try:
+            command = command_of(HERE / name, say)
+        except NotInstallable as why:
+            say(f"SKIPPED: what {name} needs could not be installed: {why}")
+            pytest.skip(f"what {name} needs could not be installed: {why}")
+        return run(command, url, environ=environ)
+
+    return run_script
+
+
+@pytest.fixture(scope="session")
+def figure(server: ServerProcess) -> Callable[[str], float]:
+    """Reads a number of the shared server's `/metrics`."""
+
+    def figure(name: str) -> float:
+        with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        found = re.search(rf"^{re.escape(name)} (\S+)", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    return figure
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a certificate authority of the test's own, with a certificate for this machine beside it."""
+    folder = tmp_path_factory.mktemp("authority")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "authority.pem")
+    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+        folder / "own.pem"
+    )
+    return folder / "authority.pem"
+
+
+@pytest.fixture(scope="session")
+def tls_server(authority: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A running server with the demo model that speaks TLS."""
+    trust = ssl.create_default_context(cafile=authority)
+    environ = {"MIDSTREAM_TLS_CERT": str(authority.with_name("own.pem"))}
+    with serving(tmp_path_factory.mktemp("tls_server"), environ, trust=trust) as shared:
+        yield shared

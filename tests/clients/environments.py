@@ -1,0 +1,85 @@
+"""Where each stock client runs: the development environment, or one of its own that is made once and kept.
+
+A script's first word names what it needs: `agents_two_turns.py` wants `agents.txt`. All `.mjs` want `package.json`.
+What stands in neither is a development dependency already.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = HERE.parent.parent / ".cache" / "clients"
+PATIENCE_S = 600
+
+Say = Callable[[str], None]
+
+
+class NotInstallable(Exception):
+    """An environment that could not be made; says why."""
+
+
+def command_of(script: Path, say: Say) -> tuple[str, ...]:
+    """The command that runs a client's script, once what it needs is installed. Raises NotInstallable."""
+    if script.suffix == ".mjs":
+        folder = _kept(HERE / "package.json", sys.platform, _install_node, say)
+        return ("node", str(shutil.copy(script, folder)))  # modules are looked up beside the script
+    requirements = HERE / f"{script.stem.partition('_')[0]}.txt"
+    if not requirements.exists():
+        return (sys.executable, str(script))
+    folder = _kept(requirements, sys.version + sys.base_prefix, _install_python, say)
+    return (str(folder / "bin" / "python"), str(script))
+
+
+def _kept(requirements: Path, base: str, install: Callable[[Path, Path], None], say: Say) -> Path:
+    """The folder that was made of these requirements, by this run or one before it."""
+    digest = hashlib.sha256(base.encode() + requirements.read_bytes()).hexdigest()[:12]
+    folder = CACHE / f"{requirements.stem}-{digest}"
+    whole = folder / ".installed"
+    with _alone(requirements.stem):
+        if not whole.exists():
+            for old in CACHE.glob(f"{requirements.stem}-*"):
+                shutil.rmtree(old)
+            say(f"Installing {requirements.name} (once, in {folder.relative_to(HERE.parent.parent)}).")
+            folder.mkdir()
+            install(requirements, folder)
+            whole.touch()
+    return folder
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """One process at a time makes an environment."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _install_python(requirements: Path, folder: Path) -> None:
+    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(folder)]
+    _run([*pip, "install", "--quiet", "--requirement", str(requirements)])
+
+
+def _install_node(package: Path, folder: Path) -> None:
+    if shutil.which("npm") is None:
+        raise NotInstallable("there is no npm here")
+    shutil.copy(package, folder)
+    _run(["npm", "install", "--prefix", str(folder), "--no-package-lock", "--no-audit", "--no-fund"])
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise NotInstallable(f"{command[0]} was not done in {PATIENCE_S} s") from None
+    if done.returncode:
+        raise NotInstallable(" ".join((done.stdout + done.stderr).split())[-300:])

@@ -1,0 +1,69 @@
+"""Stock clients of `/v1/chat/completions`, unchanged, against a real server with the demo model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.clients.conftest import Runner
+from tests.clients.programs import Lines
+from tests.server_process import ServerProcess
+
+ELEVEN = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,"
+LEFT = 'midstream_cancels_total{cause="disconnect"}'
+STEPS = "midstream_steps_after_cancel_total"
+OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
+
+
+class Visit:
+    """What a client did, and what had been counted before it came."""
+
+    def __init__(self, said: Lines, left_before: float, steps_before: float) -> None:
+        self.said = said
+        self.left_before = left_before
+        self.steps_before = steps_before
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "openai_chat.py",
+        pytest.param("node_chat.mjs", marks=OWN),
+        pytest.param("langchain_chat.py", marks=OWN),
+        pytest.param("litellm_chat.py", marks=OWN),
+    ],
+)
+def visit(
+    request: pytest.FixtureRequest,
+    run_script: Runner,
+    server: ServerProcess,
+    figure: Callable[[str], float],
+) -> Visit:
+    before = figure(LEFT), figure(STEPS)
+    return Visit(run_script(request.param, server.url), *before)
+
+
+def test_a_whole_reply_comes_with_its_totals(visit: Visit) -> None:
+    whole = visit.said["whole"]
+    assert whole["text"] == ELEVEN
+    assert whole["tokens"] >= 22
+
+
+def test_a_stream_says_the_same(visit: Visit) -> None:
+    assert visit.said["stream"] == visit.said["whole"]
+
+
+def test_leaving_stops_the_model(visit: Visit, figure: Callable[[str], float]) -> None:
+    assert visit.said["left"]["text"].startswith(ELEVEN)
+    while figure(LEFT) == visit.left_before:
+        pass
+    assert figure(LEFT) == visit.left_before + 1
+    assert figure(STEPS) - visit.steps_before <= 1
+    assert figure("midstream_turns_live") == 0
+
+
+def test_another_model_is_refused(visit: Visit) -> None:
+    assert "another" in visit.said["refused"]["why"]
+    if "models" in visit.said:  # LangChain and LiteLLM do not list them
+        assert visit.said["models"]["ids"] == ["midstream-demo"]
