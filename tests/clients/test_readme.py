@@ -1,0 +1,29 @@
+"""The README names the versions that were run."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tests.clients.environments import HERE
+
+ROOT = HERE.parent.parent
+
+
+def pins() -> dict[str, str]:
+    """Version by package, as installed for the tests."""
+    files = [ROOT / "constraints.txt", *HERE.glob("*.txt")]
+    lines = [
+        line.split("==") for file in reversed(files) for line in file.read_text().splitlines() if "==" in line
+    ]
+    node = json.loads((HERE / "package.json").read_text())["dependencies"]
+    return dict(lines) | {f"{name} for Node": pin for name, pin in node.items()}
+
+
+def test_the_readme_names_the_versions_that_are_run() -> None:
+    section = (
+        (ROOT / "README.md").read_text().partition("## Clients that work unchanged")[2].partition("\n## ")[0]
+    )
+    rows = re.findall(r"^\| `(\S+)`( for Node)?(?: for Python)? \| ([\d.]+)", section, re.MULTILINE)
+    assert len(rows) >= 4
+    assert {name + node: version for name, node, version in rows}.items() <= pins().items()
