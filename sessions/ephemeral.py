@@ -183,7 +183,9 @@ async def _read(reply: EphemeralReply, stream: Stream, text: FilteredReply, pace
                     now=monotonic(),
                 )
             case Chunk():
-                filtered = filtered or _release(reply, text.feed(output.text, output.tokens), pace)
+                filtered = filtered or _release(
+                    reply, text.feed(output.text, output.tokens, output.logprobs), pace
+                )
             case Finished():
                 outcome = outcome_of(reply.turn, output)
                 filtered = filtered or _release(reply, text.finish(), pace)

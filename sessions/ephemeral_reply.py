@@ -6,6 +6,7 @@ import asyncio
 from time import monotonic
 
 from engine.door import Stream
+from engine.messages import ChosenToken
 from sessions.events import Cause, Done
 from sessions.filtered_reply import Released
 from sessions.turn import Turn
@@ -15,15 +16,20 @@ CONFIRM_S = 2.0
 
 
 class EphemeralReply:
-    """Iterate it for the text; `done` is its end, set before the iteration ends."""
+    """Iterate it for the text; `done` is its end, set before the iteration ends.
+
+    `logprobs`: what is told of tokens with the text that was taken last, where it was asked for.
+    """
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self.done: Done | None = None
+        self.logprobs: tuple[ChosenToken, ...] = ()
         self.stream: Stream | None = None
         self.limit: asyncio.Timeout | None = None
         """Of what is awaited from the engine; it ends once the engine had its time to confirm a stop."""
         self._waiting: list[str] = []
+        self._tokens: list[ChosenToken] = []
         self._news = asyncio.Event()
         self._seq = 0
 
@@ -59,6 +65,7 @@ class EphemeralReply:
         self._seq += 1
         self.turn.extend(released.text, tokens=released.tokens, seq=self._seq, now=monotonic())
         self._waiting.append(released.text)
+        self._tokens += released.logprobs
         self._news.set()
         return True
 
@@ -72,6 +79,8 @@ class EphemeralReply:
         if self._waiting:
             text = "".join(self._waiting)
             self._waiting.clear()
+            self.logprobs = tuple(self._tokens)
+            self._tokens.clear()
             return text
         if self.done is not None:
             raise StopAsyncIteration

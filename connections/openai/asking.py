@@ -24,6 +24,8 @@ _ROLES: dict[str, Role] = {
     "assistant": "assistant",
 }
 
+MAX_TOP_LOGPROBS = 20
+
 # Two passes, and neither makes objects of what is not served: millions of empty lists fit a body.
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _request = msgspec.json.Decoder(ChatRequest).decode
@@ -59,7 +61,17 @@ def ask_of(request: ChatRequest, limits: frames.Limits) -> Ask:
         generation = params.generation(asked, max_new_tokens=limits.max_new_tokens)
     except BadParams as error:
         raise _out_of_range(str(error), length) from None
-    return Ask(messages, generation.params)
+    return Ask(messages, msgspec.structs.replace(generation.params, top_logprobs=_top_logprobs(request)))
+
+
+def _top_logprobs(request: ChatRequest) -> int | None:
+    """How many of the likeliest tokens are to be told beside each one; None where nothing of the kind is."""
+    top = request.top_logprobs or 0
+    if not 0 <= top <= MAX_TOP_LOGPROBS:
+        raise invalid("top_logprobs", f"top_logprobs: {top} is not within 0 to {MAX_TOP_LOGPROBS}.")
+    if top and not request.logprobs:
+        raise invalid("top_logprobs", "top_logprobs: is for requests whose logprobs is true.")
+    return top if request.logprobs else None
 
 
 def _messages(messages: list[ChatMessage], max_chars: int) -> Iterator[Message]:

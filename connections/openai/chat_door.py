@@ -54,6 +54,7 @@ class ChatDoor:
             model=request.model,
             created=int(time.time()),
             usage=request.includes_usage,
+            logprobs=bool(request.logprobs),
         )
         try:
             await (_stream if request.stream else _whole)(exchange, reply, telling)
@@ -65,13 +66,14 @@ async def _stream(exchange: Exchange, reply: EphemeralReply, telling: Telling) -
     await exchange.begin_events(reply.turn_id)
     await exchange.write(telling.begin())
     async for text in reply:
-        await exchange.write(telling.text(text))
+        await exchange.write(telling.text(text, reply.logprobs))
     await exchange.write(telling.end(reply.ended), more=False)
 
 
 async def _whole(exchange: Exchange, reply: EphemeralReply, telling: Telling) -> None:
     """Raises Problem where the reply has no regular end."""
-    text = "".join([part async for part in reply])
+    parts = [(part, reply.logprobs) async for part in reply]
+    text, tokens = "".join(part for part, _ in parts), [one for _, some in parts for one in some]
     headers = {"Cache-Control": "no-store", "X-Request-Id": reply.turn_id}
-    body = telling.whole(text, reply.ended)
+    body = telling.whole(text, reply.ended, tokens)
     await exchange.answer(Response(body, headers=headers, media_type="application/json"))

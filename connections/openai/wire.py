@@ -45,6 +45,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
     top_k: int | None = None
     repetition_penalty: float | None = None
 
@@ -72,6 +74,27 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens_details: PromptTokens
 
 
+class LikelyToken(msgspec.Struct, frozen=True):
+    """A token and the natural logarithm of its probability. Its bytes may be a part of a character; null: it stands for no text."""
+
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None
+
+
+class ReplyToken(LikelyToken, frozen=True):
+    """A token of a reply, and the likeliest ones in its place."""
+
+    top_logprobs: tuple[LikelyToken, ...]
+
+
+class Logprobs(msgspec.Struct, frozen=True):
+    """How likely the tokens of a text were."""
+
+    content: tuple[ReplyToken, ...]
+    refusal: None = None
+
+
 class Reply(msgspec.Struct, frozen=True):
     """The message of a reply that came whole."""
 
@@ -86,7 +109,7 @@ class Choice(msgspec.Struct, frozen=True):
     message: Reply
     finish_reason: FinishReason
     index: int = 0
-    logprobs: None = None
+    logprobs: Logprobs | None = None
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +136,7 @@ class ChunkChoice(msgspec.Struct, frozen=True):
     delta: Delta
     finish_reason: FinishReason | None = None
     index: int = 0
-    logprobs: None = None
+    logprobs: Logprobs | None = None
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,6 +101,35 @@ async def test_what_is_asked_reaches_the_engine(sdk: AsyncOpenAI, running: Runni
     assert (params.stop, params.max_new_tokens) == (("five", "six"), 3)
 
 
+async def test_logprobs_come_with_a_whole_reply(sdk: AsyncOpenAI, running: Running) -> None:
+    running.engine.script("Grüß Gott!")
+    completion = await sdk.chat.completions.create(model=MODEL, messages=HELLO, logprobs=True, top_logprobs=2)
+    logprobs = completion.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.refusal is None
+    first, second = logprobs.content or []
+    assert (first.token, first.logprob, bytes(first.bytes or [])) == ("Grüß", 0, "Grüß".encode())
+    assert [one.token for one in second.top_logprobs] == [" Gott!"]
+
+
+async def test_logprobs_come_with_the_text_of_a_stream(sdk: AsyncOpenAI, running: Running) -> None:
+    running.engine.script("Good day to you.")
+    first, *rest, last = await chunks_of(sdk, logprobs=True)
+    assert first.choices[0].logprobs is last.choices[0].logprobs is None
+    for chunk in rest:
+        (choice,) = chunk.choices
+        assert choice.logprobs is not None
+        tokens = choice.logprobs.content or []
+        assert "".join(one.token for one in tokens) == choice.delta.content
+        assert all(one.top_logprobs == [] for one in tokens)
+
+
+async def test_nobody_who_did_not_ask_is_told_logprobs(sdk: AsyncOpenAI) -> None:
+    completion = await sdk.chat.completions.create(model=MODEL, messages=HELLO, logprobs=False)
+    assert completion.choices[0].logprobs is None
+    assert all(choice.logprobs is None for chunk in await chunks_of(sdk) for choice in chunk.choices)
+
+
 async def test_the_longest_reply_ends_by_its_length(sdk: AsyncOpenAI) -> None:
     chunks = await chunks_of(sdk, max_tokens=2, stop="never")
     assert chunks[-1].choices[0].finish_reason == "length"
@@ -137,8 +166,6 @@ TOOL = {"type": "function", "function": {"name": "f"}}
         ("n", 2),
         ("frequency_penalty", 0.5),
         ("presence_penalty", -0.5),
-        ("logprobs", True),
-        ("top_logprobs", 3),
         ("logit_bias", {"5": 1}),
         ("reasoning_effort", "high"),
     ],

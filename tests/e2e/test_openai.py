@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,6 +14,8 @@ from openai import AsyncOpenAI
 from tests.server_process import ServerProcess
 
 MODEL = "midstream-demo"
+ROUNDED = 0.3
+"""Of logarithms, where the server computes in bfloat16 and a prompt's beginning was kept or not."""
 COUNT: list[Any] = [{"role": "user", "content": "Count from 1 to 300."}]
 
 
@@ -68,6 +71,45 @@ async def test_a_seed_repeats_a_reply(sdk: AsyncOpenAI) -> None:
     ]
     assert one.choices[0].message.content == two.choices[0].message.content
     assert one.choices[0].finish_reason == "length"
+
+
+async def test_logprobs_are_those_of_the_reply_streamed_or_not(sdk: AsyncOpenAI) -> None:
+    """The tokens are the text; without a temperature each is the likeliest of its alternatives."""
+    asked: dict[str, Any] = {"model": MODEL, "messages": COUNT, "temperature": 0, "stop": " 12"}
+    plain = await sdk.chat.completions.create(**asked)
+    asked |= {"logprobs": True, "top_logprobs": 5}
+    whole = await sdk.chat.completions.create(**asked)
+    stream = await sdk.chat.completions.create(stream=True, **asked)
+    streamed = [c.logprobs async for chunk in stream for c in chunk.choices if c.logprobs is not None]
+    (choice,) = whole.choices
+    assert choice.logprobs is not None
+    tokens = choice.logprobs.content or []
+    assert choice.message.content == plain.choices[0].message.content
+    assert b"".join(bytes(one.bytes or []) for one in tokens).decode() == choice.message.content
+    for one in tokens:
+        scores = [other.logprob for other in one.top_logprobs]
+        assert (len(scores), scores) == (5, sorted(scores, reverse=True))
+        assert one.token in [other.token for other in one.top_logprobs if other.logprob == scores[0]]
+        assert one.logprob == scores[0]
+        assert sum(map(math.exp, scores)) < 1 + 1e-4
+    again = [one for part in streamed for one in part.content or []]
+    assert [one.token for one in again] == [one.token for one in tokens]
+    assert [one.logprob for one in again] == pytest.approx([one.logprob for one in tokens], abs=ROUNDED)
+
+
+async def test_logprobs_are_the_models_whatever_the_temperature(sdk: AsyncOpenAI) -> None:
+    """The first token's alternatives are scored before the temperature, and asking does not change what is drawn."""
+    asked: dict[str, Any] = {"model": MODEL, "messages": COUNT, "seed": 5, "max_tokens": 12}
+    texts, firsts = [], []
+    for heat in (0, 1.5):
+        plain = await sdk.chat.completions.create(temperature=heat, **asked)
+        told = await sdk.chat.completions.create(temperature=heat, logprobs=True, top_logprobs=20, **asked)
+        texts += [(plain.choices[0].message.content, told.choices[0].message.content)]
+        assert told.choices[0].logprobs is not None
+        firsts.append((told.choices[0].logprobs.content or [])[0].top_logprobs)
+    assert all(plain == told for plain, told in texts)
+    cold, hot = [[one.logprob for one in first] for first in firsts]
+    assert hot == pytest.approx(cold, abs=ROUNDED)
 
 
 async def test_leaving_stops_the_engine_within_one_step(server: ServerProcess, sdk: AsyncOpenAI) -> None:

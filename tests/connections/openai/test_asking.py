@@ -53,6 +53,22 @@ def test_null_is_as_good_as_nothing() -> None:
     assert asked(**dict.fromkeys(names)) == asked()
 
 
+def test_logprobs_are_asked_for_alone_or_with_alternatives() -> None:
+    assert asked(logprobs=False).params.top_logprobs is None
+    assert asked(logprobs=False, top_logprobs=0).params.top_logprobs is None
+    assert asked(logprobs=True).params.top_logprobs == 0
+    assert asked(logprobs=True, top_logprobs=None).params.top_logprobs == 0
+    assert asked(logprobs=True, top_logprobs=20).params.top_logprobs == 20
+
+
+def test_alternatives_alone_too_many_or_of_another_type_are_refused_by_name() -> None:
+    assert refused(top_logprobs=3) == ("top_logprobs", "invalid_value")
+    assert refused(logprobs=True, top_logprobs=21) == ("top_logprobs", "invalid_value")
+    assert refused(logprobs=True, top_logprobs=-1) == ("top_logprobs", "invalid_value")
+    assert refused(logprobs=True, top_logprobs=True) == ("top_logprobs", "invalid_type")
+    assert refused(logprobs=5) == ("logprobs", "invalid_type")
+
+
 def test_a_temperature_of_zero_is_greedy() -> None:
     assert asked(temperature=0).params.do_sample is False
 
@@ -149,6 +165,8 @@ _names = st.sampled_from(
         "stream_options",
         "temperature",
         "max_tokens",
+        "logprobs",
+        "top_logprobs",
     ]
 )
 
