@@ -23,9 +23,11 @@ from app.upstreams import shown_model, upstream_engine
 from connections.authentication.standing import REFRESH_S
 from connections.authentication.ticket_door import TicketDoor
 from connections.endpoint import HELLO_S, Endpoint
+from connections.events.door import EventsDoor, events_routes
 from connections.greeting import Offer
 from connections.openai.reception import Reception
 from connections.openai.routes import openai_routes
+from connections.presence import Presence
 from connections.refusals import Refusals
 from connections.registry import Registry
 from engine.client import EngineClient
@@ -118,6 +120,8 @@ async def composed(
             reception = Reception(
                 doorkeeper=doorkeeper, limiters=limiters, engine=engine, offer=_offer(settings)
             )
+            presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
+            events = EventsDoor(sessions=sessions, doorkeeper=doorkeeper, presence=presence)
             readiness = Readiness(engine=engine, store=store)
             metrics.watch(
                 engine=engine,
@@ -131,7 +135,7 @@ async def composed(
                 readiness=readiness,
                 metrics=metrics,
                 gate=gate,
-                more=openai_routes(sessions, reception),
+                more=[*openai_routes(sessions, reception), *events_routes(events, doorkeeper)],
             )
             yield Service(
                 engine=engine,

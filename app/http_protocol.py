@@ -11,6 +11,9 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.resets import reset
+from connections.exchange import ABORT
+
 MAX_HEAD_BYTES = 64 * 1024
 
 _ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
@@ -59,6 +62,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins, the first one or the next."""
         super().on_message_begin()
+        self.scope["extensions"] = {ABORT: {"abort": self.abort}}
         self._head_bytes = 0
         if self._deadline is None:
             self._begin_to_wait()
@@ -74,6 +78,10 @@ class HttpProtocol(HttpToolsProtocol):
         """The request is there."""
         self._stop_waiting()
         super().on_message_complete()
+
+    def abort(self) -> None:
+        """Ends the connection by a reset."""
+        reset(self.transport)
 
     def _begin_to_wait(self) -> None:
         self._deadline = self.loop.call_later(self._patience.request_s, self._out_of_patience)

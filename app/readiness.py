@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Literal
 
+import msgspec
 from redis.asyncio import Redis
 
 from engine.door import Engine, EngineState, EngineStatus
@@ -12,6 +13,30 @@ from sessions.errors import StoreDown
 from sessions.store import store_errors
 
 STORE_S = 1.0
+
+
+class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine's state; `progress` is the share of the loading that is done."""
+
+    state: EngineState
+    stage: str
+    progress: float
+    message: str | None
+    restarts: int
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`ready`, and the state of each part.
+
+    Where several engines serve, `engines` has the state of each, and `engines_ready` says how many of them serve.
+    """
+
+    ready: bool
+    draining: bool
+    store: Literal["ok", "unavailable"]
+    engine: EngineReport
+    engines_ready: int | None = None
+    engines: tuple[EngineReport, ...] | None = None
 
 
 class Readiness:
@@ -22,25 +47,19 @@ class Readiness:
         self._store = store
         self.draining = False
 
-    async def report(self) -> dict[str, Any]:
-        """`ready`, and the state of each part; `progress` is the share of the loading that is done.
-
-        Where several engines serve, `engines` has the state of each, and `engines_ready` says how many of them serve.
-        """
-        status, several = self._engine.status, len(self._engine.parts) > 1
+    async def report(self) -> Report:
+        """What is so at this moment."""
+        status, parts = self._engine.status, self._engine.parts
         store = await self._store_answers()
-        return {
-            "ready": status.state is EngineState.READY and store and not self.draining,
-            "draining": self.draining,
-            "store": "ok" if store else "unavailable",
-            "engine": _told(status),
-            **(self._engines() if several else {}),
-        }
-
-    def _engines(self) -> dict[str, Any]:
-        each = [engine.status for engine in self._engine.parts]
-        serving = sum(status.state is EngineState.READY for status in each)
-        return {"engines_ready": serving, "engines": [_told(status) for status in each]}
+        several = [part.status for part in parts] if len(parts) > 1 else None
+        return Report(
+            ready=status.state is EngineState.READY and store and not self.draining,
+            draining=self.draining,
+            store="ok" if store else "unavailable",
+            engine=_told(status),
+            engines_ready=None if several is None else sum(one.state is EngineState.READY for one in several),
+            engines=None if several is None else tuple(map(_told, several)),
+        )
 
     async def _store_answers(self) -> bool:
         try:
@@ -51,11 +70,11 @@ class Readiness:
             return False
 
 
-def _told(status: EngineStatus) -> dict[str, Any]:
-    return {
-        "state": status.state.value,
-        "stage": status.stage,
-        "progress": round(status.progress, 3),
-        "message": status.message,
-        "restarts": status.restarts,
-    }
+def _told(status: EngineStatus) -> EngineReport:
+    return EngineReport(
+        state=status.state,
+        stage=status.stage,
+        progress=round(status.progress, 3),
+        message=status.message,
+        restarts=status.restarts,
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-import orjson
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -17,6 +16,7 @@ from starlette.websockets import WebSocket
 
 from app.metrics import CONTENT_TYPE, Metrics
 from app.readiness import Readiness
+from connections.json_answers import answer
 
 PAGE = Path(__file__).parent / "page"
 SECURITY_HEADERS = {
@@ -46,11 +46,11 @@ def application(
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def healthz(_: Request) -> Response:
-        return _json({"status": "ok"})
+        return answer({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
         report = await readiness.report()
-        return _json(report, status=200 if report["ready"] else 503)
+        return answer(report, status=200 if report.ready else 503)
 
     async def scrape(_: Request) -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE)
@@ -92,8 +92,3 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
-
-
-def _json(content: object, *, status: int = 200) -> Response:
-    headers = {"Cache-Control": "no-store"}
-    return Response(orjson.dumps(content), status_code=status, media_type="application/json", headers=headers)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import socket
-import struct
 import sys
 import termios
 from asyncio import BaseTransport
@@ -19,12 +18,12 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.http11 import Request
 from websockets.protocol import State
 
+from app.resets import reset
 from connections.endpoint import PEER
 
 WRITE_BUFFER_BYTES = 32 * 1024
 PIECE_BYTES = 16 * 1024
 """A large message goes to the transport in pieces: each is forgotten once the kernel has it."""
-_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 def text_message(text: bytes) -> bytes:
@@ -102,10 +101,8 @@ class Protocol(WebSocketsSansIOProtocol):
         return self.conn.state is State.OPEN and not self.close_sent and not self.transport.is_closing()
 
     def abort(self) -> None:
-        """Ends the connection by a reset: without it the kernel would keep what the peer does not read for minutes."""
-        if self._socket is not None and not self.disconnected:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-        self.transport.abort()
+        """Ends the connection by a reset."""
+        reset(self.transport)
 
     @property
     def _socket(self) -> socket.socket | None:

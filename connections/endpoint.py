@@ -23,6 +23,7 @@ from connections.greeting import Greeting, Offer, greeting
 from connections.handler import FrameHandler
 from connections.limiters import Limiters
 from connections.outbox import Outbox
+from connections.presence import Presence
 from connections.refusals import Refusal
 from connections.registry import Registry
 from connections.turnstile import Turnstile
@@ -84,6 +85,7 @@ class Endpoint:
         self._offer = offer
         self._doorkeeper = doorkeeper
         self._limiters = limiters
+        self._presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
         self._hello_s = hello_s
 
     async def accept(self, websocket: WebSocket) -> None:
@@ -107,8 +109,6 @@ class Endpoint:
                 said = await self._greeting()
             await self._serve(transport, hello, identity, said)
         except Close as close:
-            if close.code is CloseCode.TOO_MANY_CONNECTIONS:
-                self._limiters.refusals.count(Refusal.CONNECTIONS)
             await transport.close(close.code, close.reason)
         except Disconnected:
             return
@@ -147,20 +147,13 @@ class Endpoint:
             client_id=client_id,
             **msgspec.structs.asdict(said),
         )
-        await self._limiters.seats.sit(owner, connection.connection_id)
-        try:
-            self._registry.add(owner, connection)
+        async with self._presence.of(connection):
             connection.push(ready)
             with self._doorkeeper.inside(identity, connection) as standing:
                 refresh = _Refresh(standing, connection, ready)
                 handler = FrameHandler(self._sessions, said.limits, refresh.answer)
                 meter = self._limiters.meter
                 await connection.serve(handler if meter is None else Turnstile(handler, meter))
-        finally:
-            connection.closed = True
-            self._limiters.seats.leave(owner, connection.connection_id)
-            self._registry.discard(owner, connection)
-            self._sessions.disconnect(connection)
 
     def go_away(self, *, drain_ms: int, reason: str) -> None:
         """Tells every connection that the server is about to stop."""
@@ -169,8 +162,7 @@ class Endpoint:
 
     async def shut_all(self, *, within_s: float) -> None:
         """Closes every connection and waits until they are gone, or the time is up; clients reconnect."""
-        for connection in self._registry.connections():
-            connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        self._registry.shut_all(Close(CloseCode.DRAIN, "The server stops; reconnect."))
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._registry.emptied()

@@ -22,6 +22,8 @@ Token = Annotated[str, Meta(max_length=16_384)]
 PageSize = Annotated[int, Meta(ge=1, le=200)]
 
 DEFAULT_CONVERSATION = "default"
+MAX_SEQ = 2**53
+"""The largest integer that every JSON reader takes exactly."""
 
 
 class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -97,7 +99,7 @@ class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
 
     conversation_id: Name
     epoch: Ref
-    after_seq: Annotated[int, Meta(ge=0, le=2**53)]
+    after_seq: Annotated[int, Meta(ge=0, le=MAX_SEQ)]
 
 
 class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
@@ -120,7 +122,7 @@ class Ack(ClientFrame, frozen=True, kw_only=True, tag="ack"):
     """Says that all events up to `seq` have come; no answer."""
 
     conversation_id: Name
-    seq: Annotated[int, Meta(ge=0, le=2**53)]
+    seq: Annotated[int, Meta(ge=0, le=MAX_SEQ)]
 
 
 class Rename(ClientFrame, frozen=True, kw_only=True, tag="rename"):

@@ -42,9 +42,12 @@ class Registry:
         self._count = 0
         self._opened = 0
         self._emptied = asyncio.Event()
+        self._shut: Close | None = None
 
     def add(self, owner: Owner, connection: Registered) -> None:
-        """Registers a connection. Raises Close where the client, or the server, has too many."""
+        """Registers a connection. Raises Close where the client, or the server, has too many, or all were shut."""
+        if self._shut is not None:
+            raise Close(self._shut.code, self._shut.reason)
         own = self._by_owner.get(owner, set())
         if len(own) >= self._max_per_client:
             raise Close(
@@ -72,6 +75,12 @@ class Registry:
         """Waits until no connection is left."""
         while self._count:
             await self._emptied.wait()
+
+    def shut_all(self, close: Close) -> None:
+        """Ends every connection, and those that still come."""
+        self._shut = close
+        for connection in self.connections():
+            connection.shut(close)
 
     def connections(self) -> list[Registered]:
         """All connections of this moment."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.tickets import TTL_S
 from connections.errors import Unauthenticated
+from connections.json_answers import answer, foreign_page, refusal, refused
 from sessions.errors import Refused
+
+
+class TicketGiven(msgspec.Struct, frozen=True):
+    """A ticket, and for how long it is one."""
+
+    ticket: str
+    expires_in_s: int
 
 
 class TicketDoor:
@@ -23,7 +30,7 @@ class TicketDoor:
         """`{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 403, 404 or 503."""
         origin, host = request.headers.get("origin"), request.headers.get("host")
         if not self._doorkeeper.origins.allow(origin, host=host):
-            return _refused(403, "forbidden", "Pages of this origin may not come in.")
+            return foreign_page()
         response = _preflight() if request.method == "OPTIONS" else await self._ticket(request)
         if origin is not None:
             response.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
@@ -31,14 +38,12 @@ class TicketDoor:
 
     async def _ticket(self, request: Request) -> Response:
         if self._doorkeeper.asks_nobody:
-            return _refused(404, "not_found", "No authentication is configured: no ticket is needed.")
+            return refusal(404, "not_found", "No authentication is configured: no ticket is needed.")
         try:
             ticket = await self._doorkeeper.ticket(authorization=request.headers.get("authorization"))
-        except Unauthenticated as refused:
-            return _refused(401, refused.code, str(refused), {"WWW-Authenticate": "Bearer"})
-        except Refused as refused:
-            return _refused(503, refused.code, str(refused))
-        return _json({"ticket": ticket, "expires_in_s": TTL_S}, status=200)
+        except (Unauthenticated, Refused) as why:
+            return refused(why)
+        return answer(TicketGiven(ticket, TTL_S))
 
 
 def _preflight() -> Response:
@@ -48,13 +53,3 @@ def _preflight() -> Response:
         "Access-Control-Max-Age": "600",
     }
     return Response(status_code=204, headers=headers)
-
-
-def _refused(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    return _json({"error": {"code": code, "message": message}}, status=status, headers=headers)
-
-
-def _json(content: object, *, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse(
-        content, status_code=status, headers={"Cache-Control": "no-store"} | dict(headers or {})
-    )

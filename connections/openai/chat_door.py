@@ -9,8 +9,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from connections.exchange import Exchange
 from connections.openai.asking import ask_of, chat_request
-from connections.openai.exchange import Exchange
 from connections.openai.problems import Problem, problem_of
 from connections.openai.reception import Reception
 from connections.openai.telling import Telling

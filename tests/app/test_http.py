@@ -95,7 +95,7 @@ async def test_a_service_without_its_store_is_not_ready(tmp_path: Path) -> None:
     engine = EngineClient(EngineOptions(model="none"))
     async with connect(f"unix://{tmp_path}/nothing") as store:
         report = await Readiness(engine=engine, store=store).report()
-    assert (report["ready"], report["store"], report["engine"]["state"]) == (False, "unavailable", "loading")
+    assert (report.ready, report.store, report.engine.state) == (False, "unavailable", "loading")
 
 
 def value(metrics: str, name: str) -> float:

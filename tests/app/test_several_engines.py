@@ -44,10 +44,11 @@ async def test_each_device_gets_as_many_engines_as_were_asked_for() -> None:
 async def test_readiness_says_how_many_engines_serve(fleet: EngineFleet, tmp_path: Path) -> None:
     async with connect(f"unix://{tmp_path}/nothing") as store:
         report = await Readiness(engine=fleet, store=store).report()
-    assert report["engine"]["state"] == "ready"
-    assert report["engines_ready"] == 1
-    assert [engine["state"] for engine in report["engines"]] == ["ready", "loading"]
-    assert report["engines"][1]["message"] == "It was killed."
+    assert report.engine.state == "ready"
+    assert report.engines_ready == 1
+    assert [engine.state for engine in report.engines or ()] == ["ready", "loading"]
+    assert report.engines
+    assert report.engines[1].message == "It was killed."
 
 
 async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from connections.openai.problems import Problem
+from sessions.errors import Refused
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """Of a request, which holds a whole conversation; what a model can read of it is much less."""
@@ -18,6 +18,14 @@ _EVENTS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # proxies shall pass each event on at once
 ]
+ABORT = "midstream.abort"
+"""The ASGI extension that ends an HTTP connection at once: its `abort` takes nothing and gives nothing."""
+
+
+class RequestTooLarge(Refused):
+    """The request's body is longer than one may be."""
+
+    code = "request_too_large"
 
 
 class Exchange:
@@ -30,19 +38,18 @@ class Exchange:
         self._send = send
 
     async def body(self) -> bytes:
-        """The request's body. Raises Problem where it is too long, ClientDisconnect."""
+        """The request's body. Raises RequestTooLarge, ClientDisconnect."""
         body = bytearray()
         async for part in self.request.stream():
             body += part
             if len(body) > MAX_BODY_BYTES:
-                why = f"The body has more than {MAX_BODY_BYTES} bytes."
-                raise Problem(413, why, code="request_too_large")
+                raise RequestTooLarge(f"The body has more than {MAX_BODY_BYTES} bytes.")
         return bytes(body)
 
     async def while_there(self, work: Coroutine[None, None, None]) -> None:
         """Does the work once the body was read, and cancels it where the client goes away. Raises ClientDisconnect then."""
         working = asyncio.ensure_future(work)
-        leaving = asyncio.ensure_future(self._left())
+        leaving = asyncio.ensure_future(self.left())
         try:
             await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
@@ -53,7 +60,8 @@ class Exchange:
             leaving.cancel()
             await asyncio.gather(working, leaving, return_exceptions=True)
 
-    async def _left(self) -> None:
+    async def left(self) -> None:
+        """Waits, once the body was read, until the client is gone."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -71,3 +79,8 @@ class Exchange:
     async def write(self, events: bytes, *, more: bool = True) -> None:
         """Sends events; waits while the client reads slower than they come."""
         await self._send({"type": "http.response.body", "body": events, "more_body": more})
+
+    async def abort(self) -> None:
+        """Ends the connection of a client that does not read: what it did not take is dropped."""
+        self.request.scope["extensions"][ABORT]["abort"]()
+        await self.left()

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from connections.openai.problems import Problem
-from connections.openai.reception import Reception
+from connections.origin import Origins
 
 _SHOWN = "Retry-After, Retry-After-Ms, X-Request-Id"
 
 
 class CrossOrigin:
-    """Stands before an application. Without `Origin`, as from an SDK, it does nothing."""
+    """Stands before an application; `refusal` answers pages that may not ask. Without `Origin`, as from an SDK, it does nothing."""
 
-    def __init__(self, app: ASGIApp, reception: Reception, *, method: str) -> None:
+    def __init__(
+        self, app: ASGIApp, origins: Origins, *, method: str, refusal: Callable[[], Response]
+    ) -> None:
         self._app = app
-        self._reception = reception
+        self._origins = origins
         self._method = method
+        self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, answers a page's question whether it may ask, or refuses it."""
         headers = Headers(scope=scope)
         origin = headers.get("origin")
-        if not self._reception.origins.allow(origin, host=headers.get("host")):
-            problem = Problem(403, "Pages of this origin may not come in.", code="forbidden")
-            await problem.response()(scope, receive, send)
+        if not self._origins.allow(origin, host=headers.get("host")):
+            await self._refusal()(scope, receive, send)
             return
 
         async def shown(message: Message) -> None:

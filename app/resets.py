@@ -1,0 +1,19 @@
+"""An end that a peer can't put off."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from asyncio import Transport
+from contextlib import suppress
+
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+def reset(transport: Transport) -> None:
+    """Ends a connection by a reset: without it the kernel would keep what the peer does not read for minutes."""
+    opened: socket.socket | None = transport.get_extra_info("socket")
+    if opened is not None:
+        with suppress(OSError):  # it is closed already
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    transport.abort()

@@ -1,0 +1,58 @@
+"""Whose conversation a reader asks for, and from where on: what stands in the URL and the headers of its request. Pure.
+
+The `id` of an event is its epoch and its seq. EventSource sends the last one in `Last-Event-ID` when it comes back by
+itself; a page that has to make a new one, because a ticket opens one stream, puts it into the query as `last_event_id`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+
+from connections.errors import BadParams
+from connections.frames import MAX_SEQ, Name
+from sessions.resuming import Position
+
+NOWHERE = Position("", 0)
+"""A place that no conversation has: who says that it was there is told of a gap."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """`position` None: the reader comes for the first time."""
+
+    conversation_id: str
+    client_id: str
+    ticket: str | None
+    position: Position | None
+
+
+def asked(request: Request) -> Asked:
+    """What a request asks for. Raises BadParams."""
+    query = request.query_params
+    last = request.headers.get("last-event-id") or query.get("last_event_id")
+    return Asked(
+        conversation_id=_name("conversation_id", request.path_params["conversation_id"]),
+        client_id=_name("client_id", query.get("client_id")),
+        ticket=query.get("ticket"),
+        position=position(last) if last else None,
+    )
+
+
+def event_id(epoch: str, seq: int) -> str:
+    """The id of an event."""
+    return f"{epoch}:{seq}"
+
+
+def position(shown: str) -> Position:
+    """The place behind the event that has this id; NOWHERE for what is no id of ours."""
+    epoch, _, digits = shown.rpartition(":")
+    if not (epoch and digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_SEQ))):
+        return NOWHERE
+    return Position(epoch, min(int(digits), MAX_SEQ))
+
+
+def _name(field: str, value: str | None) -> str:
+    try:
+        return msgspec.convert(value, Name)
+    except msgspec.ValidationError as error:
+        raise BadParams(f"{field}: {error}") from None

@@ -1,0 +1,105 @@
+"""`GET /v1/conversations/{id}/events`: the door for readers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.identity import Identity
+from connections.authentication.tickets import PREFIX as TICKET
+from connections.connection import Connection
+from connections.cross_origin import CrossOrigin
+from connections.endpoint import OUTBOX_BYTES
+from connections.errors import BadParams, Close, CloseCode, Unauthenticated
+from connections.events.asking import Asked, asked
+from connections.events.reader import Reader
+from connections.events.telling import begin
+from connections.events.transport import EventTransport
+from connections.exchange import Exchange
+from connections.json_answers import foreign_page, refused
+from connections.outbox import Outbox
+from connections.presence import Presence
+from sessions.guarding import guarded
+from sessions.records import Owner
+from sessions.service import Sessions
+
+PATH = "/v1/conversations/{conversation_id}/events"
+RETRY_MS = (1000, 3000)
+"""Readers of a server that stops come back at different moments."""
+
+
+class EventsDoor:
+    """Answers requests with streams that last as long as their readers stay: connections like sockets in all else."""
+
+    def __init__(self, *, sessions: Sessions, doorkeeper: Doorkeeper, presence: Presence) -> None:
+        self._sessions = sessions
+        self._doorkeeper = doorkeeper
+        self._presence = presence
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        exchange = Exchange(scope, receive, send)
+        if exchange.request.method == "HEAD":
+            await exchange.answer(Response(status_code=405, headers={"Allow": "GET, OPTIONS"}))
+            return
+        failed = await guarded(self._serve(exchange))
+        if failed is not None and not exchange.begun:
+            await exchange.answer(refused(failed))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Raises Refused."""
+        try:
+            ask = asked(exchange.request)
+            identity = await self._identify(exchange, ask)
+            await self._show(exchange, ask, identity)
+        except (BadParams, Unauthenticated, Close) as why:
+            if isinstance(why, Close) and why.code is CloseCode.DRAIN:
+                await _come_back(exchange)
+            else:
+                await exchange.answer(refused(why))
+
+    async def _identify(self, exchange: Exchange, ask: Asked) -> Identity:
+        """Who reads. What lasts has no place in a URL. Raises Unauthenticated, Refused."""
+        if ask.ticket is not None and not (ask.ticket.startswith(TICKET) or self._doorkeeper.asks_nobody):
+            raise Unauthenticated("A URL takes tickets only.", why="no ticket in the URL")
+        authorization = exchange.request.headers.get("authorization")
+        return await self._doorkeeper.identify(authorization=authorization, token=ask.ticket)
+
+    async def _show(self, exchange: Exchange, ask: Asked, identity: Identity) -> None:
+        """Raises Close, Refused: before the first byte of an answer."""
+        transport = EventTransport(exchange, begin(retry_ms=random.randint(*RETRY_MS)))
+        reader = Reader(self._sessions, ask.conversation_id)
+        owner = Owner(identity.principal, ask.client_id)
+        outbox = Outbox(max_bytes=OUTBOX_BYTES)
+        view = Connection(transport, owner=owner, outbox=outbox, encode=reader.encode)
+        async with self._presence.of(view):
+            await reader.begin(view, ask.position)
+            with self._doorkeeper.inside(identity, view):
+                await exchange.begin_events(view.connection_id)
+                await view.run(partial(_live, view, transport, reader))
+
+
+async def _live(
+    view: Connection, transport: EventTransport, reader: Reader, tasks: asyncio.TaskGroup
+) -> None:
+    tasks.create_task(transport.send())
+    tasks.create_task(reader.follow(view))
+    await transport.receive()
+
+
+async def _come_back(exchange: Exchange) -> None:
+    """An answer that is no refusal: behind one of those an EventSource never comes back."""
+    await exchange.begin_events("draining")
+    await exchange.write(begin(retry_ms=RETRY_MS[1]), more=False)
+
+
+def events_routes(door: EventsDoor, doorkeeper: Doorkeeper) -> list[BaseRoute]:
+    """The route below `/v1`."""
+    shown = CrossOrigin(door, doorkeeper.origins, method="GET", refusal=foreign_page)
+    return [Route(PATH, shown, methods=["GET", "OPTIONS"])]

@@ -1,0 +1,49 @@
+"""Frames as server-sent events (HTML Standard, section 9.2): what a socket would send, and ids to come back by. Pure."""
+
+from __future__ import annotations
+
+from connections import codec
+from connections.events.asking import event_id
+from connections.frames import Frame
+from sessions.events import Accepted, Deleted, Delta, Done, Gap, Removed, Resumed, Snapshot
+from sessions.paging import HistoryPage
+
+BEAT = b":\n\n"
+"""A comment: no event, but a sign that the line stands."""
+
+
+def begin(*, retry_ms: int) -> bytes:
+    """What comes first: how long a reader waits before it comes back."""
+    return b"retry: %d\n\n" % retry_ms
+
+
+class Telling:
+    """One reader's events, in order. They have no names: each is a `message`, whose data is the frame as on a socket.
+
+    `owes_history`: a gap was told, and no history since; `is_over`: the conversation is gone.
+    """
+
+    def __init__(self) -> None:
+        self.owes_history = False
+        self.is_over = False
+        self._epoch = ""
+
+    def encode(self, frame: Frame) -> bytes:
+        """The event of a frame. One who is owed the history gets no ids: coming back then begins with the gap again."""
+        match frame:
+            case Accepted() | Resumed() | Snapshot():
+                self._epoch = frame.epoch
+            case Gap() | HistoryPage():
+                self._epoch = frame.epoch
+                self.owes_history = isinstance(frame, Gap)
+            case Deleted():
+                self.is_over = True
+        return self._id(frame) + b"data: " + codec.encode(frame) + b"\n\n"
+
+    def _id(self, frame: Frame) -> bytes:
+        match frame:
+            case Accepted() | Delta() | Done() | Removed() | Snapshot() | HistoryPage() if (
+                not self.owes_history
+            ):
+                return f"id: {event_id(self._epoch, frame.seq)}\n".encode()
+        return b""

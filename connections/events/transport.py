@@ -1,0 +1,68 @@
+"""An answer that does not end, as a connection's `Transport`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from connections.connection import Disconnected
+from connections.events.telling import BEAT
+from connections.exchange import Exchange
+
+WAITING_BYTES = 32 * 1024
+BEAT_S = 15.0
+"""Proxies let go of what is silent for a minute; most of them, that is."""
+CLOSE_S = 2.0
+
+
+class EventTransport:
+    """What is written waits here until the server takes it, up to a bound. `send` must be running."""
+
+    def __init__(self, exchange: Exchange, first: bytes) -> None:
+        self._exchange = exchange
+        self._waiting = first
+        self._given = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._given.set()
+
+    async def receive(self) -> str | bytes:
+        """A reader says nothing. Raises Disconnected once it is gone."""
+        await self._exchange.left()
+        raise Disconnected
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether more may wait."""
+        return len(self._waiting) < WAITING_BYTES
+
+    async def writable(self) -> None:
+        """Waits until the server took what waits."""
+        while not self.is_writable:
+            self._taken.clear()
+            await self._taken.wait()
+
+    def write(self, text: bytes) -> None:
+        """Sends events."""
+        self._waiting += text
+        self._given.set()
+
+    async def send(self) -> None:
+        """Gives the server what waits, as fast as the peer reads, and a sign of life where nothing does, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(BEAT_S):
+                    await self._given.wait()
+            except TimeoutError:
+                self._waiting = BEAT
+            self._given.clear()
+            text = self._waiting
+            await self._exchange.write(text)
+            self._waiting = self._waiting[len(text) :]
+            self._taken.set()
+
+    async def close(self, code: int, reason: str) -> None:  # noqa: ARG002 - an event stream has no words for why
+        """Ends the answer: readers come back."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._exchange.write(self._waiting, more=False)
+        except TimeoutError:
+            await self._exchange.abort()

@@ -1,0 +1,47 @@
+"""A connection's stay: its seat, its place in the registry, and what its leaving means to conversations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from connections.connection import Connection
+from connections.errors import Close, CloseCode
+from connections.limiters import Limiters
+from connections.refusals import Refusal
+from connections.registry import Registry
+from sessions.service import Sessions
+
+
+class Presence:
+    """Counts connections, whichever door they came in by."""
+
+    def __init__(self, *, sessions: Sessions, registry: Registry, limiters: Limiters) -> None:
+        self._sessions = sessions
+        self._registry = registry
+        self._limiters = limiters
+
+    @asynccontextmanager
+    async def of(self, connection: Connection) -> AsyncIterator[None]:
+        """Counts a connection while the block lasts. Raises Close where there is no room for it."""
+        owner, number = connection.owner, connection.connection_id
+        with self._counting_refusals():
+            await self._limiters.seats.sit(owner, number)
+        try:
+            with self._counting_refusals():
+                self._registry.add(owner, connection)
+            yield
+        finally:
+            connection.closed = True
+            self._limiters.seats.leave(owner, number)
+            self._registry.discard(owner, connection)
+            self._sessions.disconnect(connection)
+
+    @contextmanager
+    def _counting_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except Close as close:
+            if close.code is CloseCode.TOO_MANY_CONNECTIONS:
+                self._limiters.refusals.count(Refusal.CONNECTIONS)
+            raise

@@ -1,0 +1,91 @@
+"""A reader of event streams over a real socket, which sees ids, comments and retry times as a browser's EventSource does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from tests.app.in_process import Frame, Running
+
+
+class EventSource:
+    """One stream, open. `last_id`: of the newest event that had one."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self.answer = answer
+        self.last_id = ""
+        self.retry_ms = 0
+        self._lines = answer.aiter_lines()
+
+    async def next(self, kind: str | None = None) -> Frame:
+        """The next frame, or the next one of a type. Raises StopAsyncIteration at the end of the stream."""
+        while True:
+            frame = await self._next()
+            if kind in (None, frame["type"]):
+                return frame
+
+    async def _next(self) -> Frame:
+        while True:
+            match (await anext(self._lines)).split(": ", 1):
+                case ["data", text]:
+                    frame: Frame = json.loads(text)
+                    return frame
+                case ["id", text]:
+                    self.last_id = text
+                case ["retry", text]:
+                    self.retry_ms = int(text)
+
+    async def until(self, kind: str) -> list[Frame]:
+        """All frames up to one of a type, that one too."""
+        frames = [await self.next()]
+        while frames[-1]["type"] != kind:
+            frames.append(await self.next())
+        return frames
+
+    async def beat(self) -> None:
+        """Waits for a comment."""
+        while await anext(self._lines) != ":":
+            pass
+
+    async def rest(self) -> list[Frame]:
+        """All frames up to the end of the stream."""
+        frames: list[Frame] = []
+        try:
+            while True:
+                frames.append(await self.next())
+        except StopAsyncIteration:
+            return frames
+
+
+def path_of(conversation_id: str = "default") -> str:
+    """Where a conversation's events are."""
+    return f"/v1/conversations/{conversation_id}/events"
+
+
+@asynccontextmanager
+async def reading(
+    running: Running, client_id: str, last_id: str | None = None, *, token: str | None = None, **query: Any
+) -> AsyncIterator[EventSource]:
+    """A stream of the default conversation, begun, or come back to behind an event."""
+    headers = {"Last-Event-ID": last_id, "Authorization": token and f"Bearer {token}"}
+    async with (
+        httpx.AsyncClient(base_url=running.url, timeout=60) as client,
+        client.stream(
+            "GET",
+            path_of(),
+            params={"client_id": client_id} | query,
+            headers={name: value for name, value in headers.items() if value is not None},
+        ) as answer,
+    ):
+        yield EventSource(answer)
+
+
+async def refusal(running: Running, path: str = path_of(), **more: Any) -> tuple[int, str]:
+    """The status and the code of an answer that is no stream; `more`: as httpx takes it."""
+    async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
+        answer = await client.get(path, **more)
+    return answer.status_code, answer.json()["error"]["code"]
