@@ -30,6 +30,7 @@ _ENGINE_GAUGES = (
     ("engine_kv_used_bytes", "Keys and values of running replies.", "kv_used_bytes"),
     ("engine_kv_parked_bytes", "Keys and values kept for later turns.", "kv_parked_bytes"),
     ("engine_kv_total_bytes", "Keys and values that there is room for.", "kv_total_bytes"),
+    ("engine_circuit_open", "Whether an upstream failed so often that it is left alone.", "circuit_open"),
 )
 _ENGINE_COUNTERS = (
     ("engine_steps", "Engine steps of the running process.", "steps"),
@@ -41,6 +42,12 @@ _ENGINE_COUNTERS = (
     ("engine_preemptions", "Replies put back into the queue for want of room.", "preemptions"),
     ("engine_cancels", "Requests whose cancel the running process read.", "cancels"),
     ("engine_steps_after_cancel", "Steps started for requests after that.", "steps_after_cancel"),
+    ("engine_failures", "Requests that an upstream failed.", "failures"),
+    ("engine_shed", "Requests that an upstream had no room for.", "shed"),
+    ("engine_retries", "Requests asked of an upstream once more.", "retries"),
+    ("engine_fallbacks", "Requests that came to an upstream from another one.", "fallbacks"),
+    ("engine_deliveries", "Pieces of an upstream's text that readers took.", "deliveries"),
+    ("engine_delivery_seconds", "Time that those lay between arrival and reader.", "delivery_seconds"),
 )
 
 
@@ -144,7 +151,7 @@ class _Pulled(Collector):
     def _gauges(self) -> dict[str, tuple[str, float]]:
         connections, sessions = self._connections(), self._sessions()
         return {
-            "connections": ("Open connections: WebSockets and event streams.", connections.connections),
+            "connections": ("Open WebSocket connections.", connections.connections),
             "clients": ("Client ids with an open connection.", connections.clients),
             "conversations": ("Conversations somebody is attached to.", sessions.conversations),
             "turns_live": ("Turns running or waiting.", sessions.turns),
@@ -152,10 +159,7 @@ class _Pulled(Collector):
 
     def _counters(self) -> dict[str, tuple[str, float]]:
         return {
-            "connections_opened": (
-                "Connections that came in, event streams too.",
-                self._connections().opened,
-            ),
+            "connections_opened": ("WebSocket connections that said hello.", self._connections().opened),
             "journal_pipelines": ("Writes of the journal.", self._sessions().journal_pipelines),
         }
 

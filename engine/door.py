@@ -45,7 +45,8 @@ class EngineStatus(msgspec.Struct, frozen=True):
 class Stream(Protocol):
     """The outputs of one request, in order; then the iteration ends: `Queued`*, `Started`, `Prefilling`*, `Chunk`*, `Finished`.
 
-    Any but the last may be missing; a request that is preempted is queued and started again. Chunks merge while
+    Any but the last may be missing; a request that is preempted is queued and started again, so is one that an upstream
+    failed before its first text (`Retried` says so). Chunks merge while
     their reader is late, and a `Queued` or `Prefilling` that waits is superseded by whatever follows. Iterating
     raises `EngineLost`, after what had come before it, when the engine's process died, and `EngineUnavailable`
     where an upstream turned the request away.

@@ -2,6 +2,7 @@
 
 EngineError
 ├── EngineUnavailable   no engine can take the request now (starting, crashed too often, stopped)
+│   └── EngineBusy      an upstream has as much to do as it can: nothing is wrong, later is better
 ├── EngineLost          the engine's process died while it served this request
 ├── PromptRejected      the chat template or the tokenizer refused these messages: the sender's fault
 └── ModelNotUsable      the model can't be served with these settings: the operator's fault, told at the start
@@ -20,6 +21,10 @@ class EngineUnavailable(EngineError):
     def __init__(self, message: str | None = None, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class EngineBusy(EngineUnavailable):
+    """An upstream sheds the request: it has as much to do as it can."""
 
 
 class EngineLost(EngineError):

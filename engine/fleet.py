@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import reduce
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -18,6 +18,7 @@ from engine.door import Engine, EngineState, EngineStatus
 from engine.errors import EngineUnavailable
 from engine.messages import EngineStatistics, Message, ModelFacts, Request
 from engine.routing import Load, Router
+from engine.running import running
 from engine.stream import ReplyStream
 
 _BEST_FIRST = (
@@ -59,14 +60,17 @@ class Fleet(ABC, Generic[M]):
     Nothing runs until `run` does: put that into a task group, or use `running`.
     """
 
-    def __init__(self, engines: Sequence[M], *, patience_s: float | None = None) -> None:
+    def __init__(
+        self, engines: Sequence[M], *, names: Sequence[str] | None = None, patience_s: float | None = None
+    ) -> None:
         """Take the engines, at least one, each of which calls `_changed` in another state.
 
+        `names`, where they outlive this process: conversations without a known home are shared out by them.
         `patience_s`: how long `ready` waits, unless told, once an engine has served; None waits for any time.
         """
         self._engines = tuple(engines)
         self._patience_s = patience_s
-        self._router = Router()
+        self._router = Router(names=names)
         self._change = asyncio.Event()
 
     @property
@@ -118,15 +122,9 @@ class Fleet(ABC, Generic[M]):
         """Return the sums of what the engines told last; see `parts` for each."""
         return reduce(summed, (engine.statistics() for engine in self._engines))
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Self]:
+    def running(self) -> AbstractAsyncContextManager[Self]:
         """Run the engines inside the block, and stop them behind it."""
-        async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(self.run(), name="engines")
-            try:
-                yield self
-            finally:
-                serving.cancel()
+        return running(self, "engines")
 
     async def run(self) -> None:
         """Serve until this is cancelled, or no engine can go on. Leaves no process and no connection behind."""
@@ -187,6 +185,7 @@ def together(one: ModelFacts, other: ModelFacts) -> ModelFacts:
         context_tokens=min(one.context_tokens, other.context_tokens),
         device=", ".join(devices),
         max_batch=one.max_batch + other.max_batch,
+        lacks=tuple(dict.fromkeys([*one.lacks, *other.lacks])),
     )
 
 

@@ -161,6 +161,13 @@ class Prefilling(msgspec.Struct, frozen=True, tag="prefilling"):
     progress: float
 
 
+class Retried(msgspec.Struct, frozen=True, tag="retried"):
+    """A request that failed before it had any text is asked once more: `elsewhere` of another engine, else of the same."""
+
+    request_id: str
+    elsewhere: bool
+
+
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """A request left the queue: its prefill begins with the step that sends this."""
 
@@ -187,7 +194,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     error_code: ErrorCode = ErrorCode.INTERNAL
 
 
-Output = Queued | Started | Prefilling | Chunk | Finished
+Output = Queued | Retried | Started | Prefilling | Chunk | Finished
 
 
 class StepOutputs(msgspec.Struct, frozen=True, tag="step"):
@@ -206,7 +213,7 @@ class Loading(msgspec.Struct, frozen=True, tag="loading"):
 class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     """Sent once the model can serve. `defaults` has every field of `Params` filled that the model defines.
 
-    `context_tokens`: prompt and reply together, at most.
+    `context_tokens`: prompt and reply together, at most. `lacks`: fields of `Params` that the engine can't follow.
     """
 
     model: str
@@ -216,6 +223,7 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     dtype: str
     max_batch: int
     parameters: int
+    lacks: tuple[str, ...] = ()
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="failed"):
@@ -229,6 +237,10 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
 
     `running` and `queued` count requests, `prompt_tokens` those computed, `cached_tokens` those taken from kept keys
     and values. `kv_used_bytes` are held by running replies, `kv_parked_bytes` kept for later turns.
+
+    Of an upstream alone: `failures`, of requests; `shed`, those that it had no room for; `retries`, those asked of it once
+    more; `fallbacks`, those that came here from another one; `circuit_open`, 1 while it is left alone; `deliveries`,
+    pieces of text that readers took, and `delivery_seconds`, how long those had lain here.
     """
 
     running: int = 0
@@ -245,6 +257,13 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     kv_used_bytes: int = 0
     kv_parked_bytes: int = 0
     kv_total_bytes: int = 0
+    failures: int = 0
+    shed: int = 0
+    retries: int = 0
+    fallbacks: int = 0
+    circuit_open: int = 0
+    deliveries: int = 0
+    delivery_seconds: float = 0.0
 
 
 ToEngine = Request | Cancel | Count | Ping

@@ -6,9 +6,11 @@ Pure: it is told what each engine has to do, and knows neither processes nor str
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
+
+from engine.rendezvous import ranked
 
 KEPT_ROUTES = 16_384
 PATIENCE = 4
@@ -67,11 +69,16 @@ class Routes:
 
 
 class Router:
-    """Chooses an engine for each request, and remembers what it chose."""
+    """Chooses an engine for each request, and remembers what it chose.
 
-    def __init__(self, limit: int = KEPT_ROUTES) -> None:
-        """Take how many conversations are remembered, at least one."""
+    A conversation whose home is not remembered goes to the idlest engine; where engines have names, to the one that its
+    name prefers. Other replicas of ours, and this one after a restart, then choose alike, and a new engine moves few.
+    """
+
+    def __init__(self, limit: int = KEPT_ROUTES, *, names: Sequence[str] | None = None) -> None:
+        """Take how many conversations are remembered, at least one, and the names of engines that outlive us."""
         self._routes = Routes(limit)
+        self._names = names
 
     def route(self, conversation: Hashable | None, loads: Mapping[int, Load]) -> int:
         """Choose among the engines of `loads`, of which there is at least one, by their number.
@@ -81,15 +88,20 @@ class Router:
         idlest = min(loads, key=lambda engine: self._rank(engine, loads[engine]))
         if conversation is None:
             return idlest
-        chosen = self._routes.home(conversation)
-        if chosen is None or chosen not in loads or overloaded(loads[chosen], loads[idlest]):
-            chosen = idlest
+        home = self._routes.home(conversation)
+        preferred = self._preferred(conversation, idlest) if home is None else [home]
+        chosen = next(
+            (one for one in preferred if one in loads and not overloaded(loads[one], loads[idlest])), idlest
+        )
         self._routes.remember(conversation, chosen)
         return chosen
 
     def forget(self, engine: int) -> None:
         """Note that this engine keeps nothing any more: its process died."""
         self._routes.forget(engine)
+
+    def _preferred(self, conversation: Hashable, idlest: int) -> list[int]:
+        return [idlest] if self._names is None else ranked(repr(conversation), self._names)
 
     def _rank(self, engine: int, load: Load) -> tuple[bool, int, int, int]:
         """Order engines, the idlest first. Of equals the one that keeps fewer conversations, so that memory fills evenly."""

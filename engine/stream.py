@@ -7,19 +7,20 @@ from collections.abc import Callable
 from typing import assert_never
 
 from engine.errors import EngineError, EngineLost
-from engine.messages import ChosenToken, Chunk, Finished, Output, Prefilling, Queued, Started
+from engine.messages import ChosenToken, Chunk, Finished, Output, Prefilling, Queued, Retried, Started
 
 
 class MergingCollector:
-    """What one reader is late for, three outputs at most: the start, the text as one chunk, and the end or the last report.
+    """What one reader is late for, four outputs at most: a retry, the start, the text as one chunk, the end or the last report.
 
     A report (`Queued`, `Prefilling`) is superseded by whatever comes after it.
     """
 
-    __slots__ = ("_last", "_logprobs", "_request_id", "_started", "_text", "_tokens")
+    __slots__ = ("_last", "_logprobs", "_request_id", "_retried", "_started", "_text", "_tokens")
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
+        self._retried: Retried | None = None
         self._started: Started | None = None
         self._text: list[str] = []
         self._tokens = 0
@@ -38,6 +39,9 @@ class MergingCollector:
                 # Again after a preemption, perhaps: its facts may be told before the text that waits.
                 self._started = output
                 self._last = None
+            case Retried():
+                self._retried = output
+                self._started = self._last = None
             case Queued() | Prefilling() | Finished():
                 self._last = output
             case _:
@@ -45,6 +49,9 @@ class MergingCollector:
 
     def get_nowait(self) -> Output | None:
         """Take the oldest output, None where nothing waits."""
+        if self._retried is not None:
+            retried, self._retried = self._retried, None
+            return retried
         if self._started is not None:
             started, self._started = self._started, None
             return started

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-
-import msgspec
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from typing import Self
 
 from engine.door import Engine, EngineStatus
-from engine.errors import EngineError, EngineLost, EngineUnavailable, PromptRejected
+from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     EngineStatistics,
     ErrorCode,
@@ -19,11 +20,18 @@ from engine.messages import (
     Message,
     ModelFacts,
     Output,
+    Queued,
     Request,
+    Retried,
 )
-from engine.stream import ReplyStream
+from engine.open_request import OpenRequest
+from engine.places import Places
+from engine.running import running
+from engine.timed_stream import TimedStream
+from engine.upstream_counts import UpstreamCounts
 from engine.upstream_errors import RequestRefused
 from engine.upstream_exchange import Exchange, Wanted, http_client
+from engine.upstream_health import backoff
 from engine.upstream_options import UpstreamOptions
 from engine.upstream_reply import Completion, UpstreamReply
 from engine.upstream_request import estimated_tokens, most_new_tokens
@@ -31,21 +39,7 @@ from engine.upstream_watch import UpstreamWatch
 
 log = logging.getLogger(__name__)
 
-
-class OpenRequest:
-    """A request that has not ended: who waits for it, who works on it, and how far it is."""
-
-    __slots__ = ("reply", "request", "sent", "stream", "task")
-
-    def __init__(self, request: Request, stream: ReplyStream, reply: UpstreamReply) -> None:
-        self.request = request
-        self.stream = stream
-        self.reply = reply
-        self.task: asyncio.Task[None] | None = None
-        self.sent = False
-
-
-TurnedAway = Callable[[Request, ReplyStream, EngineError], bool]
+TurnedAway = Callable[[Request, TimedStream, EngineError], bool]
 """Told of a request that failed before it had any text; returns whether another engine serves it."""
 
 
@@ -54,6 +48,8 @@ class UpstreamEngine:
 
     Nothing is asked until `run` runs: put that into a task group, or use `running`. The upstream is ready once it
     answers; while it is away requests wait, up to `timeouts.patience_s`, then they end by EngineUnavailable.
+    What failed before its first text is asked of another engine, where there is one, else again, `retries` times; then it
+    ends by EngineUnavailable, or by EngineBusy at once where the upstream has too much to do.
     """
 
     def __init__(
@@ -70,9 +66,11 @@ class UpstreamEngine:
         self._exchange = Exchange(self._client, options)
         self._turned_away = turned_away
         self._watch = UpstreamWatch(self._client, options, on_change)
+        self._places: Places[OpenRequest] = Places(options.max_requests, _tell_position)
         self._open: dict[str, OpenRequest] = {}
+        self._arrivals = count()
         self._tasks: asyncio.TaskGroup | None = None
-        self._statistics = EngineStatistics()
+        self._counts = UpstreamCounts()
 
     @property
     def status(self) -> EngineStatus:
@@ -96,7 +94,7 @@ class UpstreamEngine:
 
     @property
     def rests(self) -> bool:
-        """Whether it turned a request away a moment ago."""
+        """Whether it turned a request away a moment ago, or failed too often."""
         return self._watch.rests
 
     def has_open(self, request_id: str) -> bool:
@@ -112,10 +110,11 @@ class UpstreamEngine:
     async def count_tokens(self, messages: Sequence[Message]) -> int:
         """Return the prompt's length: counted by the upstream where it can (`features.tokenize`), else estimated.
 
-        Raises PromptRejected; EngineUnavailable, at once while the upstream asks for no more requests.
+        Raises PromptRejected; at once EngineBusy while the upstream asks for no more requests, EngineUnavailable while
+        it is left alone.
         """
         self._watch.life.refuse_when_over()
-        self._watch.refuse_while_asked_to()
+        self._watch.refuse_while_it_rests()
         estimate = estimated_tokens(messages, self.options.bytes_per_token)
         path = self.options.features.tokenize
         if path is None:
@@ -130,18 +129,19 @@ class UpstreamEngine:
         except EngineLost as loss:
             raise EngineUnavailable(str(loss)) from loss
 
-    def generate(self, request: Request) -> ReplyStream:
+    def generate(self, request: Request) -> TimedStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
         self._watch.life.refuse_when_over()
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
-        stream = ReplyStream(request.request_id, self.cancel)
+        stream = TimedStream(request.request_id, self.cancel, self._counts.deliveries)
         self.take_over(request, stream)
         return stream
 
-    def take_over(self, request: Request, stream: ReplyStream) -> None:
-        """Answer a request by a stream that its reader has already."""
-        stream.redirect(self.cancel)
+    def take_over(self, request: Request, stream: TimedStream, *, fallback: bool = False) -> None:
+        """Answer a request by a stream that its reader has already; `fallback`: because another engine failed."""
+        stream.handed_to(self.cancel, self._counts.deliveries)
+        self._counts.fallbacks += fallback
         try:
             estimate = estimated_tokens(request.messages, self.options.bytes_per_token)
         except PromptRejected as error:
@@ -150,11 +150,12 @@ class UpstreamEngine:
             return
         limit = most_new_tokens(request.params.max_new_tokens, self.options, estimate)
         reply = UpstreamReply(request.request_id, prompt_tokens=estimate, max_new_tokens=limit)
-        opened = self._open[request.request_id] = OpenRequest(request, stream, reply)
+        opened = OpenRequest(request, stream, reply, next(self._arrivals))
+        self._open[request.request_id] = opened
         if self._tasks is not None:
             self._launch(opened, self._tasks)
 
-    def give_up_waiting(self) -> list[tuple[Request, ReplyStream]]:
+    def give_up_waiting(self) -> list[tuple[Request, TimedStream]]:
         """Return, for another engine to answer, the requests that wait here for the upstream to come back."""
         waiting = [opened for opened in self._open.values() if not opened.sent]
         for opened in waiting:
@@ -168,7 +169,7 @@ class UpstreamEngine:
         opened = self._open.get(request_id)
         if opened is None:
             return
-        self._count(cancels=1)
+        self._counts.cancels += 1
         steps_after = None if opened.sent else 0
         self._end(opened, [opened.reply.finished(FinishReason.CANCELLED, steps_after=steps_after)])
         if opened.task is not None:
@@ -177,17 +178,13 @@ class UpstreamEngine:
     def statistics(self) -> EngineStatistics:
         """Return what was counted so far, by what the upstream told."""
         running = sum(opened.sent for opened in self._open.values())
-        return msgspec.structs.replace(self._statistics, running=running, queued=len(self._open) - running)
+        return self._counts.statistics(
+            running=running, queued=len(self._open) - running, circuit_open=self._watch.circuit_open
+        )
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[UpstreamEngine]:
+    def running(self) -> AbstractAsyncContextManager[Self]:
         """Run inside the block; behind it no connection is open."""
-        async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(self.run(), name=f"upstream {self.options.name}")
-            try:
-                yield self
-            finally:
-                serving.cancel()
+        return running(self, f"upstream {self.options.name}")
 
     async def run(self) -> None:
         """Serve, and look after the upstream, until this is cancelled."""
@@ -210,9 +207,8 @@ class UpstreamEngine:
 
     async def _serve(self, opened: OpenRequest) -> None:
         """Bring a request to its end, whichever it is."""
-        params = opened.request.params
         try:
-            async with asyncio.timeout(params.max_time_s):
+            async with asyncio.timeout(opened.request.params.max_time_s):
                 await self._answer(opened)
         except TimeoutError:
             self._end(opened, [*opened.reply.rest(), opened.reply.finished(FinishReason.TIMEOUT)])
@@ -220,44 +216,74 @@ class UpstreamEngine:
             end = opened.reply.finished(FinishReason.ERROR, error=str(refusal), code=refusal.code)
             self._end(opened, [*opened.reply.rest(), end])
         except EngineError as error:
-            self._failed(opened, error)
+            self._fail(opened, error)
         except Exception:
             log.exception("a reply of the engine %s failed", self.options.name)
-            self._failed(opened, EngineLost(f"The engine {self.options.name} could not be asked."))
+            self._fail(opened, EngineLost(f"The engine {self.options.name} could not be asked."))
 
     async def _answer(self, opened: OpenRequest) -> None:
-        await self._watch.life.ready(self.options.timeouts.patience_s)
+        """Ask until there is an answer, as often as may be. Raises what the last attempt ended with."""
+        pauses = backoff(self.options.retries, random.random)
+        while (error := await self._attempt(opened)) is not None:
+            if self._turned_away(opened.request, opened.stream, error):
+                self._close(opened)
+                return
+            if not isinstance(error, EngineLost):
+                raise error
+            if (pause_s := next(pauses, None)) is None:
+                raise EngineUnavailable(str(error)) from error
+            self._counts.retries += 1
+            opened.stream.put_nowait(Retried(opened.request.request_id, elsewhere=False))
+            await asyncio.sleep(pause_s)
+
+    async def _attempt(self, opened: OpenRequest) -> EngineError | None:
+        """Ask once. Returns what went wrong before anything was said; raises what did behind that."""
+        try:
+            await self._watch.life.ready(self.options.timeouts.patience_s)
+            await self._places.enter(opened)
+            try:
+                with self._watch.attempt() as circuit:
+                    await self._ask(opened, circuit.answered)
+            finally:
+                self._places.leave(opened)
+        except RequestRefused:
+            raise
+        except EngineError as error:
+            self._counts.failures += not isinstance(error, EngineBusy)
+            self._counts.shed += isinstance(error, EngineBusy)
+            opened.sent = False
+            if opened.said or not self._is_open(opened):
+                raise
+            return error
+        self._end(opened, opened.reply.finish())
+        return None
+
+    async def _ask(self, opened: OpenRequest, answered: Callable[[], None]) -> None:
         opened.sent = True
         reply = opened.reply
+
+        def hear(chunk: Completion) -> Wanted:
+            for output in reply.take(chunk):
+                opened.stream.put_nowait(output)
+            if opened.said:
+                answered()
+            if not reply.ended:
+                return Wanted.TEXT
+            return Wanted.TOTALS if reply.told else Wanted.NOTHING
+
         try:
-            await self._exchange.reply(
-                opened.request, reply.max_new_tokens, lambda chunk: self._heard(opened, chunk)
-            )
+            await self._exchange.reply(opened.request, reply.max_new_tokens, hear)
         except EngineError:
             if not reply.ended:
                 raise
-        self._end(opened, reply.finish())
 
-    def _heard(self, opened: OpenRequest, chunk: Completion) -> Wanted:
-        """Tell what a chunk makes known; nothing that comes behind a cancel."""
-        for output in opened.reply.take(chunk):
-            opened.stream.put_nowait(output)
-        if not opened.reply.ended:
-            return Wanted.TEXT
-        return Wanted.TOTALS if opened.reply.told else Wanted.NOTHING
-
-    def _failed(self, opened: OpenRequest, error: EngineError) -> None:
-        """Let another engine serve what nothing was said of yet; else end it by the error."""
-        if not self._is_open(opened):
-            return  # it was cancelled, and closing its connection went wrong
-        self._watch.note(error)
-        self._close(opened)
-        said = opened.reply.generated_tokens > 0
-        if not said and self._turned_away(opened.request, opened.stream, error):
-            return
-        for output in opened.reply.rest():
-            opened.stream.put_nowait(output)
-        opened.stream.fail(error)
+    def _fail(self, opened: OpenRequest, error: EngineError) -> None:
+        """End a request by what went wrong, behind the text that had come."""
+        if self._is_open(opened):  # else it was cancelled, and closing its connection went wrong
+            self._close(opened)
+            for output in opened.reply.rest():
+                opened.stream.put_nowait(output)
+            opened.stream.fail(error)
 
     def _is_open(self, opened: OpenRequest) -> bool:
         return self._open.get(opened.request.request_id) is opened
@@ -270,14 +296,11 @@ class UpstreamEngine:
                 opened.stream.put_nowait(output)
 
     def _close(self, opened: OpenRequest) -> None:
-        if self._open.pop(opened.request.request_id, None) is not None and opened.sent:
-            reply = opened.reply
-            self._count(
-                generated_tokens=reply.generated_tokens,
-                prompt_tokens=max(0, reply.prompt_tokens - reply.cached_tokens),
-                cached_tokens=reply.cached_tokens,
-            )
+        if self._open.pop(opened.request.request_id, None) is not None:
+            self._counts.count(opened.reply)
 
-    def _count(self, **more: int) -> None:
-        grown = {name: getattr(self._statistics, name) + amount for name, amount in more.items()}
-        self._statistics = msgspec.structs.replace(self._statistics, **grown)
+
+def _tell_position(opened: OpenRequest, position: int) -> None:
+    if position != opened.position:
+        opened.position = position
+        opened.stream.put_nowait(Queued(opened.request.request_id, position))

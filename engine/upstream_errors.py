@@ -1,6 +1,6 @@
 """What an upstream's refusals and errors mean at the engine's door. Pure.
 
-Shed (429, 503, 529), the operator's to mend (401, 403, 404, redirects): EngineUnavailable. The request's own fault
+Shed (429, 503, 529): EngineBusy. The operator's to mend (401, 403, 404, redirects): EngineUnavailable. The request's own fault
 (other 4xx): RequestRefused. All else, a server's failure: EngineLost.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from engine.errors import EngineError, EngineLost, EngineUnavailable
+from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable
 from engine.messages import ErrorCode
 
 _SHED = {429, 503, 529}
@@ -77,9 +77,7 @@ def error_for(
 ) -> EngineError:
     """Return what an answer of this status is at our door; `name`: the upstream's."""
     if status in _SHED:
-        return EngineUnavailable(
-            f"The engine {name} takes no more requests now.", retry_after_s=retry_after_s
-        )
+        return EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=retry_after_s)
     if status in _OPERATORS:
         return EngineUnavailable(f"The engine {name} {_OPERATORS[status]} ({status}).")
     if status >= _SERVER_FAILED or status in _LATE:

@@ -9,8 +9,8 @@ from functools import partial
 from engine.door import EngineState
 from engine.errors import EngineError
 from engine.fleet import Fleet
-from engine.messages import Request
-from engine.stream import ReplyStream
+from engine.messages import Request, Retried
+from engine.timed_stream import TimedStream
 from engine.upstream import UpstreamEngine
 from engine.upstream_options import UpstreamOptions
 
@@ -32,6 +32,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
                 )
                 for number, (options, key) in enumerate(upstreams)
             ],
+            names=[options.name for options, _ in upstreams],
             patience_s=max(options.timeouts.patience_s for options, _ in upstreams),
         )
         self._tried: dict[str, set[int]] = {}
@@ -47,7 +48,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
                 for request, stream in engine.give_up_waiting():
                     self._engines[self._route(request, self._loads())].take_over(request, stream)
 
-    def _elsewhere(self, number: int, request: Request, stream: ReplyStream, error: EngineError) -> bool:
+    def _elsewhere(self, number: int, request: Request, stream: TimedStream, error: EngineError) -> bool:
         """Let an upstream that was not asked yet answer a request that failed before its first token."""
         tried = self._tried.pop(request.request_id, set()) | {number}
         loads = {
@@ -61,7 +62,8 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         self._tried[request.request_id] = tried
         other = self._route(request, loads)
         log.info("the engine %s serves what failed before: %s", self._engines[other].options.name, error)
-        self._engines[other].take_over(request, stream)
+        stream.put_nowait(Retried(request.request_id, elsewhere=True))
+        self._engines[other].take_over(request, stream, fallback=True)
         return True
 
     def _forget_ended(self) -> None:

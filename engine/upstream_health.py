@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import httpx
 import msgspec
@@ -68,6 +68,12 @@ class Pauses:
         longest = min(FIRST_PAUSE_S * 2.0**self._misses, LONGEST_PAUSE_S, self._health_s)
         self._misses = min(self._misses + 1, 16)
         return longest * (0.5 + self._random() / 2)
+
+
+def backoff(times: int, random: Callable[[], float]) -> Iterator[float]:
+    """Yield so many pauses, each about twice as long as the one before; `random`: a source of numbers from 0 to 1. Pure."""
+    for attempt in range(times):
+        yield min(FIRST_PAUSE_S * 2.0**attempt, LONGEST_PAUSE_S) * (0.5 + random() / 2)
 
 
 async def either(event: asyncio.Event, seconds: float) -> None:

@@ -46,7 +46,8 @@ class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One upstream. `url` has its base path, mostly ending with `/v1`; `model` is its own word for the model.
 
     `key_variable`: the variable of the environment that holds its key. `max_requests`: replies at once, as many as it
-    runs well. `max_new_tokens`: of replies whose sender names no limit. `bytes_per_token`: the estimate of a prompt's
+    runs well; further requests wait here. `retries`: of a request that failed before its first text, where no other
+    upstream takes it. `max_new_tokens`: of replies whose sender names no limit. `bytes_per_token`: the estimate of a prompt's
     length where nothing counts it. `health`: what is asked for to see whether it serves, relative to the URL.
     """
 
@@ -57,6 +58,7 @@ class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_variable: Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*$")] | None = None
     ca_file: str | None = None
     max_requests: Count = 256
+    retries: Annotated[int, Meta(ge=0, le=10)] = 2
     max_new_tokens: Count = 1024
     bytes_per_token: Annotated[float, Meta(gt=0)] = 3.0
     health: str = "models"

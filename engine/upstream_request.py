@@ -69,6 +69,16 @@ def headers_of(request: Request, features: Features) -> dict[str, str]:
     return {features.affinity_header: _digest(f"{request.cache_salt}\n{request.conversation}")}
 
 
+def lacking(features: Features) -> tuple[str, ...]:
+    """Return the fields of `Params` that an upstream does not take: to drop them in silence would change the text."""
+    served = {
+        "top_k": features.top_k,
+        "repetition_penalty": features.repetition_penalty,
+        "top_logprobs": False,
+    }
+    return tuple(name for name, takes in served.items() if not takes)
+
+
 def _sampling(params: Params, features: Features) -> dict[str, Any]:
     greedy = params.do_sample is False or params.temperature == 0
     chosen = {

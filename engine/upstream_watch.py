@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
 
 import httpx
 
+from engine.circuit import Circuit, CircuitState
 from engine.door import EngineState
-from engine.errors import EngineError, EngineUnavailable
+from engine.errors import EngineBusy, EngineError, EngineUnavailable
 from engine.lifecycle import Lifecycle
 from engine.messages import ModelFacts, Params
+from engine.upstream_errors import RequestRefused
 from engine.upstream_exchange import NotReached
 from engine.upstream_health import Pauses, either, trouble_of
 from engine.upstream_options import UpstreamOptions
+from engine.upstream_request import lacking
 
 REST_S = 1.0
 """How long an upstream that turned a request away, and did not say for how long, is asked only where no other is."""
@@ -34,32 +39,48 @@ class UpstreamWatch:
         self._client = client
         self._options = options
         self._pauses = Pauses(options.timeouts.health_s, random.random)
+        self._circuit = Circuit(monotonic, random.random)
         self._look = asyncio.Event()
         self._rests_until = 0.0
         self._asked_to_rest = False
 
     @property
     def rests(self) -> bool:
-        """Whether it turned a request away a moment ago."""
-        return asyncio.get_running_loop().time() < self._rests_until
+        """Whether it turned a request away a moment ago, or failed too often."""
+        return self._rest_s > 0 or not self._circuit.admits
 
-    def refuse_while_asked_to(self) -> None:
-        """Raise EngineUnavailable while the upstream asks for no more requests."""
-        if self._asked_to_rest and self.rests:
-            left_s = self._rests_until - asyncio.get_running_loop().time()
-            why = f"The engine {self._options.name} takes no more requests now."
-            raise EngineUnavailable(why, retry_after_s=left_s)
+    @property
+    def circuit_open(self) -> bool:
+        """Whether it failed so often that it is left alone, but for a trial."""
+        return self._circuit.state is not CircuitState.CLOSED
 
-    def note(self, error: EngineError) -> None:
-        """Act on what the failure of a request says of the upstream."""
-        log.warning("%s", error)
-        if isinstance(error, NotReached) and self._is_ready:
-            self._went_away(str(error))
-            self._look.set()
-        elif isinstance(error, EngineUnavailable):
-            self._asked_to_rest = error.retry_after_s is not None
-            rest_s = REST_S if error.retry_after_s is None else error.retry_after_s
-            self._rests_until = asyncio.get_running_loop().time() + rest_s
+    def refuse_while_it_rests(self) -> None:
+        """Raise EngineBusy while the upstream asks for no more requests, EngineUnavailable while it is left alone."""
+        name, left_s = self._options.name, self._rest_s
+        if self._asked_to_rest and left_s > 0:
+            raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
+        if not self._circuit.admits:
+            left_s = max(self._circuit.left_s, REST_S)
+            raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
+
+    @contextmanager
+    def attempt(self) -> Iterator[Circuit]:
+        """Watch a request to its end. Raises EngineUnavailable, before the block, while the upstream is left alone."""
+        if not self._circuit.admits:
+            self.refuse_while_it_rests()
+        self._circuit.begin()
+        try:
+            yield self._circuit
+        except RequestRefused:
+            self._circuit.succeeded()
+            raise
+        except EngineError as error:
+            self._note(error)
+            raise
+        except BaseException:  # it was cancelled
+            self._circuit.withdrew()
+            raise
+        self._circuit.succeeded()
 
     async def run(self) -> None:
         """Look at the upstream until this is cancelled."""
@@ -72,6 +93,38 @@ class UpstreamWatch:
                 pause_s = self._pauses.missed()
                 self._missed(trouble)
             await either(self._look, pause_s)
+
+    @property
+    def _rest_s(self) -> float:
+        return max(0.0, self._rests_until - asyncio.get_running_loop().time())
+
+    def _note(self, error: EngineError) -> None:
+        """Act on what the failure of a request says of the upstream."""
+        log.warning("%s", error)
+        match error:
+            case NotReached():
+                self._circuit.withdrew()
+                if self._is_ready:
+                    self._went_away(str(error))
+                    self._look.set()
+            case EngineBusy():
+                self._circuit.withdrew()
+                self._rest(error.retry_after_s)
+            case EngineUnavailable():
+                self._fail()
+                self._rest(None)
+            case _:
+                self._fail()
+
+    def _fail(self) -> None:
+        was_open = self.circuit_open
+        self._circuit.failed()
+        if self.circuit_open and not was_open:
+            log.warning("the engine %s failed too often: it is left alone for a while", self._options.name)
+
+    def _rest(self, asked_s: float | None) -> None:
+        self._asked_to_rest = asked_s is not None
+        self._rests_until = asyncio.get_running_loop().time() + (REST_S if asked_s is None else asked_s)
 
     @property
     def _is_ready(self) -> bool:
@@ -102,4 +155,5 @@ def _facts_of(options: UpstreamOptions) -> ModelFacts:
         dtype="upstream",
         max_batch=options.max_requests,
         parameters=0,
+        lacks=lacking(options.features),
     )

@@ -18,7 +18,7 @@ import structlog
 
 from engine.door import Engine, Stream
 from engine.errors import EngineLost, EngineUnavailable
-from engine.messages import Chunk, Finished, Message, Params, Prefilling, Queued, Request, Started
+from engine.messages import Chunk, Finished, Message, Params, Prefilling, Queued, Request, Retried, Started
 from sessions.admission import Admission
 from sessions.ending import note_end
 from sessions.ephemeral_reply import CONFIRM_S, EphemeralReply
@@ -27,11 +27,11 @@ from sessions.events import Cause, Failure, Reason
 from sessions.filtered_reply import FilteredReply, Released
 from sessions.observer import Observer
 from sessions.policy import Policy, SystemPrompt
-from sessions.prompting import as_refusals
+from sessions.prompting import as_refusals, refuse_unserved
 from sessions.records import Owner
 from sessions.requests import asked_of_the_engine
 from sessions.run import Pace
-from sessions.running import Outcome, outcome_of
+from sessions.running import Outcome, failure_of, outcome_of
 from sessions.turn import EngineCount, Names, Turn, TurnIds
 
 _log = structlog.get_logger("midstream.turn")
@@ -104,7 +104,7 @@ class EphemeralTurns:
         system = SystemPrompt(named, self._system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
-        await self._refuse_too_long(messages)
+        await self._refuse_too_long(messages, ask.params)
         return asked_of_the_engine(
             turn_id,
             messages,
@@ -114,10 +114,12 @@ class EphemeralTurns:
             system=system,
         )
 
-    async def _refuse_too_long(self, messages: Sequence[Message]) -> None:
-        """What the client wants to be read is never shortened. Raises ContextOverflow, BadParams, EngineDown."""
+    async def _refuse_too_long(self, messages: Sequence[Message], params: Params) -> None:
+        """What the client wants to be read is never shortened. Raises ContextOverflow, BadParams, Overloaded, EngineDown."""
         with as_refusals():
-            window = (await self._engine.ready()).context_tokens
+            facts = await self._engine.ready()
+            refuse_unserved(params, facts)
+            window = facts.context_tokens
             tokens = await self._engine.count_tokens(messages)
         if tokens >= window:
             raise ContextOverflow(tokens=tokens, limit=window - 1)
@@ -138,7 +140,7 @@ class EphemeralTurns:
         try:
             return await self._generate(reply, request, pace)
         except (EngineLost, EngineUnavailable) as loss:
-            return Outcome(Reason.INTERRUPTED, Failure(code="engine_unavailable", message=str(loss)))
+            return Outcome(Reason.INTERRUPTED, failure_of(loss))
         except Exception:  # noqa: BLE001 - a task's boundary: it ends this turn alone
             reply.stop_engine()
             incident = secrets.token_hex(4)
@@ -183,14 +185,12 @@ async def _read(reply: EphemeralReply, stream: Stream, text: FilteredReply, pace
                     now=monotonic(),
                 )
             case Chunk():
-                filtered = filtered or _release(
-                    reply, text.feed(output.text, output.tokens, output.logprobs), pace
-                )
+                filtered = filtered or _release(reply, text.feed(output.text, output.tokens), pace)
             case Finished():
                 outcome = outcome_of(reply.turn, output)
                 filtered = filtered or _release(reply, text.finish(), pace)
                 return Outcome(Reason.FILTERED) if filtered else outcome
-            case Queued() | Prefilling():
+            case Queued() | Retried() | Prefilling():
                 pass
             case _:
                 assert_never(output)

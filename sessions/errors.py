@@ -31,6 +31,8 @@ class Refused(SessionError):
 
     code: ClassVar[str]
     retryable: ClassVar[bool] = False
+    retry_after_ms: int | None = None
+    """When it is worth another try, where that is known."""
 
 
 class Busy(Refused):
@@ -64,9 +66,13 @@ class NotFound(Refused):
 
 
 class BadParams(Refused):
-    """A parameter does not suit the model or the conversation."""
+    """A parameter does not suit the model or the conversation. `field`: which one, where it is one of a request's."""
 
     code = "bad_params"
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class Filtered(Refused):
@@ -83,10 +89,14 @@ class QueueFull(Refused):
 
 
 class Overloaded(Refused):
-    """The server has as many turns as it may have."""
+    """The server, or the upstream behind it, has as many turns as it may have."""
 
     code = "overloaded"
     retryable = True
+
+    def __init__(self, message: str, *, retry_after_ms: int | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
 
 
 class Draining(Refused):
@@ -108,6 +118,10 @@ class EngineDown(Refused):
 
     code = "engine_unavailable"
     retryable = True
+
+    def __init__(self, message: str, *, retry_after_ms: int | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
 
 
 class InternalError(Refused):

@@ -67,11 +67,12 @@ class CancelFacts(msgspec.Struct, frozen=True, kw_only=True):
     steps_after: int | None
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a turn ended with `error` or `interrupted`, in words for its reader."""
 
     code: str
     message: str
+    retry_after_ms: int | None = None
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):

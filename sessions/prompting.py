@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import ceil
 
 from engine.door import Engine
-from engine.errors import EngineError, PromptRejected
+from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
+from engine.lacking import not_served
+from engine.messages import ModelFacts, Params
 from sessions.context import Prompt, Room, fit
-from sessions.errors import BadParams, EngineDown
+from sessions.errors import BadParams, EngineDown, Overloaded
 from sessions.history import History
 from sessions.keys import Keys
 from sessions.records import MessageRecord
@@ -50,17 +53,32 @@ class Prompts:
     async def _fit(self, records: list[MessageRecord], generation: Generation, system: str) -> Prompt:
         with as_refusals():
             facts = await self._engine.ready()
+            refuse_unserved(generation.params, facts)
             asked = generation.params.max_new_tokens or facts.defaults.max_new_tokens or DEFAULT_NEW_TOKENS
             room = Room.of(facts.context_tokens, asked)
             return await fit(system, records, room=room, count=self._engine.count_tokens)
 
 
+def refuse_unserved(params: Params, facts: ModelFacts) -> None:
+    """What would be dropped in silence is refused with its name. Raises BadParams."""
+    if (field := not_served(params, facts)) is not None:
+        raise BadParams(f"{field}: the engine behind this server can't follow it.", field=field)
+
+
 @contextmanager
 def as_refusals() -> Iterator[None]:
-    """What the engine says of a prompt, as refusals. Raises BadParams, EngineDown."""
+    """What the engine says of a prompt, as refusals. Raises BadParams, Overloaded, EngineDown."""
     try:
         yield
     except PromptRejected as error:
         raise BadParams(f"The model's chat template refuses these messages: {error}") from error
+    except EngineBusy as busy:
+        raise Overloaded(str(busy), retry_after_ms=retry_after_ms(busy)) from busy
     except EngineError as error:
-        raise EngineDown(str(error)) from error
+        raise EngineDown(str(error), retry_after_ms=retry_after_ms(error)) from error
+
+
+def retry_after_ms(error: EngineError) -> int | None:
+    """When an engine may take requests again, where it said so."""
+    after_s = error.retry_after_s if isinstance(error, EngineUnavailable) else None
+    return None if after_s is None else ceil(after_s * 1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.messages import Prefilling, Queued, Request
+from engine.messages import Prefilling, Queued, Request, Retried
 from sessions.conversation import Conversation
 from sessions.events import Status, StatusState
 from sessions.live_turn import LiveTurn
@@ -45,12 +45,14 @@ class Run(msgspec.Struct, frozen=True):
         """The turn's id."""
         return self.live.turn.ids.turn_id
 
-    def report(self, report: Queued | Prefilling) -> None:
+    def report(self, report: Queued | Retried | Prefilling) -> None:
         """Passes on what the engine says of the wait, unless the turn's end is decided."""
         if self.live.turn.is_over:
             return
         if isinstance(report, Queued):
             self.tell("queued", queue_position=report.position)
+        elif isinstance(report, Retried):
+            self.tell("fallback" if report.elsewhere else "retrying")
         else:
             self.tell("prefill", progress=round(report.progress, PROGRESS_DIGITS))
 

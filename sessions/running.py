@@ -14,11 +14,11 @@ import msgspec
 import structlog
 
 from engine.door import Engine, Stream
-from engine.errors import EngineLost, EngineUnavailable
-from engine.messages import Chunk, Finished, FinishReason, Prefilling, Queued, Request, Started
+from engine.errors import EngineBusy, EngineLost, EngineUnavailable
+from engine.messages import Chunk, Finished, FinishReason, Prefilling, Queued, Request, Retried, Started
 from sessions.conversation import Conversation
 from sessions.ending import EndTeller, reply_of
-from sessions.errors import OwnershipLost, StoreDown
+from sessions.errors import Overloaded, OwnershipLost, StoreDown
 from sessions.events import Cause, Done, Failure, Reason, encode
 from sessions.filtered_reply import Released
 from sessions.filters import NO_FILTERS, Filters
@@ -28,12 +28,15 @@ from sessions.live_turn import LiveTurn
 from sessions.losing import Losing
 from sessions.observer import Observer
 from sessions.ownership import Ownership
+from sessions.prompting import retry_after_ms
 from sessions.run import Pace, Run
 from sessions.transactions import Ending
 from sessions.turn import EngineCount, Turn
 from sessions.turn_journal import PATIENCE_S, TurnJournal
 
 CONFIRM_S = 2.0
+SHED_AGAIN_MS = 1000
+"""When to come again to an upstream that has too much to do and does not say for how long."""
 SAVE_AGAIN_S = 1.0
 SAVED_WITHIN_S = 3.0
 
@@ -109,7 +112,7 @@ class Runner:
         try:
             return await self._generate(run)
         except (EngineLost, EngineUnavailable) as loss:
-            return Outcome(Reason.INTERRUPTED, Failure(code="engine_unavailable", message=str(loss)))
+            return Outcome(Reason.INTERRUPTED, failure_of(loss))
         except OwnershipLost:
             raise
         except Exception:  # noqa: BLE001 - a task's boundary: it ends this turn alone
@@ -149,7 +152,7 @@ class Runner:
             match await anext(stream):
                 case Chunk() as chunk:
                     filtered = filtered or await self._release(run, reply.feed(chunk.text, chunk.tokens))
-                case Queued() | Prefilling() as report:
+                case Queued() | Retried() | Prefilling() as report:
                     run.report(report)
                 case Started() as started:
                     live.status = None
@@ -263,6 +266,14 @@ def outcome_of(turn: Turn, finished: Finished) -> Outcome:
     if finished.error is not None:
         error = Failure(code=finished.error_code.value, message=finished.error)
     return Outcome(_REASONS[finished.reason], error)
+
+
+def failure_of(loss: EngineLost | EngineUnavailable) -> Failure:
+    """An upstream that sheds load has not failed: its client shall come again."""
+    if not isinstance(loss, EngineBusy):
+        return Failure(code="engine_unavailable", message=str(loss), retry_after_ms=retry_after_ms(loss))
+    after_ms = retry_after_ms(loss) or SHED_AGAIN_MS
+    return Failure(code=Overloaded.code, message=str(loss), retry_after_ms=after_ms)
 
 
 def _ending(live: LiveTurn, done: Done) -> Ending:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from connections.errors import Unauthenticated, shorten
 from connections.openai.wire import Error, ErrorBody
 from connections.quotas import RateLimited
-from sessions.errors import Refused
+from sessions.errors import BadParams, Refused
 from sessions.events import Failure
 
 AGAIN_S = 1
@@ -22,7 +22,6 @@ _STATUS = {
     "context_overflow": 400,
     "filtered": 400,
     "internal": 500,
-    "request_too_large": 413,
 }
 _CODES = {
     "context_overflow": "context_length_exceeded",
@@ -78,14 +77,15 @@ def problem_of(refused: Refused) -> Problem:
         return refused
     if isinstance(refused, RateLimited):
         return Problem(
-            429, str(refused), code=_CODES[refused.code], retry_after_ms=max(1, refused.retry_after_ms)
+            429, str(refused), code=_CODES[refused.code], retry_after_ms=max(1, refused.retry_after_ms or 0)
         )
-    return _problem(refused.code, str(refused))
+    field = refused.field if isinstance(refused, BadParams) else None
+    return _problem(refused.code, str(refused), param=field, again_ms=refused.retry_after_ms)
 
 
 def problem_in(failure: Failure) -> Problem:
     """What ended a reply that had begun."""
-    return _problem(failure.code, failure.message)
+    return _problem(failure.code, failure.message, again_ms=failure.retry_after_ms)
 
 
 def nobody(refused: Unauthenticated) -> Problem:
@@ -93,15 +93,10 @@ def nobody(refused: Unauthenticated) -> Problem:
     return Problem(401, str(refused), code="invalid_api_key")
 
 
-def foreign_page() -> Response:
-    """What pages are told that may not ask."""
-    return Problem(403, "Pages of this origin may not come in.", code="forbidden").response()
-
-
-def _problem(code: str, message: str) -> Problem:
+def _problem(code: str, message: str, *, param: str | None = None, again_ms: int | None = None) -> Problem:
     """What is nobody's fault but the moment's may be tried again."""
     status = _STATUS.get(code, 503)
-    again = AGAIN_S * 1000 if status == 503 else None  # noqa: PLR2004 - HTTP's word for it
+    again = (again_ms or AGAIN_S * 1000) if status == 503 else None  # noqa: PLR2004 - HTTP's word for it
     return Problem(
-        status, message, code=_CODES.get(code, code), param=_PARAMS.get(code), retry_after_ms=again
+        status, message, code=_CODES.get(code, code), param=param or _PARAMS.get(code), retry_after_ms=again
     )

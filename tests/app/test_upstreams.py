@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
+import httpx
 import msgspec
 import pytest
 
@@ -102,14 +103,68 @@ async def test_a_prompt_that_is_too_long_after_all_is_told_as_such(
 async def test_an_upstream_that_turns_messages_away_sheds_them(
     running: Running, server: UpstreamServer
 ) -> None:
+    """It is no failure: the client is told when to come again, and until then before anything is accepted."""
     server.answers = [Answer(status=429, error="busy", headers={"Retry-After": "100"})]
     async with running.socket() as socket:
         await socket.send(type="send", client_msg_id="1", content="hello")
         done = await socket.next("done")
-        assert (done["reason"], done["error"]["code"]) == ("interrupted", "engine_unavailable")
+        assert (done["reason"], done["error"]["code"]) == ("interrupted", "overloaded")
+        assert done["error"]["retry_after_ms"] == 100_000
         await socket.send(type="send", client_msg_id="2", content="hello")
         refusal = await socket.next("error")
-        assert (refusal["code"], refusal["retryable"]) == ("engine_unavailable", True)
+        assert (refusal["code"], refusal["retryable"]) == ("overloaded", True)
+        assert 90_000 < refusal["retry_after_ms"] <= 100_000
+    assert len(server.bodies) == 1
+
+
+async def test_what_an_upstream_does_not_take_is_refused_by_its_name(
+    running: Running, server: UpstreamServer
+) -> None:
+    async with running.socket() as socket:
+        await socket.send(type="send", client_msg_id="1", content="hello", params={"top_k": 5})
+        refusal = await socket.next("error")
+        assert refusal["code"] == "bad_params"
+        assert refusal["message"].startswith("top_k: ")
+        await socket.send(type="send", client_msg_id="2", content="hello", params={"top_k": 0})
+        assert (await socket.next("done"))["reason"] == "stop"
+    assert len(server.bodies) == 1
+
+
+async def test_the_openai_door_says_both_in_its_own_words(running: Running, server: UpstreamServer) -> None:
+    server.answers = [Answer(status=503, error="busy", headers={"Retry-After": "7"})]
+    async with httpx.AsyncClient(base_url=running.url) as client:
+        asked = {"model": "model", "messages": [{"role": "user", "content": "hello"}]}
+        lacking = await client.post("/v1/chat/completions", json=asked | {"top_k": 5})
+        assert (lacking.status_code, lacking.json()["error"]["param"]) == (400, "top_k")
+        shed = await client.post("/v1/chat/completions", json=asked)
+        assert (shed.status_code, shed.json()["error"]["code"]) == (503, "overloaded")
+        assert shed.headers["Retry-After"] == "7"
+
+
+async def test_another_upstream_that_serves_instead_is_told_before_any_text(
+    tmp_path: Path, server: UpstreamServer
+) -> None:
+    async with upstream_server() as other:
+        text = "".join(
+            ONE.replace("http://h/v1", one.url).replace('"one"', f'"{name}"').replace('"m"', '"model"')
+            for name, one in (("a", server), ("b", other))
+        )
+        settings = named_by(tmp_path, text)
+        engine = engines_of(settings)
+        assert isinstance(engine, UpstreamFleet)
+        async with (
+            engine.running(),
+            serving(tmp_path, cast("ScriptedEngine", engine), upstreams=settings.upstreams) as running,
+        ):
+            for part in engine.parts:
+                await part.ready(10)
+            server.answers = other.answers = [Answer(status=500)]  # for whichever is asked first
+            async with running.socket() as socket:
+                await socket.send(type="send", client_msg_id="2", content="hello")
+                *events, done = await socket.until("done")
+    told = [event.get("state") or event["type"] for event in events]
+    assert told.index("fallback") < told.index("delta")
+    assert done["reason"] == "stop"
 
 
 async def test_another_midstream_is_an_upstream_and_idle_after_a_cancel(tmp_path: Path) -> None:

@@ -133,3 +133,32 @@ def test_an_engine_that_died_gets_conversations_again_once_it_serves() -> None:
     router.forget(0)
     assert router.route("a", {1: Load(0, 32), 2: Load(0, 32)}) == 1
     assert router.route("d", IDLE) == 0
+
+
+def test_engines_with_names_are_chosen_alike_by_every_router() -> None:
+    chats = [f"conversation {number}" for number in range(40)]
+    one, other = Router(names=["a", "b", "c"]), Router(names=["a", "b", "c"])
+    homes = [one.route(name, IDLE) for name in chats]
+    assert [other.route(name, IDLE) for name in reversed(chats)] == homes[::-1]
+    assert set(homes) == {0, 1, 2}
+
+
+def test_a_conversation_goes_around_the_engine_that_its_name_prefers() -> None:
+    """Where that one is away, or has far more to do; and it stays where it went."""
+    router, names = Router(names=["a", "b", "c"]), ["a", "b", "c"]
+    first = router.route("mine", IDLE)
+    for now in (
+        {number: Load(0, 32) for number in IDLE if number != first},
+        {number: Load(20 * (number == first), 32) for number in IDLE},
+    ):
+        another = Router(names=names)
+        second = another.route("mine", now)
+        assert second != first
+        assert another.route("mine", IDLE) == second
+
+
+@given(loads)
+def test_a_name_prefers_no_engine_that_is_overloaded(now: dict[int, Load]) -> None:
+    router = Router(names=["a", "b", "c"])
+    idlest = router.route(None, now)
+    assert not overloaded(now[router.route("mine", now)], now[idlest])

@@ -11,7 +11,7 @@ import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from engine.door import Engine
-from engine.errors import EngineError, EngineLost, EngineUnavailable, PromptRejected
+from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     Chunk,
     ErrorCode,
@@ -20,7 +20,9 @@ from engine.messages import (
     Message,
     Output,
     Params,
+    Queued,
     Request,
+    Retried,
     Started,
 )
 from engine.stream import ReplyStream
@@ -198,27 +200,58 @@ async def test_what_is_the_requests_fault_ends_it_with_the_code(
 @pytest.mark.parametrize(
     ("answer", "loss"),
     [
-        (Answer(status=429, error=SHED, headers={"Retry-After": "7"}), EngineUnavailable),
-        (Answer(status=503, error="no capacity"), EngineUnavailable),
+        (Answer(status=429, error=SHED, headers={"Retry-After": "7"}), EngineBusy),
+        (Answer(status=503, error="no capacity"), EngineBusy),
         (Answer(status=401, error={"error": {"message": "bad key"}}), EngineUnavailable),
         (Answer(status=404, error=None), EngineUnavailable),
         (Answer(status=307, headers={"Location": "/elsewhere"}), EngineUnavailable),
-        (Answer(fail_after=0, error=SHED["error"]), EngineUnavailable),
-        (Answer(status=500, error={"error": "oops"}), EngineLost),
-        (Answer(cut_after=0), EngineLost),
-        (Answer(end_after=0), EngineLost),
-        (Answer(fail_after=0, error={"message": "CUDA error"}), EngineLost),
+        (Answer(fail_after=0, error=SHED["error"]), EngineBusy),
+        (Answer(status=500, error={"error": "oops"}), EngineUnavailable),
+        (Answer(cut_after=0), EngineUnavailable),
+        (Answer(end_after=0), EngineUnavailable),
+        (Answer(fail_after=0, error={"message": "CUDA error"}), EngineUnavailable),
     ],
     ids=repr,
 )
 async def test_what_fails_before_the_first_token_leaves_no_text(
-    engine: UpstreamEngine, server: UpstreamServer, answer: Answer, loss: type[EngineError]
+    server: UpstreamServer, answer: Answer, loss: type[EngineError]
 ) -> None:
-    server.answers = [answer]
-    text, error = await failing(engine.generate(asking()))
-    assert (text, type(error)) == ("", loss)
-    assert engine.open_requests == 0
-    assert text_of(await outputs_of(engine.generate(asking("next")))) == "Hello there."
+    async with serving(server, retries=0) as engine:
+        server.answers = [answer]
+        text, error = await failing(engine.generate(asking()))
+        assert (text, type(error)) == ("", loss)
+        assert engine.open_requests == 0
+        assert text_of(await outputs_of(engine.generate(asking("next")))) == "Hello there."
+        told = engine.statistics()
+        assert (told.shed, told.failures) == ((1, 0) if loss is EngineBusy else (0, 1))
+
+
+async def test_what_fails_before_the_first_token_is_asked_again(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(status=500), Answer(cut_after=0)]
+    outputs = await outputs_of(engine.generate(asking()))
+    assert [output for output in outputs if isinstance(output, Retried)] == [
+        Retried("r", elsewhere=False)
+    ] * 2
+    assert text_of(outputs) == "Hello there."
+    assert (engine.statistics().retries, engine.statistics().failures) == (2, 2)
+
+
+async def test_it_is_asked_so_many_times_and_no_more(server: UpstreamServer) -> None:
+    async with serving(server, retries=1) as engine:
+        server.answers = [Answer(status=500)] * 2
+        _, error = await failing(engine.generate(asking()))
+        assert (type(error), len(server.bodies)) == (EngineUnavailable, 2)
+
+
+async def test_a_cancel_between_two_attempts_ends_it(engine: UpstreamEngine, server: UpstreamServer) -> None:
+    server.answers = [Answer(status=500)]
+    stream = engine.generate(asking())
+    assert isinstance(await anext(stream), Retried)
+    stream.cancel()
+    assert (await end_of(stream)).reason is FinishReason.CANCELLED
+    assert len(server.bodies) == 1
 
 
 @pytest.mark.parametrize(
@@ -279,12 +312,17 @@ async def test_an_upstream_that_never_stops_is_stopped(
         await server.closed.wait()
 
 
-@pytest.mark.parametrize(("hold_after", "text"), [(0, ""), (2, "Hello there")])
-async def test_an_upstream_that_stalls_is_left(server: UpstreamServer, hold_after: int, text: str) -> None:
+@pytest.mark.parametrize(
+    ("hold_after", "text", "loss"), [(0, "", EngineUnavailable), (2, "Hello there", EngineLost)]
+)
+async def test_an_upstream_that_stalls_is_left(
+    server: UpstreamServer, hold_after: int, text: str, loss: type[EngineError]
+) -> None:
     server.answers = [Answer(hold_after=hold_after)]
-    async with serving(server, timeouts=Timeouts(first_token_s=0.3, between_tokens_s=0.3)) as engine:
+    times = Timeouts(first_token_s=0.3, between_tokens_s=0.3)
+    async with serving(server, retries=0, timeouts=times) as engine:
         came, error = await failing(engine.generate(asking()))
-        assert (came, type(error)) == (text, EngineLost)
+        assert (came, type(error)) == (text, loss)
         async with asyncio.timeout(1):
             await server.closed.wait()
 
@@ -361,3 +399,41 @@ async def test_else_their_length_is_estimated(engine: UpstreamEngine) -> None:
     assert await engine.count_tokens(HELLO) == 8
     with pytest.raises(PromptRejected):
         await engine.count_tokens(())
+
+
+async def test_as_many_are_asked_at_once_as_it_runs_well_and_the_others_take_turns(
+    server: UpstreamServer,
+) -> None:
+    held = Answer(hold_after=0)
+    server.answers = [held]
+    async with serving(server, max_requests=1) as engine:
+        running = engine.generate(Request("ann-1", HELLO, client="ann"))
+        await server.held.wait()
+        second = engine.generate(Request("ann-2", HELLO, client="ann"))
+        other = engine.generate(Request("bob-1", HELLO, client="bob"))
+        left = engine.generate(Request("bob-2", HELLO, client="bob"))
+        assert [await anext(stream) for stream in (second, other, left)] == [
+            Queued("ann-2", 2),
+            Queued("bob-1", 1),
+            Queued("bob-2", 3),
+        ]
+        assert (engine.statistics().running, engine.statistics().queued) == (1, 3)
+        left.cancel()
+        assert (await end_of(left)).steps_after == 0
+        held.go.set()
+        for stream in (running, other, second):
+            assert (await end_of(stream)).reason is FinishReason.STOP
+    assert len(server.bodies) == 3
+
+
+async def test_what_lies_between_arrival_and_reader_is_counted(engine: UpstreamEngine) -> None:
+    await outputs_of(engine.generate(asking()))
+    told = engine.statistics()
+    assert 1 <= told.deliveries <= 3
+    assert told.delivery_seconds > 0
+
+
+async def test_what_it_does_not_take_is_told(engine: UpstreamEngine, server: UpstreamServer) -> None:
+    assert set((await engine.ready()).lacks) >= {"top_k", "repetition_penalty"}
+    async with serving(server, features=Features(top_k=True, repetition_penalty=True)) as more:
+        assert not {"top_k", "repetition_penalty"} & set((await more.ready()).lacks)

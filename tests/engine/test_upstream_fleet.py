@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from engine.door import Engine, EngineState
 from engine.errors import EngineLost, EngineUnavailable
-from engine.messages import FinishReason, Request
+from engine.messages import FinishReason, Request, Retried
 from engine.upstream_fleet import UpstreamFleet
 from engine.upstream_options import Timeouts
 from tests.engine.test_upstream import HELLO, asking, end_of, failing, options_for, outputs_of, text_of
@@ -66,6 +66,25 @@ async def test_a_conversation_stays_where_it_was(
     assert asked(*servers) == [3, 3]
 
 
+async def test_another_process_sends_a_conversation_to_the_same_upstream(
+    servers: tuple[UpstreamServer, UpstreamServer],
+) -> None:
+    """Two gateways, or one before and after a restart, whichever conversations each has seen so far."""
+    homes = []
+    for names in ("abcdefgh", "hgfedcba"):
+        async with fleet_over(*servers).running() as fleet:
+            for part in fleet.parts:
+                await part.ready(10)
+            went = {}
+            for name in names:
+                before = asked(*servers)
+                await end_of(fleet.generate(turn_of(name)))
+                went[name] = [now - then for now, then in zip(asked(*servers), before, strict=True)].index(1)
+            homes.append(went)
+    assert homes[0] == homes[1]
+    assert set(homes[0].values()) == {0, 1}
+
+
 async def test_the_fleet_tells_of_all(fleet: UpstreamFleet) -> None:
     door: Engine = fleet
     facts = await door.ready()
@@ -80,7 +99,10 @@ async def test_a_request_that_is_turned_away_goes_elsewhere(
     fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
 ) -> None:
     servers[0].answers = [Answer(status=429, error=BUSY, headers={"Retry-After": "100"})]
-    assert text_of(await outputs_of(fleet.generate(asking()))) == "Hello there."
+    outputs = await outputs_of(fleet.generate(asking()))
+    assert (outputs[0], text_of(outputs)) == (Retried("r", elsewhere=True), "Hello there.")
+    assert [part.statistics().shed for part in fleet.parts] == [1, 0]
+    assert [part.statistics().fallbacks for part in fleet.parts] == [0, 1]
     assert asked(*servers) == [1, 1]
     await end_of(fleet.generate(asking()))
     assert asked(*servers) == [1, 2], "the one that asked for a rest has it"
@@ -145,7 +167,7 @@ async def test_one_that_is_gone_is_gone_around() -> None:
             await running.__aenter__()
             for part in fleet.parts:
                 await part.ready(10)
-        await end_of(fleet.generate(turn_of("a")))
+        await end_of(fleet.generate(turn_of("b")))
         assert fleet.parts[0].status.state is EngineState.RESTARTING
         assert await fleet.ready()
         assert asked(stays) == [1]

@@ -7,14 +7,23 @@ import asyncio
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
+from engine.circuit import FAILURES
 from engine.door import EngineState
 from engine.errors import EngineLost, EngineUnavailable
-from engine.messages import FinishReason
+from engine.messages import FinishReason, Retried
 from engine.upstream import UpstreamEngine
-from engine.upstream_exchange import NotReached
 from engine.upstream_health import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pauses
 from engine.upstream_options import Timeouts
-from tests.engine.test_upstream import asking, end_of, failing, options_for, outputs_of, serving, text_of
+from tests.engine.test_upstream import (
+    HELLO,
+    asking,
+    end_of,
+    failing,
+    options_for,
+    outputs_of,
+    serving,
+    text_of,
+)
 from tests.engine.upstream_server import Answer, upstream_server
 
 SOON = Timeouts(connect_s=2, health_s=0.05, patience_s=5)
@@ -57,14 +66,13 @@ async def test_an_upstream_that_serves_another_model_is_not_ready() -> None:
 async def test_an_upstream_that_is_gone_is_waited_for_and_comes_back() -> None:
     async with upstream_server() as server:
         port = int(server.url.split(":")[2].split("/")[0])
-        engine = UpstreamEngine(options_for(server.url, timeouts=Timeouts(health_s=100, patience_s=5)))
+        engine = UpstreamEngine(options_for(server.url, timeouts=Timeouts(health_s=100, patience_s=60)))
         running = engine.running()
         await running.__aenter__()
         await engine.ready(5)
-    text, error = await failing(engine.generate(asking()))
-    assert (text, type(error)) == ("", NotReached)
+    waiting = engine.generate(asking())
+    assert await anext(waiting) == Retried("r", elsewhere=False)
     assert engine.status.state is EngineState.RESTARTING
-    waiting = engine.generate(asking("again"))
     async with upstream_server(port):
         assert text_of(await outputs_of(waiting)) == "Hello there."
     await running.__aexit__(None, None, None)
@@ -125,3 +133,43 @@ def test_pauses_grow_to_a_limit_and_begin_anew() -> None:
     assert pauses.seen() == 60.0
     assert not pauses.away
     assert pauses.missed() == FIRST_PAUSE_S
+
+
+async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried() -> None:
+    async with upstream_server() as server, serving(server, retries=0) as engine:
+        server.answers = [Answer(status=500)] * FAILURES
+        for number in range(FAILURES):
+            await failing(engine.generate(asking(f"r{number}")))
+        _, error = await failing(engine.generate(asking()))
+        assert isinstance(error, EngineUnavailable)
+        assert (error.retry_after_s or 0) > 0
+        with pytest.raises(EngineUnavailable, match="failed too often"):
+            await engine.count_tokens(HELLO)
+        assert (len(server.bodies), engine.statistics().circuit_open) == (FAILURES, 1)
+        engine._watch._circuit._until = 0.0
+        assert text_of(await outputs_of(engine.generate(asking()))) == "Hello there."
+        assert engine.statistics().circuit_open == 0
+
+
+async def test_a_trial_that_is_cancelled_proves_nothing() -> None:
+    async with upstream_server() as server, serving(server, retries=0) as engine:
+        server.answers = [*[Answer(status=500)] * FAILURES, Answer(hold_after=0)]
+        for number in range(FAILURES):
+            await failing(engine.generate(asking(f"r{number}")))
+        engine._watch._circuit._until = 0.0
+        trial = engine.generate(asking("trial"))
+        await server.held.wait()
+        _, error = await failing(engine.generate(asking("beside")))
+        assert isinstance(error, EngineUnavailable)
+        trial.cancel()
+        await server.closed.wait()
+        assert engine.statistics().circuit_open == 1
+        assert text_of(await outputs_of(engine.generate(asking("next")))) == "Hello there."
+
+
+async def test_what_the_sender_did_wrong_opens_no_circuit() -> None:
+    async with upstream_server() as server, serving(server) as engine:
+        server.answers = [Answer(status=400)] * (FAILURES + 1)
+        for number in range(FAILURES + 1):
+            assert (await end_of(engine.generate(asking(f"r{number}")))).reason is FinishReason.ERROR
+        assert engine.statistics().circuit_open == 0

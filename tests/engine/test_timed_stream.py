@@ -1,0 +1,51 @@
+"""What text waits for its reader is measured from the first of it, and counted where it was answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.messages import Chunk, Started
+from engine.timed_stream import Deliveries, TimedStream
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def put(stream: TimedStream, clock: Clock, at: float) -> None:
+    clock.now = at
+    stream.put_nowait(Chunk("r", "word ", 1))
+
+
+def test_text_that_merges_has_waited_since_the_first_of_it_came(clock: Clock) -> None:
+    deliveries = Deliveries()
+    stream = TimedStream("r", lambda _: None, deliveries, clock)
+    stream.put_nowait(Started("r", 1))
+    put(stream, clock, 1.0)
+    put(stream, clock, 2.0)
+    clock.now = 4.0
+    assert isinstance(stream.get_nowait(), Started)
+    assert stream.get_nowait() == Chunk("r", "word word ", 2)
+    put(stream, clock, 5.0)
+    clock.now = 5.5
+    stream.get_nowait()
+    assert (deliveries.count, deliveries.seconds) == (2, 3.5)
+
+
+def test_who_takes_over_counts_from_then_on(clock: Clock) -> None:
+    before, behind = Deliveries(), Deliveries()
+    cancelled: list[str] = []
+    stream = TimedStream("r", lambda _: None, before, clock)
+    stream.handed_to(cancelled.append, behind)
+    put(stream, clock, 1.0)
+    stream.get_nowait()
+    stream.cancel()
+    assert (before.count, behind.count, cancelled) == (0, 1, ["r"])
