@@ -5,29 +5,26 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
-from engine.door import Stream
-from engine.messages import ChosenToken
+from engine.messages import ChosenToken, Prefilling, Queued, Retried, Started
+from sessions.engine_wait import EngineWait
 from sessions.events import Cause, Done
 from sessions.filtered_reply import Released
+from sessions.pace import Pace
 from sessions.turn import Turn
-
-CONFIRM_S = 2.0
-"""How long the engine has to confirm that it stopped."""
 
 
 class EphemeralReply:
-    """Iterate it for the text; `done` is its end, set before the iteration ends.
+    """Iterate it for the text; `done` is its end, set before the iteration ends. The `Listener` of what it hands on.
 
     `logprobs`: what is told of tokens with the text that was taken last, where it was asked for.
     """
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, pace: Pace) -> None:
         self.turn = turn
+        self.engine = EngineWait()
         self.done: Done | None = None
         self.logprobs: tuple[ChosenToken, ...] = ()
-        self.stream: Stream | None = None
-        self.limit: asyncio.Timeout | None = None
-        """Of what is awaited from the engine; it ends once the engine had its time to confirm a stop."""
+        self._pace = pace
         self._waiting: list[str] = []
         self._tokens: list[ChosenToken] = []
         self._news = asyncio.Event()
@@ -49,25 +46,25 @@ class EphemeralReply:
         """Decides the end, unless it was decided, and asks the engine for it. Synchronous."""
         cut = self.turn.cancel(cause, handed=self.turn.off, seen_off=None, rollback=False, now=monotonic())
         if cut is not None:
-            self.stop_engine()
+            self.engine.stop()
 
-    def stop_engine(self) -> None:
-        """Asks the engine to stop, and gives it a moment to confirm that."""
-        if self.stream is not None:
-            self.stream.cancel()
-        if self.limit is not None:
-            self.limit.reschedule(asyncio.get_running_loop().time() + CONFIRM_S)
+    def report(self, report: Queued | Retried | Prefilling | Started) -> None:
+        """Its reader is told nothing of the wait."""
 
-    def put(self, released: Released) -> bool:
-        """Hands text to the reader; False where there is none, or the end is decided."""
-        if not released.text or self.turn.is_over:
-            return False
+    def retry(self) -> None:
+        """Nor that the engine is asked once more."""
+
+    async def hear(self, released: Released) -> None:
+        """Hands text to the reader, unless the end is decided."""
+        if self.turn.is_over:
+            return
+        now = monotonic()
         self._seq += 1
-        self.turn.extend(released.text, tokens=released.tokens, seq=self._seq, now=monotonic())
+        self.turn.extend(released.text, tokens=released.tokens, seq=self._seq, now=now)
         self._waiting.append(released.text)
         self._tokens += released.logprobs
         self._news.set()
-        return True
+        self._pace.delta(now)
 
     def finish(self, done: Done) -> None:
         """Tells the end."""

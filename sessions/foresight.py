@@ -32,7 +32,7 @@ class Foresight:
         place = await placed(self._history, conversation.keys, live.send.place, meta)
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
         named = meta.system if generation.system is None else generation.system
-        await live.in_time(self._prompts.check(message, generation, system=named or self._system))
+        await live.engine.in_time(self._prompts.check(message, generation, system=named or self._system))
 
 
 def _named(place: Place) -> object:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-from engine.door import Stream
+from sessions.engine_wait import EngineWait
 from sessions.events import Done, Event, Failure, Status
 from sessions.records import TurnRecord
 from sessions.sends import Send
 from sessions.turn import Turn
 from sessions.turn_journal import TurnJournal
-
-T = TypeVar("T")
 
 
 class Subscriber(Protocol):
@@ -40,16 +37,17 @@ class Subscriber(Protocol):
 class LiveTurn:
     """A turn with what runs it here.
 
-    `record.done`: its end, once that was told; `end`: its end, before that; `ended`: it was told, or the turn was never accepted; `decided`: that it will end;
-    `failure`: why it can't run; `ready`: messages can be accepted behind it; `released`: it is saved too; `revoked`: its conversation was deleted before it was accepted; `forwarded`: another replica takes it in; `was_attached`: its sender was, before; `status`: the last one that was told.
+    `ready`: messages can be accepted behind it; `ended`: its end was told, or it was never accepted; `released`: that
+    is saved too. `end`: how it ends, before that is told; `record.done`: behind that. `failure`: why it can't run;
+    `revoked`: its conversation was deleted before it was accepted; `forwarded`: another replica takes it in;
+    `was_attached`: its sender was, before; `status`: the last one that was told; `engine`: its wait for that one.
     """
 
     __slots__ = (
         "accepted",
-        "confirm_by",
-        "decided",
         "end",
         "ended",
+        "engine",
         "failure",
         "followers",
         "forwarded",
@@ -64,10 +62,8 @@ class LiveTurn:
         "send",
         "sender",
         "status",
-        "stream",
         "turn",
         "unsaved",
-        "waiting",
         "was_attached",
     )
 
@@ -82,13 +78,10 @@ class LiveTurn:
         self.journal: TurnJournal | None = None
         self.failure: Failure | None = None
         self.end: Done | None = None
+        self.engine = EngineWait()
         self.ready = asyncio.Event()
-        self.decided = asyncio.Event()
         self.grace: asyncio.TimerHandle | None = None
         self.status: Status | None = None
-        self.stream: Stream | None = None
-        self.waiting: asyncio.Timeout | None = None
-        self.confirm_by: float | None = None
         self.unsaved = False
         self.revoked = False
         self.forwarded = False
@@ -106,25 +99,3 @@ class LiveTurn:
     def wait(self) -> Status | None:
         """What was told of the wait for its text, while there is none."""
         return None if self.published_off or self.turn.is_over else self.status
-
-    async def in_time(self, output: Awaitable[T]) -> T | None:
-        """Waits for something; None where the turn was cancelled, and its time to be confirmed is up before."""
-        try:
-            async with asyncio.timeout_at(self.confirm_by) as limit:
-                self.waiting = limit
-                return await output
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            return None
-        finally:
-            self.waiting = None
-
-    def expect_confirmation(self, by: float) -> None:
-        """The engine has until `by` (the loop's time) to confirm the cancel."""
-        self.confirm_by = by
-        self.decided.set()
-        if self.waiting is not None:
-            self.waiting.reschedule(by)
-        if self.stream is not None:
-            self.stream.cancel()

@@ -33,8 +33,8 @@ class Losing:
         """Stops a turn, and tells its end unless that was told. Where the store has none, a reaper will close it."""
         turn_id = live.record.turn_id
         _log.warning("turn lost", turn_id=turn_id)
-        if live.stream is not None:
-            live.stream.cancel()
+        if live.engine.stream is not None:
+            live.engine.stream.cancel()
         try:
             record = await self._history.turn(conversation.keys, turn_id)
             if record is None or record.done is not None:

@@ -127,7 +127,7 @@ class Queue:
     async def begin(self, conversation: Conversation, live: LiveTurn) -> bool:
         """Waits for its turn; False where it was cancelled before, and has its end. Raises OwnershipLost."""
         while (before := conversation.before(live)) is not None:
-            await _first(before.released, live.decided)
+            await _first(before.released, live.engine.stopping)
             if live.turn.is_over and conversation.before(live) is not None:
                 if await self._end(conversation, live):
                     return False
@@ -184,7 +184,7 @@ async def _has_head(conversation: Conversation) -> bool:
         if head.turn.is_over:
             await running.ended(head)
         elif head.journal is None:
-            await _first(head.ready, head.decided, head.released)
+            await _first(head.ready, head.engine.stopping, head.released)
         else:
             return True
     return False

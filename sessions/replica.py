@@ -22,6 +22,7 @@ from sessions.ephemeral import EphemeralTurns
 from sessions.errors import StoreDown
 from sessions.events import Journalled
 from sessions.forwarding import Forwarder
+from sessions.generating import Generator
 from sessions.guarding import guarded
 from sessions.history import History
 from sessions.index import Index
@@ -118,12 +119,11 @@ class Replica:
             policy=policy,
         )
         self._runner = Runner(
-            engine=engine,
+            generator=Generator(engine, policy.filters),
             journal=self._journal,
             history=self._history,
             ownership=self._ownership,
             observer=observer,
-            filters=policy.filters,
         )
         self._turns = Turns(
             directory=self._directory,

@@ -1,42 +1,30 @@
-"""A turn under way: what it needs on its way, where it says that it stands, and how its deltas are timed."""
+"""A turn under way, as its conversation has it: where it stands is told, and its text is journalled before it is told."""
 
 from __future__ import annotations
 
+from time import monotonic
+
 import msgspec
 
-from engine.messages import Prefilling, Queued, Request, Retried
+from engine.messages import Prefilling, Queued, Retried, Started
 from sessions.conversation import Conversation
-from sessions.events import Status, StatusState
+from sessions.engine_wait import EngineWait
+from sessions.events import Status, StatusState, encode
+from sessions.filtered_reply import Released
+from sessions.journal import Entry
 from sessions.live_turn import LiveTurn
-from sessions.observer import Observer
+from sessions.pace import Pace
+from sessions.turn import Turn
 from sessions.turn_journal import TurnJournal
 
 PROGRESS_DIGITS = 3
 
 
-class Pace:
-    """Times the deltas of one turn for the observer."""
-
-    def __init__(self, observer: Observer, accepted_at: float) -> None:
-        self._accepted_at = accepted_at
-        self._last: float | None = None
-        self._observer = observer
-
-    def delta(self, now: float) -> None:
-        """A delta was published."""
-        if self._last is None:
-            self._observer.first_token(now - self._accepted_at)
-        else:
-            self._observer.gap(now - self._last)
-        self._last = now
-
-
 class Run(msgspec.Struct, frozen=True):
-    """A turn under way, with what it needs on its way."""
+    """A turn under way, with what it needs on its way; the `Listener` of its reply."""
 
     conversation: Conversation
     live: LiveTurn
-    request: Request
     journal: TurnJournal
     pace: Pace
 
@@ -45,16 +33,51 @@ class Run(msgspec.Struct, frozen=True):
         """The turn's id."""
         return self.live.turn.ids.turn_id
 
-    def report(self, report: Queued | Retried | Prefilling) -> None:
+    @property
+    def turn(self) -> Turn:
+        """The turn itself."""
+        return self.live.turn
+
+    @property
+    def engine(self) -> EngineWait:
+        """Its wait for the engine."""
+        return self.live.engine
+
+    def report(self, report: Queued | Retried | Prefilling | Started) -> None:
         """Passes on what the engine says of the wait, unless the turn's end is decided."""
-        if self.live.turn.is_over:
+        if isinstance(report, Started):
+            self.live.status = None
+        elif self.turn.is_over:
             return
-        if isinstance(report, Queued):
+        elif isinstance(report, Queued):
             self.tell("queued", queue_position=report.position)
         elif isinstance(report, Retried):
             self.tell("fallback" if report.elsewhere else "retrying")
         else:
             self.tell("prefill", progress=round(report.progress, PROGRESS_DIGITS))
+
+    def retry(self) -> None:
+        """Tells that the engine is asked once more."""
+        self.tell("retrying")
+
+    async def hear(self, released: Released) -> None:
+        """Journals text and tells it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
+        conversation = self.conversation
+        async with conversation.ordering:
+            if self.turn.is_over:
+                return
+            seq = conversation.next_seq()
+            delta = self.turn.extend(released.text, tokens=released.tokens, seq=seq, now=monotonic())
+            self._note(saved=await self.journal.write(Entry(delta.seq, encode(delta))))
+            if not self.turn.is_over:  # a cancel may have come while the store wrote
+                conversation.publish_delta(self.live, delta)
+                self.pace.delta(monotonic())
+
+    def _note(self, *, saved: bool) -> None:
+        if not saved and not self.live.unsaved:
+            self.tell("unsaved")
+        self.live.unsaved = not saved
+        self.conversation.watched = self.conversation.watched or self.journal.watched
 
     def tell(
         self, state: StatusState, *, queue_position: int | None = None, progress: float | None = None

@@ -137,7 +137,7 @@ class Sender:
         try:
             message = await self._history.message(conversation.keys, live.record.message_id)
             if message is not None and not live.turn.is_over:
-                prompt = await live.in_time(
+                prompt = await live.engine.in_time(
                     self._prompts.prompt(
                         conversation.keys,
                         message,
@@ -233,7 +233,7 @@ class Sender:
         named = meta.system if generation.system is None else generation.system
         system = SystemPrompt(named, self._system_prompt)
         # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
-        prompt = await live.in_time(
+        prompt = await live.engine.in_time(
             self._prompts.prompt(
                 conversation.keys,
                 message,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engine.scripted import ScriptedEngine
+from sessions.engine_wait import CONFIRM_S
 from sessions.events import Accepted, CancelFacts, Cause, Delta, Done, Reason
 from sessions.forwarding import Cancelled
 from sessions.records import Owner, digest
-from sessions.running import CONFIRM_S
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -97,7 +97,7 @@ async def test_a_queued_turn_that_is_cancelled_does_not_wait_for_an_engine_that_
     """`done` follows two seconds after the cancel at the latest, also where no tokenizer can count the prompt."""
     engine.die(revive=False)
     sending = chat.begin_send("Hello?")
-    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].waiting is not None)
+    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].engine.is_under_way)
     chat.cancel()
     assert await sending is None
     done = await reader.next(Done)
@@ -195,5 +195,5 @@ async def test_a_timeout_of_something_else_is_not_taken_for_an_unconfirmed_cance
 
     await chat.running("Hello?", "This")
     with pytest.raises(TimeoutError):
-        await chat.room.turns[0].in_time(late())
+        await chat.room.turns[0].engine.in_time(late())
     chat.cancel()

@@ -6,6 +6,7 @@ from engine.messages import Request
 from engine.scripted import ScriptedEngine
 from engine.stream import ReplyStream
 from sessions.events import Done, Reason, Status
+from sessions.generating import Generator
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -86,7 +87,7 @@ async def test_a_message_waits_for_an_engine_that_comes_back(
 ) -> None:
     engine.die(revive=False)
     sending = chat.begin_send("Hello?")
-    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].waiting is not None)
+    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].engine.is_under_way)
     engine.revive()
     assert await sending is None
     await eventually(lambda: len(engine.requests) == 1)
@@ -102,7 +103,7 @@ class Broken(ScriptedEngine):
 
 
 async def test_a_defect_ends_its_turn_with_a_number(chat: Chat, reader: Recorder) -> None:
-    chat.sessions._runner._engine = Broken()
+    chat.sessions._runner._generator = Generator(Broken())
     await chat.send("Hello?")
     done = await reader.next(Done)
     assert done.reason is Reason.ERROR

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from engine.messages import Message, Params
 from engine.scripted import ScriptedEngine
-from sessions import ephemeral_reply
+from sessions import engine_wait
 from sessions.ephemeral import Ask
 from sessions.ephemeral_reply import EphemeralReply
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
@@ -118,7 +118,7 @@ async def test_a_reader_that_leaves_stops_it(sessions: Sessions, engine: Scripte
 async def test_an_engine_that_does_not_confirm_holds_no_end_up(
     sessions: Sessions, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ephemeral_reply, "CONFIRM_S", 0.01)
+    monkeypatch.setattr(engine_wait, "CONFIRM_S", 0.01)
     engine.hold_cancels = True
     reply = await began(sessions, engine)
     reply.cancel()
@@ -131,7 +131,7 @@ async def test_an_engine_that_does_not_confirm_holds_no_end_up(
 async def test_nor_the_end_that_a_filter_makes(
     floor: Floor, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ephemeral_reply, "CONFIRM_S", 0.01)
+    monkeypatch.setattr(engine_wait, "CONFIRM_S", 0.01)
     engine.hold_cancels = True
     words = ListFilter(incoming=Lists([], [], max_chars=9), outgoing=Lists(["two"], [], max_chars=9))
     async with floor(words) as sessions:
@@ -175,6 +175,25 @@ async def test_an_engine_that_fails_behind_the_answer_ends_it(
     engine.stop()
     done = await end_of(reply)
     assert (done.reason, done.error and done.error.code) == (Reason.INTERRUPTED, "engine_unavailable")
+
+
+async def test_an_engine_that_dies_before_the_first_word_is_asked_again(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    reply = await began(sessions, engine)
+    engine.die()
+    await eventually(lambda: len(engine.requests) == 2)
+    engine.step(20)
+    assert (await end_of(reply)).reason is Reason.STOP
+
+
+async def test_one_that_dies_behind_it_is_not(sessions: Sessions, engine: ScriptedEngine) -> None:
+    reply = await began(sessions, engine)
+    engine.step()
+    await anext(reply)
+    engine.die()
+    assert (await end_of(reply)).reason is Reason.INTERRUPTED
+    assert len(engine.requests) == 1
 
 
 async def test_a_drain_waits_and_then_ends_it(sessions: Sessions, engine: ScriptedEngine) -> None:

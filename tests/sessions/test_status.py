@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.scripted import ScriptedEngine
+from sessions import engine_wait
 from sessions.events import Accepted, Delta, Done, Status
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
@@ -91,7 +92,7 @@ async def test_nothing_is_told_of_a_wait_that_was_cancelled(
     chat.cancel()
     chat.sessions.cancel(chat.owner, conversation_id="ann", turn_id=None)
     engine.step()
-    await eventually(lambda: chat.room.turns[0].stream is not None)
+    await eventually(lambda: chat.room.turns[0].engine.stream is not None)
     chat.sessions.cancel(chat.owner, conversation_id="bob", turn_id=None)
     engine.step(3)
     await reader.next(Done)
@@ -108,13 +109,13 @@ async def test_tokens_that_were_kept_are_told_with_the_end_and_in_the_history(
 
 
 async def test_a_cancel_that_is_not_confirmed_tells_them_too(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
+    chat: Chat, reader: Recorder, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.cached_tokens = 5
     engine.hold_cancels = True
     await chat.running("one two three four", "This")
+    monkeypatch.setattr(engine_wait, "CONFIRM_S", 0.0)
     chat.cancel()
-    chat.room.turns[0].expect_confirmation(0.0)
     usage = (await reader.next(Done)).usage
     assert (usage.prompt_tokens, usage.cached_tokens) == (8, 5)
     assert len(reader.of(Delta)) == 1

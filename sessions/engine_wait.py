@@ -1,0 +1,53 @@
+"""How long a turn waits for the engine: as long as it takes, and once the turn is to end, only for a moment more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from engine.door import Stream
+
+CONFIRM_S = 2.0
+"""How long the engine has to confirm that it stopped."""
+
+T = TypeVar("T")
+
+
+class EngineWait:
+    """What a turn awaits of the engine. `stream`: of its reply, once that was asked for; `stopping`: set once it is to end."""
+
+    __slots__ = ("_limit", "_until", "stopping", "stream")
+
+    def __init__(self) -> None:
+        self.stream: Stream | None = None
+        self.stopping = asyncio.Event()
+        self._until: float | None = None
+        self._limit: asyncio.Timeout | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether something is awaited at this moment."""
+        return self._limit is not None
+
+    async def in_time(self, output: Awaitable[T]) -> T | None:
+        """Waits for something; None where the engine's time to confirm a stop is up before."""
+        try:
+            async with asyncio.timeout_at(self._until) as limit:
+                self._limit = limit
+                return await output
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None
+        finally:
+            self._limit = None
+
+    def stop(self) -> None:
+        """Asks the engine to stop, and gives it `CONFIRM_S` from now on. Synchronous."""
+        self._until = asyncio.get_running_loop().time() + CONFIRM_S
+        self.stopping.set()
+        if self._limit is not None:
+            self._limit.reschedule(self._until)
+        if self.stream is not None:
+            self.stream.cancel()
