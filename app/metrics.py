@@ -151,7 +151,7 @@ class _Pulled(Collector):
     def _gauges(self) -> dict[str, tuple[str, float]]:
         connections, sessions = self._connections(), self._sessions()
         return {
-            "connections": ("Open WebSocket connections.", connections.connections),
+            "connections": ("Open connections: WebSockets and event streams.", connections.connections),
             "clients": ("Client ids with an open connection.", connections.clients),
             "conversations": ("Conversations somebody is attached to.", sessions.conversations),
             "turns_live": ("Turns running or waiting.", sessions.turns),
@@ -159,7 +159,10 @@ class _Pulled(Collector):
 
     def _counters(self) -> dict[str, tuple[str, float]]:
         return {
-            "connections_opened": ("WebSocket connections that said hello.", self._connections().opened),
+            "connections_opened": (
+                "Connections that came in, event streams too.",
+                self._connections().opened,
+            ),
             "journal_pipelines": ("Writes of the journal.", self._sessions().journal_pipelines),
         }
 

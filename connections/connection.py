@@ -1,10 +1,10 @@
-"""One socket: a reader task that never does slow work, a writer task for a peer that is late, and the requests under way."""
+"""One client's line: a reader task that never does slow work, a writer task for a late peer, and the requests under way."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -68,11 +68,19 @@ class Handler(Protocol):
 class Connection:
     """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to."""
 
-    def __init__(self, transport: Transport, *, owner: Owner, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        owner: Owner,
+        outbox: Outbox,
+        encode: Callable[[Frame], bytes] = codec.encode,
+    ) -> None:
         self.connection_id = f"conn_{secrets.token_hex(8)}"
         self.owner = owner
         self.closed = False
         self._transport = transport
+        self._encode = encode
         self._outbox = outbox
         self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._requests: set[asyncio.Task[None]] = set()
@@ -89,7 +97,7 @@ class Connection:
         if self._behind.is_set():  # the writer sends what waits once the peer reads again
             self._outbox.put_nowait(frame)
         elif self._transport.is_writable and self._outbox.pass_nowait(frame):
-            self._transport.write(codec.encode(frame))
+            self._transport.write(self._encode(frame))
             return
         else:
             self._outbox.put_nowait(frame)
@@ -116,9 +124,13 @@ class Connection:
 
     async def serve(self, handler: Handler) -> None:
         """Serves until the peer goes or the connection is shut."""
+        await self.run(partial(self._read, handler))
+
+    async def run(self, reading: Callable[[asyncio.TaskGroup], Coroutine[None, None, None]]) -> None:
+        """Serves a peer that is read by `reading`, which may begin tasks that end with the connection."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read(handler, tasks))
+                tasks.create_task(reading(tasks))
                 tasks.create_task(self._write())
                 await self._end()
         except* Disconnected:
@@ -206,7 +218,7 @@ class Connection:
             if (frame := self._outbox.take_nowait()) is None:
                 self._behind.clear()
                 return
-            self._transport.write(codec.encode(frame))
+            self._transport.write(self._encode(frame))
         self._behind.set()
 
 

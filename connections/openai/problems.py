@@ -22,6 +22,7 @@ _STATUS = {
     "context_overflow": 400,
     "filtered": 400,
     "internal": 500,
+    "request_too_large": 413,
 }
 _CODES = {
     "context_overflow": "context_length_exceeded",
@@ -91,6 +92,11 @@ def problem_in(failure: Failure) -> Problem:
 def nobody(refused: Unauthenticated) -> Problem:
     """A token that stands for nobody."""
     return Problem(401, str(refused), code="invalid_api_key")
+
+
+def foreign_page() -> Response:
+    """What pages are told that may not ask."""
+    return Problem(403, "Pages of this origin may not come in.", code="forbidden").response()
 
 
 def _problem(code: str, message: str, *, param: str | None = None, again_ms: int | None = None) -> Problem:
