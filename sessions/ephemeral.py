@@ -7,32 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import assert_never
 
 import msgspec
 import structlog
 
-from engine.door import Engine, Stream
-from engine.errors import EngineLost, EngineUnavailable
-from engine.messages import Chunk, Finished, Message, Params, Prefilling, Queued, Request, Retried, Started
+from engine.door import Engine
+from engine.messages import Message, Params, Request
 from sessions.admission import Admission
 from sessions.ending import note_end
-from sessions.ephemeral_reply import CONFIRM_S, EphemeralReply
+from sessions.engine_wait import CONFIRM_S
+from sessions.ephemeral_reply import EphemeralReply
 from sessions.errors import ContextOverflow
-from sessions.events import Cause, Failure, Reason
-from sessions.filtered_reply import FilteredReply, Released
+from sessions.events import Cause
+from sessions.generating import Generator
 from sessions.observer import Observer
+from sessions.pace import Pace
 from sessions.policy import Policy, SystemPrompt
 from sessions.prompting import as_refusals, refuse_unserved
 from sessions.records import Owner
 from sessions.requests import asked_of_the_engine
-from sessions.run import Pace
-from sessions.running import Outcome, failure_of, outcome_of
-from sessions.turn import EngineCount, Names, Turn, TurnIds
+from sessions.turn import Names, Turn, TurnIds
 
 _log = structlog.get_logger("midstream.turn")
 
@@ -51,6 +48,7 @@ class EphemeralTurns:
         self._engine = engine
         self._system_prompt = policy.system_prompt
         self._filters = policy.filters
+        self._generator = Generator(engine, policy.filters)
         self._admission = admission
         self._observer = observer
         self._live: set[EphemeralReply] = set()
@@ -61,9 +59,8 @@ class EphemeralTurns:
         """Begins a turn; its reader cancels it when it leaves. Raises Refused."""
         self._admission.enter()
         names = Names.new()
-        reply = EphemeralReply(
-            Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
-        )
+        turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
+        reply = EphemeralReply(turn, Pace(self._observer, turn))
         self._live.add(reply)
         try:
             request = await self._request(reply.turn_id, owner, ask)
@@ -126,7 +123,7 @@ class EphemeralTurns:
 
     async def _run(self, reply: EphemeralReply, request: Request, owner: Owner) -> None:
         try:
-            outcome = await self._outcome(reply, request)
+            outcome = await self._generator.outcome(reply, request)
             done = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
             reply.finish(done)
             note_end(self._observer, done, owner)
@@ -134,78 +131,6 @@ class EphemeralTurns:
             _log.exception("turn not ended", turn_id=reply.turn_id)
         finally:
             self._forget(reply)
-
-    async def _outcome(self, reply: EphemeralReply, request: Request) -> Outcome:
-        pace = Pace(self._observer, reply.turn.accepted_at or monotonic())
-        try:
-            return await self._generate(reply, request, pace)
-        except (EngineLost, EngineUnavailable) as loss:
-            return Outcome(Reason.INTERRUPTED, failure_of(loss))
-        except Exception:  # noqa: BLE001 - a task's boundary: it ends this turn alone
-            reply.stop_engine()
-            incident = secrets.token_hex(4)
-            _log.exception("turn failed", turn_id=reply.turn_id, incident=incident)
-            failure = Failure(code="internal", message=f"An internal error, number {incident}.")
-            return Outcome(Reason.ERROR, failure)
-
-    async def _generate(self, reply: EphemeralReply, request: Request, pace: Pace) -> Outcome:
-        try:
-            return await self._attempt(reply, request, pace)
-        except EngineLost:
-            if reply.turn.off or reply.turn.is_over:
-                raise
-        again = msgspec.structs.replace(request, request_id=f"{request.request_id}.1")
-        return await self._attempt(reply, again, pace)
-
-    async def _attempt(self, reply: EphemeralReply, request: Request, pace: Pace) -> Outcome:
-        if reply.turn.is_over:
-            reply.turn.count = EngineCount(generated_tokens=0, steps_after=0)
-            return Outcome(Reason.CANCELLED)
-        stream = reply.stream = self._engine.generate(request)
-        try:
-            async with asyncio.timeout(None) as reply.limit:
-                return await _read(reply, stream, self._filters.reply(), pace)
-        except TimeoutError:
-            if reply.limit is None or not reply.limit.expired():
-                raise
-            return Outcome(Reason.CANCELLED if reply.turn.is_over else Reason.FILTERED)
-        finally:
-            reply.limit = None
-
-
-async def _read(reply: EphemeralReply, stream: Stream, text: FilteredReply, pace: Pace) -> Outcome:
-    """Takes the engine's outputs to the last one, and hands on what the filters let through."""
-    filtered = False
-    async for output in stream:
-        match output:
-            case Started():
-                reply.turn.start(
-                    prompt_tokens=output.prompt_tokens,
-                    cached_tokens=output.cached_tokens,
-                    now=monotonic(),
-                )
-            case Chunk():
-                filtered = filtered or _release(
-                    reply, text.feed(output.text, output.tokens, output.logprobs), pace
-                )
-            case Finished():
-                outcome = outcome_of(reply.turn, output)
-                filtered = filtered or _release(reply, text.finish(), pace)
-                return Outcome(Reason.FILTERED) if filtered else outcome
-            case Queued() | Retried() | Prefilling():
-                pass
-            case _:
-                assert_never(output)
-    raise EngineLost("The engine's stream has no end.")
-
-
-def _release(reply: EphemeralReply, released: Released, pace: Pace) -> bool:
-    """Hands on what a filter lets through; whether it ends the reply there."""
-    if reply.put(released):
-        pace.delta(monotonic())
-    if released.filtered:
-        reply.stop_engine()
-    return released.filtered
 
 
 def _resemblance(messages: Sequence[Message]) -> str:
