@@ -149,7 +149,12 @@ class UpstreamEngine:
             stream.put_nowait(end)
             return
         limit = most_new_tokens(request.params.max_new_tokens, self.options, estimate)
-        reply = UpstreamReply(request.request_id, prompt_tokens=estimate, max_new_tokens=limit)
+        reply = UpstreamReply(
+            request.request_id,
+            prompt_tokens=estimate,
+            max_new_tokens=limit,
+            logprobs=request.params.top_logprobs is not None,
+        )
         opened = OpenRequest(request, stream, reply, next(self._arrivals))
         self._open[request.request_id] = opened
         if self._tasks is not None:

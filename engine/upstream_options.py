@@ -18,6 +18,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `priority`: which numbers leave its queue first (vLLM: the low ones; SGLang: the high ones).
     `cache_salt`: prompts share keys and values within one salt only (vLLM, SGLang); a digest of ours is sent.
     `affinity_header`: the header that keeps a conversation with one replica behind a balancer; a digest is sent.
+    `logprobs`: log-probabilities of tokens and of up to 20 alternatives, in OpenAI's shape.
     `tokenize`: where prompts are counted exactly, relative to the URL (vLLM, SGLang: "../tokenize").
     """
 
@@ -25,6 +26,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     continuous_usage: bool = False
     top_k: bool = False
     repetition_penalty: bool = False
+    logprobs: bool = False
     max_completion_tokens: bool = False
     priority: Literal["off", "low_first", "high_first"] = "off"
     cache_salt: bool = False

@@ -8,6 +8,7 @@ import msgspec
 
 from engine.characters import whole_length
 from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Output, Started
+from engine.upstream_logprobs import NOTHING_TOLD, UpstreamLogprobs
 
 _REASONS = {"length": FinishReason.LENGTH, "max_tokens": FinishReason.LENGTH}
 _FILTERED = "content_filter"
@@ -38,6 +39,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     delta: Delta | None = None
     finish_reason: str | None = None
+    logprobs: msgspec.Raw = NOTHING_TOLD
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -54,10 +56,13 @@ class UpstreamReply:
     Tokens are the upstream's totals where it tells them in time, else one for each chunk with text.
     """
 
-    def __init__(self, request_id: str, *, prompt_tokens: int, max_new_tokens: int) -> None:
-        """Take the prompt's length as it was estimated, and how long the reply may get."""
+    def __init__(
+        self, request_id: str, *, prompt_tokens: int, max_new_tokens: int, logprobs: bool = False
+    ) -> None:
+        """Take the prompt's length as it was estimated, how long the reply may get, and whether logprobs were asked for."""
         self._request_id = request_id
         self._waiting = ""
+        self._logprobs = UpstreamLogprobs() if logprobs else None
         self._shown_tokens = 0
         self._texts = 0
         self._reason: FinishReason | None = None
@@ -88,6 +93,8 @@ class UpstreamReply:
             self._texts += 1
             self.generated_tokens = max(self.generated_tokens, self._texts)
             self._waiting += text
+        if self._logprobs is not None and choice is not None and not self.ended:
+            self._logprobs.hear(text, choice.logprobs)
         if completion.usage is not None:
             self._account(completion.usage)
         if choice is not None and not self.started:
@@ -126,7 +133,8 @@ class UpstreamReply:
             return []
         tokens = max(0, self.generated_tokens - self._shown_tokens)
         self._shown_tokens += tokens
-        return [Chunk(self._request_id, text, tokens)]
+        logprobs = self._logprobs.leave(text) if self._logprobs is not None else ()
+        return [Chunk(self._request_id, text, tokens, logprobs)]
 
     def _account(self, usage: Usage) -> None:
         self.prompt_tokens = usage.prompt_tokens or self.prompt_tokens

@@ -74,12 +74,13 @@ def lacking(features: Features) -> tuple[str, ...]:
     served = {
         "top_k": features.top_k,
         "repetition_penalty": features.repetition_penalty,
-        "top_logprobs": False,
+        "top_logprobs": features.logprobs,
     }
     return tuple(name for name, takes in served.items() if not takes)
 
 
 def _sampling(params: Params, features: Features) -> dict[str, Any]:
+    told = features.logprobs and params.top_logprobs is not None
     greedy = params.do_sample is False or params.temperature == 0
     chosen = {
         "temperature": 0.0 if greedy else params.temperature,
@@ -88,6 +89,8 @@ def _sampling(params: Params, features: Features) -> dict[str, Any]:
         "repetition_penalty": params.repetition_penalty if features.repetition_penalty else None,
         "seed": params.seed,
         "stop": list(params.stop) or None,
+        "logprobs": told or None,
+        "top_logprobs": params.top_logprobs if told else None,
     }
     return {name: value for name, value in chosen.items() if value is not None}
 

@@ -189,6 +189,45 @@ async def test_another_midstream_is_an_upstream_and_idle_after_a_cancel(tmp_path
             assert other.engine.statistics().cancels == 1, "it did not end by itself"
 
 
+async def test_logprobs_come_from_an_upstream_that_tells_them(tmp_path: Path) -> None:
+    """A chat through two services is told the same as by the one that makes the reply."""
+    asked = {"messages": [{"role": "user", "content": "hello"}], "logprobs": True, "top_logprobs": 2}
+    async with serving(tmp_path / "inner") as inner:
+        text = ONE.replace("http://h/v1", f"{inner.url}/v1").replace('"m"', '"midstream-demo"')
+        settings = named_by(tmp_path, f"{text}features = {{logprobs = true}}")
+        engine = engines_of(settings)
+        assert isinstance(engine, UpstreamEngine)
+        async with (
+            engine.running(),
+            serving(
+                tmp_path / "outer", cast("ScriptedEngine", engine), upstreams=settings.upstreams
+            ) as outer,
+        ):
+            told = []
+            for service in (inner, outer):
+                inner.engine.script("Grüß Gott 👍!")
+                async with httpx.AsyncClient(base_url=service.url) as client:
+                    answer = await client.post(
+                        "/v1/chat/completions", json=asked | {"model": "midstream-demo"}
+                    )
+                (choice,) = answer.json()["choices"]
+                told.append((choice["message"]["content"], choice["logprobs"]))
+    assert told[0] == told[1]
+    content = told[1][1]["content"]
+    assert [one["token"] for one in content] == ["Grüß", " Gott", " 👍!"]
+    assert all(one["top_logprobs"] for one in content)
+
+
+async def test_logprobs_of_an_upstream_that_tells_none_are_refused_by_name(
+    running: Running, server: UpstreamServer
+) -> None:
+    asked = {"model": "model", "messages": [{"role": "user", "content": "hello"}], "logprobs": True}
+    async with httpx.AsyncClient(base_url=running.url) as client:
+        answer = await client.post("/v1/chat/completions", json=asked)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "top_logprobs")
+    assert not server.bodies
+
+
 def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_KEY", "secret")
     settings = Settings(upstreams=str(EXAMPLE))
