@@ -28,6 +28,7 @@ from connections.greeting import Offer
 from connections.openai.reception import Reception
 from connections.openai.routes import openai_routes
 from connections.presence import Presence
+from connections.realtime.door import RealtimeDoor, realtime_routes
 from connections.refusals import Refusals
 from connections.registry import Registry
 from engine.client import EngineClient
@@ -121,6 +122,13 @@ async def composed(
                 doorkeeper=doorkeeper, limiters=limiters, engine=engine, offer=_offer(settings)
             )
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
+            realtime = RealtimeDoor(
+                sessions=sessions,
+                reception=reception,
+                doorkeeper=doorkeeper,
+                presence=presence,
+                limiters=limiters,
+            )
             events = EventsDoor(sessions=sessions, doorkeeper=doorkeeper, presence=presence)
             readiness = Readiness(engine=engine, store=store)
             metrics.watch(
@@ -135,7 +143,11 @@ async def composed(
                 readiness=readiness,
                 metrics=metrics,
                 gate=gate,
-                more=[*openai_routes(sessions, reception), *events_routes(events, doorkeeper)],
+                more=[
+                    *openai_routes(sessions, reception),
+                    *events_routes(events, doorkeeper),
+                    *realtime_routes(realtime),
+                ],
             )
             yield Service(
                 engine=engine,

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -60,8 +60,11 @@ class Disconnected(ConnectionsError):
 class Handler(Protocol):
     """Answers frames."""
 
-    def handle(self, connection: Connection, frame: Request) -> Coroutine[None, None, None] | None:
-        """Does what is quick at once, and gives back what has to wait. Raises BadFrame, BadParams, Refused."""
+    def handle(self, connection: Connection, frame: Any) -> Coroutine[None, None, None] | None:
+        """Does what is quick at once, and gives back what has to wait. Raises BadFrame, BadParams, Refused.
+
+        A frame is what the connection's `decode` gives.
+        """
         ...
 
 
@@ -75,12 +78,14 @@ class Connection:
         owner: Owner,
         outbox: Outbox,
         encode: Callable[[Frame], bytes] = codec.encode,
+        decode: Callable[[str | bytes], Any] = codec.decode,
     ) -> None:
         self.connection_id = f"conn_{secrets.token_hex(8)}"
         self.owner = owner
         self.closed = False
         self._transport = transport
         self._encode = encode
+        self._decode = decode
         self._outbox = outbox
         self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._requests: set[asyncio.Task[None]] = set()
@@ -156,7 +161,7 @@ class Connection:
     def _answer(self, handler: Handler, message: str | bytes, tasks: asyncio.TaskGroup) -> None:
         ref = None
         try:
-            frame = codec.decode(message)
+            frame = self._decode(message)
             ref = frame.ref or getattr(frame, "client_msg_id", None)
             if (slow := self._ask(handler, frame)) is not None:
                 self._requests.add(request := tasks.create_task(self._finish(slow, ref)))

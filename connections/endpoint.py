@@ -97,11 +97,11 @@ class Endpoint:
             return
         if self._limiters.waiting_room.is_full:
             self._limiters.refusals.count(Refusal.PENDING)
-            await websocket.send_denial_response(_too_many_at_once())
+            await websocket.send_denial_response(too_many_at_once())
             return
         offered = websocket.scope.get("subprotocols", ())
         await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
-        transport = _Socket(websocket)
+        transport = Socket(websocket)
         try:
             with self._limiters.waiting_room.place():
                 hello = await _hello(transport, within_s=self._hello_s)
@@ -124,7 +124,7 @@ class Endpoint:
             raise Close(CloseCode.OVERLOAD, "The model is not loaded yet; reconnect.") from error
         return greeting(self._offer, facts)
 
-    async def _identify(self, transport: _Socket, hello: Hello, authorization: str | None) -> Identity:
+    async def _identify(self, transport: Socket, hello: Hello, authorization: str | None) -> Identity:
         """Who says hello. Raises Close, Disconnected."""
         try:
             return await self._doorkeeper.identify(authorization=authorization, token=hello.token)
@@ -137,7 +137,7 @@ class Endpoint:
         transport.write(codec.encode(why))
         raise close
 
-    async def _serve(self, transport: _Socket, hello: Hello, identity: Identity, said: Greeting) -> None:
+    async def _serve(self, transport: Socket, hello: Hello, identity: Identity, said: Greeting) -> None:
         client_id = hello.client_id or secrets.token_hex(16)
         owner = Owner(identity.principal, client_id)
         connection = Connection(transport, owner=owner, outbox=Outbox(max_bytes=OUTBOX_BYTES))
@@ -182,7 +182,7 @@ class _Refresh:
             self._connection.push(msgspec.structs.replace(self._ready, ref=frame.ref))
 
 
-class _Socket:
+class Socket:
     """Starlette's WebSocket as a `Transport`."""
 
     def __init__(self, websocket: WebSocket) -> None:
@@ -190,6 +190,7 @@ class _Socket:
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
 
     async def receive(self) -> str | bytes:
+        """The next message. Raises Disconnected."""
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise Disconnected
@@ -198,16 +199,20 @@ class _Socket:
 
     @property
     def is_writable(self) -> bool:
+        """Whether `write` may be called."""
         return self._peer.is_writable
 
     async def writable(self) -> None:
+        """Waits until `write` may be called. Raises Disconnected."""
         if not await self._peer.until_writable():
             raise Disconnected
 
     def write(self, text: bytes) -> None:
+        """Sends a text message, UTF-8."""
         self._peer.write(text)
 
     async def close(self, code: int, reason: str) -> None:
+        """Ends the connection, within a bounded time also where the peer does not read."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._websocket.close(code, reason)
@@ -217,12 +222,13 @@ class _Socket:
             return  # the peer was faster
 
 
-def _too_many_at_once() -> PlainTextResponse:
+def too_many_at_once() -> PlainTextResponse:
+    """The answer where the waiting room is full."""
     why = "Too many connections are being opened; try again in a moment."
     return PlainTextResponse(why, 503, {"Retry-After": "1"})
 
 
-async def _hello(transport: _Socket, *, within_s: float) -> Hello:
+async def _hello(transport: Socket, *, within_s: float) -> Hello:
     """The first frame. Raises Close, Disconnected."""
     try:
         async with asyncio.timeout(within_s):

@@ -174,6 +174,11 @@ class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", o
 
     ref: str | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that its texts take, about, where that can be much."""
+        return 0
+
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
     """Answers `hello` and `auth.refresh`."""

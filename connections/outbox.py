@@ -11,7 +11,7 @@ from collections import deque
 
 import msgspec
 
-from connections.frames import Cancelled, ConversationsPage, Frame
+from connections.frames import Cancelled, ConversationsPage, Frame, ServerFrame
 from sessions.events import Accepted, Bare, Delta, Done, Removed, Status, covering
 from sessions.paging import HistoryPage
 
@@ -218,6 +218,8 @@ def _size(frame: Frame) -> int:
             held = _FRAME_BYTES * len(frame.conversations)
         case Accepted(content=str(content)):
             held = sys.getsizeof(content)
+        case ServerFrame():
+            held = frame.held_bytes
         case _:
             held = 0
     return _FRAME_BYTES + held

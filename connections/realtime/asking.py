@@ -34,31 +34,34 @@ from connections.realtime.settings import Settings, of_response, of_session
 
 BETWEEN = "\n\n"
 """What stands between items that became one message."""
+MAX_WAITING = 100
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn on its way in: which items it answers, and what its client wants to hear of it again."""
+    """A turn on its way in: which items it answers, and what its client wants to hear of it again.
+
+    `bends`: it has instructions of its own, which the store takes for the conversation's.
+    """
 
     client_msg_id: str
     items: tuple[str, ...]
+    bends: bool
     max_output_tokens: Tokens
     metadata: Metadata | None
 
 
 class Asking:
-    """One session, as far as its client shapes it. `asked`: turns on their way in, by their `client_msg_id`."""
+    """One session, as far as its client shapes it."""
 
     def __init__(self, items: Items, *, conversation_id: str, model: str, limits: frames.Limits) -> None:
         self.conversation_id = conversation_id
-        self.asked: dict[str, Asked] = {}
         self._items = items
         self._model = model
         self._limits = limits
         self._session_id = f"sess_{secrets.token_hex(12)}"
         self._settings = Settings()
-        self._bent = (
-            False  # the last turn had instructions of its own, which the store took for the conversation's
-        )
+        self._asked: dict[str, Asked] = {}  # by `client_msg_id`
+        self._bent = False  # the conversation has the instructions of one reply
 
     def created(self) -> ServerEvent:
         """What a session begins with."""
@@ -72,10 +75,7 @@ class Asking:
     def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
         """Puts an item in. Raises Invalid."""
         text = _text_of(event.item)
-        waiting = sum(len(item.text) + len(BETWEEN) for item in self._items.waiting())
-        if waiting + len(text) > self._limits.max_content_chars:
-            why = f"item.content: {waiting + len(text)} characters that wait are more than {self._limits.max_content_chars}."
-            raise Invalid(why, code="content_too_long")
+        self._refuse_too_much(text)
         item = Item(
             item_id=event.item.id or f"item_{secrets.token_hex(12)}",
             role="user",
@@ -117,11 +117,12 @@ class Asking:
         asked = Asked(
             client_msg_id=client_msg_id,
             items=tuple(item.item_id for item in waiting),
+            bends=settings.instructions != self._settings.instructions,
             max_output_tokens=settings.max_output_tokens,
             metadata=wishes.metadata,
         )
         self._items.change(asked.items, state=State.ASKED)
-        self.asked[client_msg_id] = asked
+        self._asked[client_msg_id] = asked
         return frames.Send(
             ref=event.event_id,
             client_msg_id=client_msg_id,
@@ -130,19 +131,34 @@ class Asking:
             params=self._params(settings),
         )
 
+    def taken_in(self, client_msg_id: str, turn_id: str) -> Asked | None:
+        """A turn was accepted; gives what was asked, if it was asked here."""
+        if (asked := self._asked.pop(client_msg_id, None)) is not None:
+            self._items.change(asked.items, state=State.STORED, turn_id=turn_id)
+            self._bent = asked.bends
+        return asked
+
     def give_back(self, client_msg_id: str) -> None:
         """A turn was refused: its items wait again."""
-        if (asked := self.asked.pop(client_msg_id, None)) is not None:
+        if (asked := self._asked.pop(client_msg_id, None)) is not None:
             self._items.change(asked.items, state=State.WAITING)
 
     def _params(self, settings: Settings) -> frames.Params:
         """A turn's system prompt stays with its conversation: one that is for one reply alone is taken back by the next."""
-        params, bent = settings.params(), self._bent
-        self._bent = settings.instructions != self._settings.instructions
-        return msgspec.structs.replace(params, system="") if bent and params.system is None else params
+        params = settings.params()
+        return msgspec.structs.replace(params, system="") if self._bent and params.system is None else params
+
+    def _refuse_too_much(self, text: str) -> None:
+        waiting, limit = self._items.waiting(), self._limits.max_content_chars
+        if len(waiting) >= MAX_WAITING:
+            raise Invalid(f"item: {MAX_WAITING} items wait for a reply already.", code="too_many_items")
+        chars = len(text) + sum(len(item.text) + len(BETWEEN) for item in waiting)
+        if chars > limit:
+            why = f"item.content: {chars} characters that wait are more than {limit}."
+            raise Invalid(why, code="content_too_long")
 
     def _refuse_empty(self) -> None:
-        if self.asked or any(item.status == "in_progress" for item in self._items):
+        if self._asked or any(item.status == "in_progress" for item in self._items):
             raise Invalid("A reply is being written.", code="conversation_already_has_active_response")
         raise Invalid("No item waits for a reply: create one first.", code="no_item_to_answer")
 

@@ -78,19 +78,19 @@ class ItemCreate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.
     """A message. `previous_item_id`: the item that it goes behind; None: at the end; `root`: at the beginning."""
 
     item: NewItem
-    previous_item_id: str | None = None
+    previous_item_id: ItemId | None = None
 
 
 class ItemRetrieve(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.retrieve"):
     """Asks for an item as it stands."""
 
-    item_id: str
+    item_id: ItemId
 
 
 class ItemDelete(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.delete"):
     """Takes an item out."""
 
-    item_id: str
+    item_id: ItemId
 
 
 class ItemTruncate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.truncate"):
@@ -108,7 +108,7 @@ class ResponseCreate(ClientEvent, frozen=True, kw_only=True, tag="response.creat
 class ResponseCancel(ClientEvent, frozen=True, kw_only=True, tag="response.cancel"):
     """Stops a reply."""
 
-    response_id: str | None = None
+    response_id: ItemId | None = None
 
 
 class Sound(ClientEvent, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ what waits; a client that puts items behind `previous_item_id` has the order tha
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from connections.frames import Cancelled, Error, Frame, ServerFrame
@@ -25,6 +26,12 @@ class Said(ServerFrame, frozen=True, kw_only=True, tag="realtime"):
     """Events of this door's own, in their order among all others."""
 
     events: tuple[ServerEvent, ...]
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that its texts take, about."""
+        items = (getattr(event, "item", None) for event in self.events)
+        return sum(sys.getsizeof(part.text) for item in items if item for part in item.content)
 
 
 def response_id(turn_id: str) -> str:
@@ -77,14 +84,9 @@ class Telling:
         return () if error is None else (error_event(error),)
 
     def _accepted(self, accepted: Accepted) -> list[ServerEvent]:
-        asked = self._asking.asked.pop(accepted.client_msg_id, None)
-        if asked is not None:
-            self._items.change(asked.items, state=State.STORED, turn_id=accepted.turn_id)
-            return self._begin(accepted.turn_id, self._reply(accepted.turn_id, asked))
-        return [
-            *self._others_message(accepted),
-            *self._begin(accepted.turn_id, self._reply(accepted.turn_id)),
-        ]
+        asked = self._asking.taken_in(accepted.client_msg_id, accepted.turn_id)
+        message = self._others_message(accepted)
+        return [*message, *self._begin(accepted.turn_id, self._reply(accepted.turn_id, asked))]
 
     def _others_message(self, accepted: Accepted) -> list[ServerEvent]:
         """What was sent by another door, or on another connection; nothing where a message is answered once more."""
@@ -151,7 +153,7 @@ class Telling:
         for message in page.messages:
             if (message.turn_id, message.role) not in there:
                 events += self._message(message)
-            if _id_of(message) == self._after:
+            if _id_of(message) == self._after and message.status != RUNNING:
                 events = []
         self._after = None
         return events

@@ -1,0 +1,160 @@
+"""`GET /v1/realtime`: the handshake, and the life of a session from there."""
+
+from __future__ import annotations
+
+import structlog
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from connections.authentication.authenticator import bearer
+from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.identity import Identity
+from connections.connection import Connection, Disconnected
+from connections.endpoint import OUTBOX_BYTES, Socket, too_many_at_once
+from connections.errors import BadParams, Close, CloseCode
+from connections.frames import AuthRefresh, Limits
+from connections.handler import FrameHandler
+from connections.limiters import Limiters
+from connections.openai.problems import invalid, problem_of
+from connections.openai.reception import Reception, owner_of
+from connections.outbox import Outbox
+from connections.presence import Presence
+from connections.realtime.asking import Asking
+from connections.realtime.coding import Coding
+from connections.realtime.handler import RealtimeHandler
+from connections.realtime.handshake import Arrival, arrival
+from connections.realtime.items import Items
+from connections.realtime.lines import Lines
+from connections.realtime.telling import Said, Telling
+from connections.refusals import Refusal
+from connections.turnstile import Turnstile
+from sessions.errors import NotFound, Refused
+from sessions.records import Owner
+from sessions.service import Sessions
+
+PATH = "/v1/realtime"
+PAGE = 200
+"""Messages of the history that one who comes back is told: as many as a page may have."""
+
+_log = structlog.get_logger("midstream.connection")
+
+
+class RealtimeDoor:
+    """Serves Realtime clients: connections like those of the native socket in all but their words."""
+
+    def __init__(
+        self,
+        *,
+        sessions: Sessions,
+        reception: Reception,
+        doorkeeper: Doorkeeper,
+        presence: Presence,
+        limiters: Limiters,
+    ) -> None:
+        self._sessions = sessions
+        self._reception = reception
+        self._doorkeeper = doorkeeper
+        self._presence = presence
+        self._limiters = limiters
+
+    async def accept(self, websocket: WebSocket) -> None:
+        """Serves one socket from handshake to close."""
+        if (foreign := self._shut_out(websocket)) is not None:
+            await websocket.send_denial_response(foreign)
+            return
+        try:
+            with self._limiters.waiting_room.place():
+                asked = arrival(websocket.query_params, websocket.scope.get("subprotocols", ()))
+                identity, limits = await self._receive(asked, websocket.headers.get("authorization"))
+        except BadParams as error:
+            field = str(error).partition(":")[0]
+            await websocket.send_denial_response(invalid(field, str(error)).response())
+        except Refused as refused:
+            await websocket.send_denial_response(problem_of(refused).response())
+        else:
+            await websocket.accept(subprotocol=asked.subprotocol)
+            token = bearer(websocket.headers.get("authorization")) or asked.key
+            owner = (
+                owner_of(identity, token)
+                if asked.client_id is None
+                else Owner(identity.principal, asked.client_id)
+            )
+            await self._live(Socket(websocket), asked, identity, owner, limits)
+
+    def _shut_out(self, websocket: WebSocket) -> Response | None:
+        """The answer to whom nobody is asked about."""
+        origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
+        if not self._doorkeeper.origins.allow(origin, host=host):
+            self._limiters.refusals.count(Refusal.ORIGIN)
+            return PlainTextResponse("Pages of this origin may not come in.", 403)
+        if self._limiters.waiting_room.is_full:
+            self._limiters.refusals.count(Refusal.PENDING)
+            return too_many_at_once()
+        return None
+
+    async def _receive(self, asked: Arrival, authorization: str | None) -> tuple[Identity, Limits]:
+        """Who comes, and what they may ask for. Raises Refused."""
+        identity = await self._reception.identity(authorization, asked.key)
+        if asked.model is not None:
+            self._reception.serves(asked.model)
+        return identity, await self._reception.limits()
+
+    async def _live(
+        self, socket: Socket, asked: Arrival, identity: Identity, owner: Owner, limits: Limits
+    ) -> None:
+        try:
+            await self._serve(socket, asked, identity, owner, limits)
+        except Close as close:
+            await socket.close(close.code, close.reason)
+        except Disconnected:
+            return
+        except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
+            _log.exception("connection failed")
+            await socket.close(CloseCode.INTERNAL, "An internal error; reconnect.")
+
+    async def _serve(
+        self, socket: Socket, asked: Arrival, identity: Identity, owner: Owner, limits: Limits
+    ) -> None:
+        items = Items()
+        asking = Asking(
+            items, conversation_id=asked.conversation_id, model=self._reception.model, limits=limits
+        )
+        telling = Telling(items, asking, after=asked.after)
+        coding = Coding(telling, conversation_id=asked.conversation_id)
+        connection = Connection(
+            Lines(socket),
+            owner=owner,
+            outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            encode=coding.encode,
+            decode=coding.decode,
+        )
+        frames = FrameHandler(self._sessions, limits, _no_refresh)
+        meter = self._limiters.meter
+        inner = frames if meter is None else Turnstile(frames, meter)
+        handler = RealtimeHandler(asking=asking, telling=telling, inner=inner, sessions=self._sessions)
+        async with self._presence.of(connection):
+            connection.push(Said(events=(asking.created(),)))
+            if asked.known:
+                await self._show_history(connection, asked.conversation_id)
+            with self._doorkeeper.inside(identity, connection):
+                await connection.serve(handler)
+
+    async def _show_history(self, connection: Connection, conversation_id: str) -> None:
+        """Tells what is there, and attaches the connection. Raises Close where that can't be had."""
+        try:
+            shown = await self._sessions.history(connection.owner, connection, conversation_id, limit=PAGE)
+        except NotFound:
+            return  # it will be made by its first message
+        except Refused as refused:
+            raise Close(CloseCode.OVERLOAD, f"{refused} Reconnect.") from refused
+        connection.publish(shown.page)
+
+
+async def _no_refresh(_: AuthRefresh) -> None:
+    raise TypeError("Realtime clients have no word for this.")
+
+
+def realtime_routes(door: RealtimeDoor) -> list[BaseRoute]:
+    """The route below `/v1`."""
+    return [WebSocketRoute(PATH, door.accept)]
