@@ -33,7 +33,6 @@ class Scoring:
         """Note that a slot is free."""
         self._tops.pop(slot, None)
 
-    @torch.inference_mode()
     def score(self, logits: Tensor, slots: Sequence[int], tokens: Sequence[int | None]) -> dict[int, Scored]:
         """Return what the tokens chosen from these logits, (rows, vocabulary), score, by the slots that asked.
 
@@ -46,8 +45,11 @@ class Scoring:
             for place, (slot, token) in enumerate(zip(slots, tokens, strict=True))
             if token is not None and slot in self._tops
         ]
-        if not asked:
-            return {}
+        return self._score(logits, asked) if asked else {}
+
+    @torch.inference_mode()
+    def _score(self, logits: Tensor, asked: Sequence[tuple[int, int, int]]) -> dict[int, Scored]:
+        """Score rows: the place, the slot and the token of each."""
         places, asking, chosen = zip(*asked, strict=True)
         rows = logits if len(places) == len(logits) else logits[list(places)]
         most = min(max(self._tops[slot] for slot in asking), logits.shape[1])

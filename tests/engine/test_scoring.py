@@ -71,8 +71,9 @@ def assert_as_computed(
 ) -> None:
     """By one plain forward pass over the prompt and its reply."""
     reply = [int(one.chosen.token) for one in entries]
-    logits = module(torch.tensor([[*tokens, *reply]])).logits[0, len(tokens) - 1 : -1]
-    expected = logits.float().log_softmax(dim=-1)
+    given = torch.tensor([[*tokens, *reply]], device=module.device)
+    logits = module(given).logits[0, len(tokens) - 1 : -1]
+    expected = logits.float().log_softmax(dim=-1).cpu()
     own = expected.gather(1, torch.tensor(reply).unsqueeze(1)).squeeze(1)
     assert torch.allclose(torch.tensor([one.chosen.logprob for one in entries]), own, atol=CLOSE)
     for one, row in zip(entries, expected, strict=True):

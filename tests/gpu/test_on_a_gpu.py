@@ -12,6 +12,7 @@ import torch
 from engine.core import Core
 from engine.cuda_graphs import CudaGraphs
 from engine.messages import Chunk, FinishReason, Output
+from tests.engine.test_scoring import assert_as_computed, entries_of, scored
 from tests.engine.tiny_models import GREEDY, WINDOW, asking, end_of, make, prompt, run_out, tokens_of
 from tests.gpu.conftest import Loads
 
@@ -74,6 +75,20 @@ def test_recorded_steps_say_what_plain_ones_say(loaded: Loads, limits: Any) -> N
     assert graphs(recorded)._recorded
     for number in range(len(LENGTHS)):
         assert tokens_of(ours, f"r{number}") == tokens_of(theirs, f"r{number}")
+
+
+def test_scores_are_those_of_a_plain_forward_pass(loaded: Loads, cuda: torch.device) -> None:
+    """Of recorded steps too, whose logits the next step overwrites."""
+    core = Core(loaded(torch.float32))
+    for number, length in enumerate(LENGTHS):
+        core.submit(scored(f"r{number}", prompt(length, number), LONG, 5))
+    outputs = run_out(core)
+    assert graphs(core)._recorded
+    module: Any = make("llama").to(cuda)
+    for number, length in enumerate(LENGTHS):
+        entries = entries_of(outputs, f"r{number}")
+        assert len(entries) == NEW
+        assert_as_computed(module, prompt(length, number), entries, 5)
 
 
 def test_a_second_turn_finds_what_recorded_steps_wrote(loaded: Loads, cuda: torch.device) -> None:
