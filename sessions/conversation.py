@@ -7,14 +7,16 @@ It writes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
+from sessions.deletion import Deletion
 from sessions.errors import Busy
 from sessions.events import Accepted, Cause, Deleted, Delta, Done, Event, Journalled, Removed, Status
 from sessions.keys import Keys
 from sessions.live_turn import LiveTurn, Subscriber
+from sessions.other_replicas import OtherReplicas
 from sessions.records import Meta, Owner
 
 Attached = dict[Subscriber, set["Conversation"]]
@@ -38,22 +40,9 @@ class Conversation:
         self.version = 0
         self.users = 0
         self.followed = False  # whether `published_seq` is what attached connections know
-        self.heard_seq = 0  # the newest event that another replica told of
-        self.watching = False  # the store knows that connections are attached here
-        self.watched = False  # other replicas have connections attached, as far as known
-        self.watch_news = 0  # how often the store told of changes in that by itself
-        self.newest_reply = (
-            ""  # of the turn that was accepted last here: the next message of the queue stands behind it
-        )
-        self.sent_elsewhere: dict[
-            str, LiveTurn
-        ] = {}  # messages that another replica takes in, by client_msg_id
-        self.cancelling: list[
-            Callable[[Done], None]
-        ] = []  # cancels that another replica has not answered so far
-        self.deleting: dict[Subscriber, str | None] = {}  # who asked for its deletion, under which ref
-        self.deleted_epoch = ""
-        self.entering = asyncio.Lock()  # entries to the store's list of watchers, and leaves
+        self.newest_reply = ""  # of the turn accepted last: the next message of the queue stands behind it
+        self.others = OtherReplicas()
+        self.deletion = Deletion()
         self.claiming = asyncio.Lock()  # arrivals take their places one after the other
         self.ordering = asyncio.Lock()  # a seq from memory, from its reservation until it was told
         self.writing = asyncio.Lock()  # all that takes a seq, but for the running turn's own events
@@ -61,7 +50,7 @@ class Conversation:
     @property
     def idle(self) -> bool:
         """Whether nobody needs it here."""
-        return self.is_unused and not self.turns and not self.arriving and not self.watching
+        return self.is_unused and not self.turns and not self.arriving and not self.others.watching
 
     @property
     def is_unused(self) -> bool:
@@ -71,7 +60,7 @@ class Conversation:
     @property
     def is_attended(self) -> bool:
         """Whether a connection is attached, on any replica, as far as known."""
-        return bool(self.subscribers) or self.watched
+        return bool(self.subscribers) or self.others.watched
 
     @property
     def live(self) -> LiveTurn | None:
@@ -139,7 +128,7 @@ class Conversation:
     ) -> bool:
         """Fixes the cut and withdraws what waits beyond it; False where the end had been decided before."""
         handed = max([live.handed, *(one.handed(live.turn.ids.turn_id) for one in self.subscribers)])
-        if self.watched:  # what was published reached other replicas, and their connections
+        if self.others.watched:  # what was published reached other replicas, and their connections
             handed = live.published_off
         cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, rollback=rollback, now=now)
         if cut is None:
@@ -176,7 +165,7 @@ class Conversation:
     def enter_epoch(self, epoch: str) -> None:
         """Whoever is attached is told that seqs count anew; news that the one before was deleted are no news any more."""
         if epoch != self.epoch:
-            self.deleted_epoch = self.epoch
+            self.deletion.known = self.epoch
         self.epoch = epoch
 
     def leave(self, subscriber: Subscriber) -> None:
@@ -228,20 +217,13 @@ class Conversation:
 
     def publish_deleted(self, epoch: str) -> None:
         """Tells, once, that all of it is gone: to whoever asked for it with the ref of that."""
-        if epoch == self.deleted_epoch:
-            return
-        self.deleted_epoch = epoch
-        refs, self.deleting = self.deleting, {}
-        told = Deleted(conversation_id=self.conversation_id)
-        for subscriber in self.subscribers | refs.keys():
-            ref = refs.get(subscriber)
-            subscriber.publish(told if ref is None else msgspec.structs.replace(told, ref=ref))
-        self.forget()
-        self.heard_seq = 0
-        self.followed = self.watching = self.watched = False
+        if self.deletion.tell(epoch, Deleted(conversation_id=self.conversation_id), self.subscribers):
+            self.forget()
+            self.followed = False
+            self.others.forget()
 
     def _publish_accepted_elsewhere(self, event: Accepted) -> None:
-        mine = self.sent_elsewhere.pop(event.client_msg_id, None)
+        mine = self.others.sent.pop(event.client_msg_id, None)
         for subscriber in self.subscribers:
             is_sender = mine is not None and subscriber is mine.sender
             ref = mine.send.ref if mine is not None and is_sender else None
@@ -253,8 +235,7 @@ class Conversation:
         if (live := self.turn(done.turn_id)) is not None:
             live.record = msgspec.structs.replace(live.record, done=done)
             live.ended.set()
-        for answered_by in [*self.cancelling]:
-            answered_by(done)
+        self.others.tell_end(done)
         first = self.published_seq + 1
         self.publish(msgspec.structs.replace(done, first_seq=first) if first < done.seq else done)
         self.published_seq = max(done.seq, self.published_seq)  # more was told where its owner lost the turn

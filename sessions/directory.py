@@ -46,16 +46,16 @@ class Directory:
         return [
             conversation
             for conversation in self.with_turns()
-            if conversation.watched and not conversation.subscribers
+            if conversation.others.watched and not conversation.subscribers
         ]
 
     def watched_for_nobody(self) -> list[Conversation]:
         """The conversations that the store has this replica watch, though no connection is attached here."""
-        return [one for one in self._live.values() if one.watching and one.is_unused]
+        return [one for one in self._live.values() if one.others.watching and one.is_unused]
 
     def unwatched(self) -> list[Conversation]:
         """The conversations with connections here of which the store does not know that."""
-        return [one for one in self._live.values() if one.subscribers and not one.watching]
+        return [one for one in self._live.values() if one.subscribers and not one.others.watching]
 
     def followed(self) -> list[Conversation]:
         """The conversations whose events other replicas may write, and connections here have to be told of."""

@@ -27,7 +27,7 @@ async def follow_up_to(history: History, conversation: Conversation, epoch: str,
         if not conversation.followed:
             conversation.stand_at(seq)
             conversation.epoch = epoch
-            seq = max(seq, conversation.heard_seq)
+            seq = max(seq, conversation.others.heard_seq)
         if conversation.epoch != epoch or await _store_lost_data(history, conversation, seq):
             await _tell_gap(history, conversation)
         while conversation.published_seq < seq and await _fill(history, conversation):
@@ -86,7 +86,7 @@ async def _tell_gap(history: History, conversation: Conversation) -> None:
         conversation.publish_deleted(conversation.epoch)
         return
     conversation.stand_at(since.seq)
-    conversation.heard_seq = since.seq
+    conversation.others.heard_seq = since.seq
     conversation.enter_epoch(since.epoch)
     conversation.forget()
     for event in gap(conversation, since):

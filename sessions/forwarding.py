@@ -77,16 +77,16 @@ class Forwarder:
         """Has a message taken in; its events come as all of that conversation do. None where that replica is dead."""
         await self._follow(conversation)
         live.forwarded = True
-        conversation.sent_elsewhere[live.send.client_msg_id] = live
+        conversation.others.sent[live.send.client_msg_id] = live
         names = Names(live.turn.ids.turn_id, live.record.message_id, live.turn.ids.reply_id)
         ask = AskSend(send=live.send, generation=generation, names=names, cancelled=live.turn.is_over)
         try:
             answer = await self._ask(conversation, runner, ask)
         except BaseException:
-            conversation.sent_elsewhere.pop(live.send.client_msg_id, None)
+            conversation.others.sent.pop(live.send.client_msg_id, None)
             raise
         if answer is None or answer.already:
-            conversation.sent_elsewhere.pop(live.send.client_msg_id, None)
+            conversation.others.sent.pop(live.send.client_msg_id, None)
         return answer
 
     async def _follow(self, conversation: Conversation) -> None:
@@ -103,11 +103,8 @@ class Forwarder:
                 met.append(Cancelled(done.turn_id, already=False))
                 tell(met[0])
 
-        conversation.cancelling.append(ends)
-        try:
+        with conversation.others.cancelling(ends):
             answered = await self._cancel(conversation, ask)
-        finally:
-            conversation.cancelling.remove(ends)
         if not met:
             tell(answered)
         return met[0] if met else answered

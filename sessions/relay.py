@@ -133,7 +133,7 @@ class Relay:
         Where there is a hole before it, or it was told before the store lost it, the store is asked.
         """
         conversation.forget()
-        conversation.heard_seq = max(conversation.heard_seq, events[-1].seq)
+        conversation.others.hear(events[-1].seq)
         if conversation.live is not None or not conversation.followed:
             return
         if events[0].seq <= conversation.published_seq + 1 <= events[-1].seq:
@@ -150,6 +150,5 @@ class Relay:
 
     def _watchers(self, conversation: Conversation, names: list[str]) -> None:
         others = [name for name in names if channel_of(name) != self._channel]
-        conversation.watched = bool(others)
-        conversation.watch_news += 1
+        conversation.others.tell(watched=bool(others))
         self._unattended(conversation)

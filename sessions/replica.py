@@ -187,7 +187,7 @@ class Replica:
             _log.warning("the lease could not be given up; it runs out by itself")
 
     def _leave_the_list(self, conversation: Conversation) -> None:
-        if conversation.watching and not conversation.subscribers:
+        if conversation.others.watching and not conversation.subscribers:
             leaving = self._tasks.create_task(self._watching.end(conversation))
             leaving.add_done_callback(lambda _: self._attendance.look(conversation))
 

@@ -77,7 +77,8 @@ class Run(msgspec.Struct, frozen=True):
         if not saved and not self.live.unsaved:
             self.tell("unsaved")
         self.live.unsaved = not saved
-        self.conversation.watched = self.conversation.watched or self.journal.watched
+        others = self.conversation.others
+        others.watched = others.watched or self.journal.watched
 
     def tell(
         self, state: StatusState, *, queue_position: int | None = None, progress: float | None = None

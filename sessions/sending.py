@@ -259,13 +259,12 @@ class Sender:
     async def _write(self, conversation: Conversation, live: LiveTurn, beginning: Beginning) -> None:
         """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""
         try:
-            async with conversation.writing, conversation.entering:
+            others = conversation.others
+            async with conversation.writing, others.entering:
                 _refuse_revoked(live)
-                attached, news = bool(conversation.subscribers), conversation.watch_news
+                attached, news = bool(conversation.subscribers), others.news
                 watched = await self._history.begin(conversation.keys, beginning, attached=attached)
-                is_newer = conversation.watch_news != news  # than the answer, as far as anybody knows
-                conversation.watched = watched or (is_newer and conversation.watched)
-                conversation.watching = conversation.watching or attached
+                others.entered(watched=watched, watching=attached, news=news)
                 live.turn.accept(now=monotonic())
                 conversation.publish_accepted(live, beginning.event)
         except (Duplicate, Moved, NotFound):

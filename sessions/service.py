@@ -150,12 +150,9 @@ class Sessions(Replica):
         self, owner: Owner, conversation_id: str, *, ref: str | None, subscriber: Subscriber
     ) -> None:
         """Removes a conversation and its running turn; all attached connections are told. Raises Refused."""
-        with self._directory.using(owner, conversation_id) as conversation:
-            conversation.deleting[subscriber] = ref
-            try:
-                await self._delete(owner, conversation_id)
-            finally:
-                conversation.deleting.pop(subscriber, None)
+        using = self._directory.using(owner, conversation_id)
+        with using as conversation, conversation.deletion.asked_by(subscriber, ref):
+            await self._delete(owner, conversation_id)
 
     def statistics(self) -> SessionStatistics:
         """Facts of this moment."""

@@ -27,13 +27,13 @@ class Watching:
 
     async def begin(self, conversation: Conversation) -> None:
         """From here on every event of the conversation comes here. Raises NotFound, StoreDown."""
-        async with conversation.entering:
-            if conversation.watching:
+        async with conversation.others.entering:
+            if conversation.others.watching:
                 return
             keys = [conversation.keys.conversation]
             if await run_script(self._client, WATCH, keys, [self._ownership.replica]) is None:
                 raise NotFound(f"No conversation {conversation.conversation_id!r}.")
-            conversation.watching = True
+            conversation.others.watching = True
 
     async def try_to_begin(self, conversation: Conversation) -> None:
         """As `begin`; a store that takes no writes can be read all the same, and `look_again` begins later. Raises NotFound."""
@@ -65,17 +65,17 @@ class Watching:
         return True
 
     async def _end(self, conversation: Conversation) -> None:
-        async with conversation.entering:
-            if conversation.watching and conversation.is_unused:
+        async with conversation.others.entering:
+            if conversation.others.watching and conversation.is_unused:
                 watchers = await self._leave(conversation, [self._ownership.replica])
-                conversation.watching = False
-                conversation.watched = bool(watchers)
+                conversation.others.watching = False
+                conversation.others.watched = bool(watchers)
         self._directory.tidy(conversation)
 
     async def _forget_the_dead(self, conversation: Conversation) -> None:
         watchers = await self._leave(conversation, [])
         dead = [name for name in watchers if not await self._ownership.lives(name)]
-        conversation.watched = bool(await self._leave(conversation, dead) if dead else watchers)
+        conversation.others.watched = bool(await self._leave(conversation, dead) if dead else watchers)
 
     async def _leave(self, conversation: Conversation, replicas: Sequence[str]) -> list[str]:
         """Takes replicas off the list; gives the others on it, but for this one.
@@ -83,9 +83,9 @@ class Watching:
         Asks again where news came before the answer: nobody knows which of the two is the newer one.
         """
         while True:
-            news = conversation.watch_news
+            news = conversation.others.news
             answer = await run_script(self._client, LEAVE, [conversation.keys.conversation], replicas)
-            if conversation.watch_news == news:
+            if conversation.others.news == news:
                 break
         watchers: list[str] = answer.decode().split()
         return [name for name in watchers if name != self._ownership.replica]

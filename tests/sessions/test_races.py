@@ -65,13 +65,13 @@ async def test_one_who_comes_on_another_replica_in_the_moment_of_the_last_ones_l
         answer = await run_script(client, script, keys, args)
         if script is LEAVE and not other.reader.events:
             other.reader.publish((await other.shown(other.reader)).page)
-            await eventually(lambda: chat.room.watched)
+            await eventually(lambda: chat.room.others.watched)
         return answer
 
     monkeypatch.setattr(watching, "run_script", slowly)
     chat.leave()
-    await eventually(lambda: not chat.room.watching)
-    assert chat.room.watched
+    await eventually(lambda: not chat.room.others.watching)
+    assert chat.room.others.watched
     assert not chat.room.turns[0].turn.is_over
     chat.engine.step(20)
     assert (await other.reader.next(Done)).reason is Reason.STOP

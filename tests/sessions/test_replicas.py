@@ -46,7 +46,7 @@ async def watchers(chat: Chat, store: Redis) -> int:
 
 async def seen_elsewhere(room: Conversation) -> None:
     """Until the owner knows that the other replica watches."""
-    await eventually(lambda: room.watched)
+    await eventually(lambda: room.others.watched)
 
 
 async def test_every_event_reaches_the_other_replicas_connections(
@@ -130,7 +130,7 @@ async def test_a_turn_goes_on_while_only_the_other_replicas_connection_is_attach
     await chat.running("Hello?", "This")
     await seen_elsewhere(chat.room)
     chat.leave()
-    await eventually(lambda: not chat.room.watching)
+    await eventually(lambda: not chat.room.others.watching)
     assert await watchers(chat, store) == 1
     chat.engine.step(20)
     assert (await followed.reader.next(Done)).reason is Reason.STOP

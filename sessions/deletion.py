@@ -1,0 +1,41 @@
+"""Who is told that a conversation was deleted: all who are attached, and once, however often the news come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from sessions.events import Deleted
+from sessions.live_turn import Subscriber
+
+
+class Deletion:
+    """Of one conversation. `known`: the epoch whose deletion is no news any more."""
+
+    __slots__ = ("_asked", "known")
+
+    def __init__(self) -> None:
+        self.known = ""
+        self._asked: dict[Subscriber, str | None] = {}
+
+    @contextmanager
+    def asked_by(self, subscriber: Subscriber, ref: str | None) -> Iterator[None]:
+        """Somebody waits for it, who is told with a ref."""
+        self._asked[subscriber] = ref
+        try:
+            yield
+        finally:
+            self._asked.pop(subscriber, None)
+
+    def tell(self, epoch: str, told: Deleted, attached: set[Subscriber]) -> bool:
+        """Tells whoever is attached or asked for it; False where it was told before."""
+        if epoch == self.known:
+            return False
+        self.known = epoch
+        refs, self._asked = self._asked, {}
+        for subscriber in attached | refs.keys():
+            ref = refs.get(subscriber)
+            subscriber.publish(told if ref is None else msgspec.structs.replace(told, ref=ref))
+        return True
