@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-from importlib.metadata import version
 
 from langchain_openai import ChatOpenAI
 from openai import NotFoundError
 
 model = ChatOpenAI(model="midstream-demo", temperature=0)  # reads OPENAI_BASE_URL and OPENAI_API_KEY
-print(json.dumps({"did": "start", "version": version("langchain-openai")}))
 
 whole = model.invoke("Count from 1 to 500.", stop=[" 12"])
 print(json.dumps({"did": "whole", "text": whole.text, "tokens": whole.usage_metadata["output_tokens"]}))

@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-from importlib.metadata import version
 
 import litellm
 
 MODEL = "openai/midstream-demo"  # reads OPENAI_BASE_URL and OPENAI_API_KEY
 COUNT = [{"role": "user", "content": "Count from 1 to 500."}]
 
-print(json.dumps({"did": "start", "version": version("litellm")}))
 
 whole = litellm.completion(model=MODEL, messages=COUNT, temperature=0, stop=[" 12"])
 text = whole.choices[0].message.content

@@ -1,13 +1,11 @@
 // OpenAI's client for Node: the models, a whole reply, a stream, and one that is left in the middle.
 import OpenAI from 'openai'
-import { VERSION } from 'openai/version'
 
 const say = (line) => console.log(JSON.stringify(line))
 const model = 'midstream-demo'
 const messages = [{ role: 'user', content: 'Count from 1 to 500.' }]
 
 const client = new OpenAI() // reads OPENAI_BASE_URL and OPENAI_API_KEY
-say({ did: 'start', version: VERSION })
 say({ did: 'models', ids: (await client.models.list()).data.map(({ id }) => id) })
 
 const whole = await client.chat.completions.create({ model, messages, temperature: 0, stop: ' 12' })

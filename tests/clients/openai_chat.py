@@ -8,7 +8,6 @@ MODEL = "midstream-demo"
 COUNT = [{"role": "user", "content": "Count from 1 to 500."}]
 
 client = openai.OpenAI()  # reads OPENAI_BASE_URL and OPENAI_API_KEY
-print(json.dumps({"did": "start", "version": openai.__version__}))
 print(json.dumps({"did": "models", "ids": [model.id for model in client.models.list()]}))
 
 whole = client.chat.completions.create(model=MODEL, messages=COUNT, temperature=0, stop=" 12")

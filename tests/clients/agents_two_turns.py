@@ -1,0 +1,48 @@
+"""OpenAI's agents SDK for Python: a turn, one that is interrupted, one that remembers the first, and the history."""
+
+import asyncio
+import json
+import os
+
+from agents.realtime import RealtimeAgent, RealtimeRunner
+
+MODEL = "midstream-demo"
+URL = os.environ["OPENAI_BASE_URL"].replace("http", "ws", 1) + f"/realtime?model={MODEL}"
+
+AGENT = RealtimeAgent(name="Assistant", instructions="You are a helpful assistant.")
+SETTINGS = {"model_name": MODEL, "output_modalities": ["text"]}
+
+
+async def reply(session, text, *, until=None):
+    """What is replied, and the conversation as the SDK keeps it; where `until` was said, the reply is interrupted."""
+    said, history = "", []
+    await session.send_message(text)
+    async for event in session:
+        if event.type == "error":
+            raise RuntimeError(event.error)
+        if event.type == "history_updated":
+            history = event.history
+        if event.type == "raw_model_event" and event.data.type == "output_text_delta":
+            said += event.data.delta
+            if until is not None and until in said:
+                await session.interrupt()
+                until = None
+        if event.type == "agent_end":
+            break
+    return said, [[item.role, "".join(part.text or "" for part in item.content)] for item in history]
+
+
+async def main():
+    """Reads OPENAI_API_KEY."""
+    runner = RealtimeRunner(AGENT, config={"model_settings": SETTINGS})
+    async with await runner.run(model_config={"url": URL}) as session:
+        said, _ = await reply(session, "My name is Ada.")
+        print(json.dumps({"did": "first", "text": said}))
+        said, _ = await reply(session, "Count from 1 to 500.", until=" 20,")
+        print(json.dumps({"did": "cancelled", "text": said}))
+        said, items = await reply(session, "What is my name?")
+        print(json.dumps({"did": "again", "text": said}))
+        print(json.dumps({"did": "history", "items": items}))
+
+
+asyncio.run(main())

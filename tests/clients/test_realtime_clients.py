@@ -1,0 +1,58 @@
+"""Stock clients of `/v1/realtime`, unchanged, against a real server with the demo model: two turns, a cancel, the history."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.conftest import Runner
+from tests.clients.programs import Lines
+
+ELEVEN = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,"
+OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "openai_realtime.py",
+        pytest.param("node_realtime.mjs", marks=OWN),  # opens wss alone
+        pytest.param("agents_two_turns.py", marks=OWN),
+        pytest.param("node_agents.mjs", marks=OWN),
+        pytest.param("livekit_two_turns.py", marks=OWN),
+    ],
+)
+def said(request: pytest.FixtureRequest, run_script: Runner) -> Lines:
+    if request.param != "node_realtime.mjs":
+        return run_script(request.param, request.getfixturevalue("server").url)
+    authority = request.getfixturevalue("authority")
+    return run_script(
+        request.param, request.getfixturevalue("tls_server").url, NODE_EXTRA_CA_CERTS=str(authority)
+    )
+
+
+def test_the_second_turn_knows_the_first(said: Lines) -> None:
+    assert said["first"]["text"]
+    assert "Ada" in said["again"]["text"]
+
+
+def test_a_cancel_ends_the_reply(said: Lines) -> None:
+    cancelled = said["cancelled"]
+    assert cancelled["text"].startswith(ELEVEN)
+    assert " 490," not in cancelled["text"]
+    assert cancelled.get("status", "cancelled") == "cancelled"
+
+
+def test_the_history_is_what_was_seen(said: Lines) -> None:
+    seen = said["cancelled"]["text"]
+    if "kept" in said["cancelled"]:
+        assert said["cancelled"]["kept"] == seen
+        return
+    items = [(role, text) for role, text in said["history"]["items"] if role != "system"]
+    assert items == [
+        ("user", "My name is Ada."),
+        ("assistant", said["first"]["text"]),
+        ("user", "Count from 1 to 500."),
+        ("assistant", seen),
+        ("user", "What is my name?"),
+        ("assistant", said["again"]["text"]),
+    ]
