@@ -131,8 +131,9 @@ class Items:
         return len(self._order) - len(list(coming))
 
     def _forget_oldest(self) -> None:
-        while len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS:
+        """The newest one that is stored stays, however long it is, and so does a reply that is being written."""
+        while (len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS) and self._answered() > 1:
             oldest = self._items[self._order[0]]
-            if oldest.state is not State.STORED or len(self._order) == 1 or oldest.status == "in_progress":
+            if oldest.state is not State.STORED or oldest.status == "in_progress":
                 return
             self.remove(oldest.item_id)

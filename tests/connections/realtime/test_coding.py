@@ -1,0 +1,94 @@
+"""Text to client events, and frames to lines."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections import frames
+from connections.errors import BadFrame
+from connections.realtime.asking import Asking
+from connections.realtime.client_events import ItemCreate, ResponseCreate, SessionUpdate
+from connections.realtime.coding import Coding
+from connections.realtime.items import Items
+from connections.realtime.telling import Telling
+from sessions.events import Deleted, Status
+from tests.connections.realtime.session import LIMITS
+
+
+def coding() -> Coding:
+    items = Items()
+    asking = Asking(items, conversation_id="c", model="m", limits=LIMITS)
+    return Coding(Telling(items, asking), conversation_id="c")
+
+
+def read(**event: Any) -> object:
+    return coding().decode(json.dumps(event))
+
+
+def test_events_are_read_as_the_reference_has_them() -> None:
+    update = read(type="session.update", event_id="e", session={"type": "realtime", "tracing": {"a": [1]}})
+    assert isinstance(update, SessionUpdate)
+    assert update.ref == "e"
+    item = {"type": "message", "id": None, "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+    created = read(type="conversation.item.create", previous_item_id=None, item=item)
+    assert isinstance(created, ItemCreate)
+    assert isinstance(read(type="response.create", response=None), ResponseCreate)
+
+
+def test_a_cancel_is_the_native_one() -> None:
+    assert read(type="response.cancel", event_id="e") == frames.Cancel(ref="e", conversation_id="c")
+    assert read(type="response.cancel", response_id="resp_1") == frames.Cancel(turn_id="turn_1")
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "ref"),
+    [
+        ('{"type":"response.create","event_id":"e","response":{"metadata":{"a":1}}}', "response.metadata", "e"),
+        ('{"type":"conversation.item.delete","event_id":"e"}', "item_id", "e"),
+        ('{"type":"response.done","event_id":"e"}', "type", "e"),
+        ('{"type":"response.create","event_id":5}', "event_id", None),
+        ("[]", "object", None),
+        ("nonsense", "JSON", None),
+        (b"{}", "binary", None),
+    ],
+)  # fmt: skip
+def test_what_is_no_event_is_named(text: str | bytes, why: str, ref: str | None) -> None:
+    with pytest.raises(BadFrame, match=why) as bad:
+        coding().decode(text)
+    assert bad.value.ref == ref
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "item", "content", "session", "response", "event_id"]) | st.text(), inner)))  # fmt: skip
+def test_nothing_that_comes_breaks_the_reader(value: object) -> None:
+    with suppress(BadFrame):
+        coding().decode(json.dumps(value))
+
+
+def test_a_frame_without_a_word_here_is_no_line() -> None:
+    assert coding().encode(Status(conversation_id="c", turn_id="t", state="queued")) == b""
+    assert coding().encode(Deleted(conversation_id="c")) == b""
+
+
+def test_an_error_carries_the_id_of_the_clients_event_and_the_fields_name() -> None:
+    line = coding().encode(frames.Error(ref="e", code="bad_params", message="params.system: is too long."))
+    told = json.loads(line)
+    assert told["error"] == {
+        "type": "invalid_request_error",
+        "code": "invalid_value",
+        "message": "response.instructions: is too long.",
+        "param": "response.instructions",
+        "event_id": "e",
+    }
+    assert told["event_id"] != "e"
+
+
+@given(st.text())
+def test_a_line_is_one_line_whatever_its_text(message: str) -> None:
+    line = coding().encode(frames.Error(code="internal", message=message))
+    assert len(line.splitlines()) == 1

@@ -1,0 +1,41 @@
+"""What a client shows at the door."""
+
+from __future__ import annotations
+
+import pytest
+
+from connections.errors import BadParams
+from connections.realtime.handshake import arrival
+
+
+def test_who_names_nothing_gets_a_conversation_of_its_own() -> None:
+    one, other = arrival({}, ()), arrival({}, ())
+    assert one.conversation_id != other.conversation_id
+    assert (one.known, one.model, one.client_id, one.after, one.key, one.subprotocol) == (
+        False,
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
+
+
+def test_what_is_named_is_taken() -> None:
+    query = {"model": "m", "conversation_id": "c", "client_id": "ann", "after": "item_1", "intent": "x"}
+    came = arrival(query, ())
+    assert (came.model, came.conversation_id, came.known) == ("m", "c", True)
+    assert (came.client_id, came.after) == ("ann", "item_1")
+
+
+def test_a_browser_shows_its_key_as_a_subprotocol_which_is_not_the_one_that_is_spoken() -> None:
+    came = arrival({}, ("realtime", "openai-insecure-api-key.sk-1", "openai-beta.realtime-v1"))
+    assert (came.key, came.subprotocol) == ("sk-1", "realtime")
+    assert arrival({}, ("openai-insecure-api-key.sk-1",)).subprotocol is None
+
+
+@pytest.mark.parametrize("field", ["conversation_id", "client_id"])
+@pytest.mark.parametrize("name", ["", "a b", "ü", "x" * 129])
+def test_names_have_their_letters(field: str, name: str) -> None:
+    with pytest.raises(BadParams, match=f"^{field}: "):
+        arrival({field: name}, ())

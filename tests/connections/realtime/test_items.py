@@ -1,0 +1,85 @@
+"""Items keep their order: what was answered first, then what waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from connections.realtime.items import MAX_CHARS, MAX_ITEMS, Item, Items, State
+from connections.realtime.problems import Invalid
+
+
+def waits(item_id: str) -> Item:
+    return Item(item_id=item_id, role="user", text=item_id, state=State.WAITING)
+
+
+def stored(item_id: str, **more: str) -> Item:
+    return Item(item_id=item_id, role="assistant", text=more.get("text", item_id), turn_id="t")
+
+
+def order(items: Items) -> list[str]:
+    return [item.item_id for item in items]
+
+
+def test_an_item_goes_where_its_client_puts_it() -> None:
+    items = Items()
+    items.create(waits("a"), behind=None)
+    assert items.create(waits("b"), behind=None) == "a"
+    assert items.create(waits("c"), behind="a") == "a"
+    assert items.create(waits("d"), behind="root") is None
+    assert order(items) == ["d", "a", "c", "b"]
+
+
+def test_nothing_comes_before_what_was_answered() -> None:
+    items = Items()
+    items.store(stored("a"))
+    items.store(stored("b"))
+    items.create(waits("c"), behind="b")
+    for place in ("root", "a"):
+        with pytest.raises(Invalid, match=r"^previous_item_id: ") as refused:
+            items.create(waits("d"), behind=place)
+        assert refused.value.code == "item_create_invalid_previous_item_id"
+    assert order(items) == ["a", "b", "c"]
+
+
+def test_a_reply_stands_behind_what_it_answers_and_before_what_waits() -> None:
+    items = Items()
+    for item_id in ("a", "b"):
+        items.create(waits(item_id), behind=None)
+    items.change(["a", "b"], state=State.ASKED)
+    items.create(waits("c"), behind=None)
+    items.change(["a", "b"], state=State.STORED, turn_id="t")
+    assert items.store(stored("reply")) == "b"
+    assert order(items) == ["a", "b", "reply", "c"]
+    assert [item.item_id for item in items.of_turn("t")] == ["a", "b", "reply"]
+    assert [item.item_id for item in items.waiting()] == ["c"]
+
+
+def test_ids_are_given_once() -> None:
+    items = Items()
+    items.create(waits("a"), behind=None)
+    with pytest.raises(Invalid, match=r"^item\.id: ") as refused:
+        items.create(waits("a"), behind=None)
+    assert refused.value.code == "item_create_duplicate_item_id"
+    items.remove("a")
+    items.create(waits("a"), behind=None)
+
+
+def test_the_oldest_are_forgotten_and_what_waits_is_not() -> None:
+    items = Items()
+    items.create(waits("mine"), behind=None)
+    for number in range(MAX_ITEMS + 10):
+        items.store(stored(str(number)))
+    assert len(order(items)) == MAX_ITEMS
+    assert items.get("0") is None
+    items.store(stored("long", text="x" * MAX_CHARS))
+    assert order(items) == ["long", "mine"]
+
+
+def test_an_item_without_text_yet_has_no_content() -> None:
+    coming = Item(item_id="a", role="assistant", text="", status="in_progress")
+    assert coming.shown().content == ()
+    items = Items()
+    items.store(coming)
+    whole, previous = items.finish("a", "Hello!", "completed")
+    assert previous is None
+    assert [(part.type, part.text) for part in whole.shown().content] == [("output_text", "Hello!")]

@@ -1,0 +1,279 @@
+"""Turns as Realtime events. A client that follows `previous_item_id` has the order that the session has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from connections import frames
+from connections.realtime.asking import Asking
+from connections.realtime.client_events import ItemCreate, NewItem, Part, ResponseCreate, ResponseWishes
+from connections.realtime.items import Items
+from connections.realtime.problems import Invalid
+from connections.realtime.server_events import ErrorEvent, ResponseDone
+from connections.realtime.telling import Telling, item_id
+from sessions.events import Accepted, Deleted, Delta, Failure, Gap, Reason, Removed
+from sessions.paging import HistoryPage, ShownMessage
+from tests.connections.realtime.session import LIMITS, Mirror, done
+
+
+def accepted(turn_id: str, client_msg_id: str, content: str | None = None) -> Accepted:
+    return Accepted(
+        conversation_id="c",
+        client_msg_id=client_msg_id,
+        turn_id=turn_id,
+        message_id=f"msg_{turn_id}",
+        epoch="e",
+        seq=1,
+        content=content,
+    )
+
+
+def delta(turn_id: str, text: str) -> Delta:
+    return Delta(conversation_id="c", turn_id=turn_id, seq=2, first_seq=2, off=0, text=text, tokens=1)
+
+
+def message(turn_id: str, role: Any, content: str, status: str = "complete") -> ShownMessage:
+    return ShownMessage(
+        message_id=f"msg_{turn_id}" if role == "user" else f"reply_{turn_id}",
+        parent_id=None,
+        turn_id=turn_id,
+        role=role,
+        content=content,
+        status=status,
+        created_at=0,
+        siblings=[],
+    )
+
+
+def page(*messages: ShownMessage) -> HistoryPage:
+    return HistoryPage(conversation_id="c", epoch="e", seq=5, messages=list(messages))
+
+
+class Session:
+    """Both halves, and a client that hears what is told."""
+
+    def __init__(self, *, after: str | None = None) -> None:
+        self.items = Items()
+        self.asking = Asking(self.items, conversation_id="c", model="m", limits=LIMITS)
+        self.telling = Telling(self.items, self.asking, after=after)
+        self.mirror = Mirror()
+
+    def hear(self, frame: frames.Frame) -> list[Any]:
+        told = list(self.telling.tell(frame))
+        self.mirror.hear(*told)
+        return told
+
+    def create(self, text: str, *, behind: str | None = None) -> str:
+        item = NewItem(role="user", content=[Part("input_text", text)])
+        told = self.asking.create(ItemCreate(item=item, previous_item_id=behind))
+        self.mirror.hear(*told)
+        return told[0].item.id  # type: ignore[attr-defined,no-any-return]
+
+    def run(self, turn_id: str, text: str = "Hello!", **end: Any) -> ResponseDone:
+        """A whole turn of another's."""
+        self.hear(accepted(turn_id, "theirs", "Hi!"))
+        self.hear(delta(turn_id, text))
+        told = self.hear(done(turn_id, end.pop("chars", len(text)), **end))
+        return next(event for event in told if isinstance(event, ResponseDone))
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "details"),
+    [
+        (Reason.STOP, "completed", None),
+        (Reason.LENGTH, "incomplete", "max_output_tokens"),
+        (Reason.TIMEOUT, "incomplete", "max_output_tokens"),
+        (Reason.FILTERED, "incomplete", "content_filter"),
+        (Reason.CANCELLED, "cancelled", "client_cancelled"),
+        (Reason.INTERRUPTED, "failed", None),
+        (Reason.ERROR, "failed", None),
+    ],
+)
+def test_every_end_has_its_status(reason: Reason, status: str, details: str | None) -> None:
+    response = Session().run("turn_1", reason=reason).response
+    assert response.status_details is not None
+    assert (response.status, response.status_details.type, response.status_details.reason) == (
+        status,
+        status,
+        details,
+    )
+    assert (response.status_details.error is not None) == (status == "failed")
+    assert response.output[0].status == ("completed" if status == "completed" else "incomplete")
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (
+        7,
+        5,
+        12,
+    )
+    assert response.usage.input_token_details.cached_tokens == 3
+
+
+def test_a_failure_says_why() -> None:
+    why = Failure(code="context_overflow", message="Too long.")
+    details = Session().run("turn_1", reason=Reason.ERROR, error=why).response.status_details
+    assert details is not None
+    assert details.error is not None
+    assert (details.error.type, details.error.code) == ("invalid_request_error", "context_length_exceeded")
+    assert details.error.message == "Too long."
+
+
+def test_a_reply_ends_as_the_history_has_it() -> None:
+    output = Session().run("turn_1", "Hello, world!", chars=5, reason=Reason.CANCELLED).response.output
+    assert output[0].content[0].text == "Hello"
+
+
+def test_an_exchange_that_is_rolled_back_is_gone() -> None:
+    session = Session()
+    session.run("turn_1")
+    session.run("turn_2", reason=Reason.CANCELLED, removed=True)
+    assert session.mirror.order == ["msg_turn_1", "item_1"]
+    session.hear(Removed(conversation_id="c", turn_id="turn_1", seq=9))
+    assert session.mirror.order == []
+
+
+def test_a_conversation_that_is_deleted_leaves_what_waits() -> None:
+    session = Session()
+    session.run("turn_1")
+    mine = session.create("Hi?")
+    session.hear(Deleted(conversation_id="c"))
+    assert session.mirror.order == [mine]
+
+
+def test_another_branch_takes_the_place_of_the_one_before() -> None:
+    session = Session()
+    for turn_id in ("turn_1", "turn_2"):
+        session.run(turn_id)
+    mine = session.create("Hi?")
+    session.hear(page(message("turn_1", "user", "Hi!"), message("turn_3", "assistant", "Hello again!")))
+    assert session.mirror.order == ["msg_turn_1", item_id("turn_3"), mine]
+
+
+def test_a_reply_that_is_being_written_is_told_from_where_it_stands() -> None:
+    session = Session(after="msg_turn_1")
+    session.mirror.order = ["msg_turn_1"]
+    session.hear(page(message("turn_1", "user", "Hi!"), message("turn_1", "assistant", "Hel", "running")))
+    session.hear(delta("turn_1", "lo!"))
+    session.hear(done("turn_1", 6))
+    assert session.mirror.texts["item_1"] == "Hello!"
+    assert session.mirror.ended == ["resp_1"]
+
+
+def test_who_knows_all_is_told_nothing_and_a_page_without_that_item_is_told_whole() -> None:
+    there = page(message("turn_1", "user", "Hi!"), message("turn_1", "assistant", "Hello!"))
+    assert list(Session(after="item_1").telling.tell(there)) == []
+    assert len(list(Session(after="item_9").telling.tell(there))) == 4
+
+
+def test_a_hole_is_told() -> None:
+    (error,) = Session().hear(Gap(conversation_id="c", epoch="e", min_seq=3))
+    assert isinstance(error, ErrorEvent)
+    assert (error.error.type, error.error.code) == ("server_error", "events_lost")
+
+
+class Sessions(RuleBasedStateMachine):
+    """Whatever happens in whichever order, the client has the session's items in the session's order, and each reply ends once."""
+
+    @initialize()
+    def open(self) -> None:
+        self.session = Session()
+        self.on_their_way: list[str] = []
+        self.running: dict[str, int] = {}
+        self.over: list[str] = []
+        self.turns = 0
+
+    def next_turn(self) -> str:
+        self.turns += 1
+        return f"turn_{self.turns}"
+
+    @rule(place=st.none() | st.just("root") | st.integers(0, 20))
+    def create(self, place: int | str | None) -> None:
+        order = self.session.mirror.order
+        behind = order[place % len(order)] if isinstance(place, int) and order else place
+        try:
+            self.session.create("Hi?", behind=None if isinstance(behind, int) else behind)
+        except Invalid:
+            assert behind is not None or len(self.session.items.waiting()) > 20
+
+    @rule(place=st.integers(0, 20))
+    def delete(self, place: int) -> None:
+        order = self.session.mirror.order
+        if not order:
+            return
+        try:
+            told = self.session.asking.delete(order[place % len(order)])
+        except Invalid:
+            return
+        if not isinstance(told, str):
+            self.session.mirror.hear(told)
+        elif told == (self.over or [None])[-1] and not self.running:  # the store has nothing behind it
+            self.over.pop()
+            self.session.telling.freeing.add(told)
+            self.session.hear(Removed(conversation_id="c", turn_id=told, seq=9))
+
+    @precondition(lambda self: self.session.items.waiting())
+    @rule()
+    def ask(self) -> None:
+        self.on_their_way.append(self.session.asking.ask(ResponseCreate()).client_msg_id)
+
+    @precondition(lambda self: self.on_their_way)
+    @rule(taken=st.booleans())
+    def answer(self, *, taken: bool) -> None:
+        client_msg_id = self.on_their_way.pop(0)
+        if taken and not self.running:
+            turn_id = self.next_turn()
+            self.session.hear(accepted(turn_id, client_msg_id))
+            self.running[turn_id] = 0
+        else:
+            self.session.asking.give_back(client_msg_id)
+
+    @rule()
+    def others_turn(self) -> None:
+        turn_id = self.next_turn()
+        self.session.hear(accepted(turn_id, "theirs", "Hi!"))
+        self.running[turn_id] = 0
+
+    @precondition(lambda self: self.running)
+    @rule(text=st.text(min_size=1, max_size=3))
+    def say(self, text: str) -> None:
+        turn_id = next(iter(self.running))
+        self.session.hear(delta(turn_id, text))
+        self.running[turn_id] += len(text)
+
+    @precondition(lambda self: self.running)
+    @rule(kept=st.integers(0, 9), reason=st.sampled_from(Reason), removed=st.booleans())
+    def end(self, kept: int, reason: Reason, *, removed: bool) -> None:
+        turn_id = next(iter(self.running))
+        removed = removed and reason is Reason.CANCELLED
+        self.session.hear(done(turn_id, min(kept, self.running.pop(turn_id)), reason, removed=removed))
+        assert self.session.mirror.ended[-1] == f"resp_{turn_id.removeprefix('turn_')}"
+        if not removed:
+            self.over.append(turn_id)
+
+    @invariant()
+    def the_client_knows_the_items(self) -> None:
+        assert self.session.mirror.order == [item.item_id for item in self.session.items]
+
+    @invariant()
+    def the_client_knows_what_runs(self) -> None:
+        assert self.session.mirror.open == {f"resp_{turn.removeprefix('turn_')}" for turn in self.running}
+
+
+TestSessions = Sessions.TestCase
+TestSessions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_metadata_and_length_come_back_with_their_reply() -> None:
+    session = Session()
+    session.create("Hi?")
+    wishes = ResponseWishes(metadata={"a": "b"}, max_output_tokens=5)
+    send = session.asking.ask(ResponseCreate(response=wishes))
+    assert send.params.max_new_tokens == 5
+    created = session.hear(accepted("turn_1", send.client_msg_id))[0].response
+    assert (created.metadata, created.max_output_tokens) == ({"a": "b"}, 5)
+    ended = session.hear(done("turn_1", 0))[-1].response
+    assert (ended.metadata, ended.max_output_tokens) == ({"a": "b"}, 5)
