@@ -92,7 +92,8 @@ class UpstreamReply:
         if text and not self.ended:
             self._texts += 1
             self.generated_tokens = max(self.generated_tokens, self._texts)
-            self._waiting += text
+            if self._texts <= self.max_new_tokens:
+                self._waiting += text
         if self._logprobs is not None and choice is not None and not self.ended:
             self._logprobs.hear(text, choice.logprobs)
         if completion.usage is not None:

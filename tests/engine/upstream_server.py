@@ -24,6 +24,7 @@ BASE = "/base/v1"
 class Answer:
     """How one request is answered: `tokens` in turn, then the reason, the totals and the mark, unless told otherwise.
 
+    `burst`: so many events come in one piece. `torn_after` so many tokens the connection breaks within a character.
     `endless` says the tokens again and again; `deaf` goes on when nobody listens any more. `hold_after` so many tokens nothing comes until `go` is set;
     `cut_after` so many the connection breaks, `end_after` so many the stream just ends, `fail_after` so many
     comes `error`, or `raw` as it is. `size`: bytes a piece. `status` other than 200 answers with `error` alone.
@@ -39,6 +40,8 @@ class Answer:
     deaf: bool = False
     hold_after: int | None = None
     cut_after: int | None = None
+    torn_after: int | None = None
+    burst: int = 1
     end_after: int | None = None
     fail_after: int | None = None
     size: int | None = None
@@ -54,11 +57,12 @@ class BrokenOff(Exception):
 
 
 class UpstreamServer:
-    """Answers by `answers` in turn, then by plain ones. What was asked, and what was made for whom, can be looked at."""
+    """Answers by `answers` in turn, then by the `usual` one. What was asked, and what was made for whom, can be looked at."""
 
     def __init__(self) -> None:
         self.url = ""
         self.answers: list[Answer] = []
+        self.usual = Answer()
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.made = 0
@@ -92,7 +96,7 @@ class UpstreamServer:
         """Answer one request as its turn says."""
         self.bodies.append(await request.json())
         self.headers.append(dict(request.headers))
-        answer = self.answers.pop(0) if self.answers else Answer()
+        answer = self.answers.pop(0) if self.answers else self.usual
         if answer.status != 200:
             await JSONResponse(answer.error, answer.status, answer.headers)(
                 request.scope, request.receive, send
@@ -115,18 +119,18 @@ class UpstreamServer:
     async def _stream(self, answer: Answer, send: Send) -> None:
         head = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": head})
-        for event in self._events(answer):
+        for event in _in_bursts(self._events(answer), answer.burst):
             if self.closed.is_set() and not answer.deaf:
                 return
-            if isinstance(event, str):
-                await _write(send, event.encode(), answer.size)
+            if isinstance(event, bytes):
+                await _write(send, event, answer.size)
             else:
                 self.held.set()
                 await _first_of(event, self.closed)
             await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b""})
 
-    def _events(self, answer: Answer) -> Iterator[str | asyncio.Event]:
+    def _events(self, answer: Answer) -> Iterator[str | bytes | asyncio.Event]:
         end = answer.line_end
         yield from [f": a comment{end}{end}"] if answer.comments else []
         yield _event({"choices": [{"delta": {"role": "assistant", "content": ""}}]}, end)
@@ -134,6 +138,9 @@ class UpstreamServer:
             if number == answer.hold_after:
                 yield answer.go
             if number == answer.cut_after:
+                raise BrokenOff
+            if number == answer.torn_after:
+                yield _torn(token, end)
                 raise BrokenOff
             if number == answer.end_after or self.spoke_to_nobody.is_set():
                 return
@@ -203,6 +210,31 @@ def _ending(answer: Answer) -> Iterator[str]:
         yield _event({"choices": [], "usage": usage}, end)
     if answer.mark:
         yield f"data: [DONE]{end}{end}"
+
+
+def _in_bursts(events: Iterator[str | bytes | asyncio.Event], size: int) -> Iterator[bytes | asyncio.Event]:
+    """Join so many events into one piece; a pause ends a piece, and comes behind it."""
+    pieces: list[bytes] = []
+    for event in events:
+        if isinstance(event, asyncio.Event):
+            yield from [b"".join(pieces)] if pieces else []
+            pieces = []
+            yield event
+            continue
+        pieces.append(event.encode() if isinstance(event, str) else event)
+        if len(pieces) >= size:
+            yield b"".join(pieces)
+            pieces = []
+    yield from [b"".join(pieces)] if pieces else []
+
+
+def _torn(token: str, end: str) -> bytes:
+    """The beginning of an event, up to the middle of its token's last character."""
+    content = token.encode()
+    return (
+        _event({"choices": [{"delta": {"content": token}}]}, end).encode().partition(content)[0]
+        + content[:-1]
+    )
 
 
 def _event(value: dict[str, Any], end: str) -> str:
