@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TypedDict, assert_never
+from typing import assert_never
 
 from connections import frames, params
 from connections.connection import Connection
 from connections.errors import BadFrame, BadParams
 from connections.frames import Limits
+from sessions.cancelling import Cancel, Cancelled
 from sessions.errors import Refused
-from sessions.forwarding import Cancelled
 from sessions.places import Again, Behind, Beside
 from sessions.resuming import Position
 from sessions.sends import Send
@@ -83,16 +83,16 @@ class FrameHandler:
         return _refusal(self._sessions.send(connection.owner, connection, send, generation))
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> Slow | None:
-        met = self._sessions.cancel(connection.owner, **_cancelling(frame))
+        cancel = _asked(frame)
+        met = self._sessions.cancel(connection.owner, cancel)
         if met is None:
-            return self._cancel_elsewhere(connection, frame)
+            return self._cancel_elsewhere(connection, frame, cancel)
         _tell_cancelled(connection, frame, met)
         return self._take_back(connection, frame, met)
 
-    async def _cancel_elsewhere(self, connection: Connection, frame: frames.Cancel) -> None:
-        met = await self._sessions.cancel_elsewhere(
-            connection.owner, **_cancelling(frame), tell=partial(_tell_cancelled, connection, frame)
-        )
+    async def _cancel_elsewhere(self, connection: Connection, frame: frames.Cancel, cancel: Cancel) -> None:
+        tell = partial(_tell_cancelled, connection, frame)
+        met = await self._sessions.cancel_elsewhere(connection.owner, cancel, tell=tell)
         if (slow := self._take_back(connection, frame, met)) is not None:
             await slow
 
@@ -153,20 +153,13 @@ def _tell_cancelled(connection: Connection, frame: frames.Cancel, met: Cancelled
     connection.push(frames.Cancelled(ref=frame.ref, turn_id=met.turn_id, already=met.already))
 
 
-class _Cancelling(TypedDict):
-    conversation_id: str | None
-    turn_id: str | None
-    seen_off: int | None
-    rollback: bool
-
-
-def _cancelling(frame: frames.Cancel) -> _Cancelling:
-    return {
-        "conversation_id": frame.conversation_id or (None if frame.turn_id else frames.DEFAULT_CONVERSATION),
-        "turn_id": frame.turn_id,
-        "seen_off": frame.seen_off,
-        "rollback": frame.mode == "rollback",
-    }
+def _asked(frame: frames.Cancel) -> Cancel:
+    return Cancel(
+        conversation_id=frame.conversation_id or (None if frame.turn_id else frames.DEFAULT_CONVERSATION),
+        turn_id=frame.turn_id,
+        seen_off=frame.seen_off,
+        rollback=frame.mode == "rollback",
+    )
 
 
 def _place(frame: frames.Turning) -> Behind | Beside | Again:

@@ -123,14 +123,12 @@ class Conversation:
         place = self.turns.index(live)
         return self.turns[place - 1] if place else None
 
-    def cancel(
-        self, live: LiveTurn, cause: Cause, *, seen_off: int | None, rollback: bool, now: float
-    ) -> bool:
+    def cancel(self, live: LiveTurn, cause: Cause, *, seen_off: int | None, now: float) -> bool:
         """Fixes the cut and withdraws what waits beyond it; False where the end had been decided before."""
         handed = max([live.handed, *(one.handed(live.turn.ids.turn_id) for one in self.subscribers)])
         if self.others.watched:  # what was published reached other replicas, and their connections
             handed = live.published_off
-        cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, rollback=rollback, now=now)
+        cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, now=now)
         if cut is None:
             return False
         for subscriber in self.subscribers:

@@ -44,7 +44,7 @@ class EphemeralReply:
 
     def cancel(self, cause: Cause = Cause.DISCONNECT) -> None:
         """Decides the end, unless it was decided, and asks the engine for it. Synchronous."""
-        cut = self.turn.cancel(cause, handed=self.turn.off, seen_off=None, rollback=False, now=monotonic())
+        cut = self.turn.cancel(cause, handed=self.turn.off, seen_off=None, now=monotonic())
         if cut is not None:
             self.engine.stop()
 

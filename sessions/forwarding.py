@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
-import msgspec
-
+from sessions.cancelling import Cancel, Cancelled, Tell
 from sessions.conversation import Conversation
 from sessions.errors import SessionError
 from sessions.events import Cause, Done
 from sessions.following import follow_up_to
 from sessions.history import History
-from sessions.letters import Answer, Ask, AskCancel, AskDelete, AskSend, RefusedElsewhere
+from sessions.letters import Answer, Ask, AskDelete, AskSend, RefusedElsewhere
 from sessions.live_turn import LiveTurn
 from sessions.mailbox import Mailbox, OwnerGone
 from sessions.ownership import Ownership
@@ -31,14 +30,6 @@ class Elsewhere(SessionError):
         self.runner = runner
 
 
-class Cancelled(msgspec.Struct, frozen=True):
-    """What a cancel met. `turn_id` None: nothing ran; `already`: it had ended, or its end was decided."""
-
-    turn_id: str | None
-    already: bool
-
-
-Tell = Callable[[Cancelled], None]
 _CAUSES = (Cause.CLIENT, Cause.ROLLBACK)
 
 
@@ -94,27 +85,28 @@ class Forwarder:
         if (meta := await self._history.load(conversation.keys)) is not None:
             await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
 
-    async def cancel(self, conversation: Conversation, ask: AskCancel, tell: Tell) -> Cancelled:
+    async def cancel(self, conversation: Conversation, cancel: Cancel, tell: Tell) -> Cancelled:
         """Has a turn cancelled, or all of a conversation; tells so once, before the end that it decides is told."""
         met: list[Cancelled] = []
 
         def ends(done: Done) -> None:  # it may come faster than the answer
-            if not met and done.cancel is not None and done.cancel.cause in _CAUSES and _means(ask, done):
+            is_asked = done.cancel is not None and done.cancel.cause in _CAUSES and cancel.means(done.turn_id)
+            if is_asked and not met:
                 met.append(Cancelled(done.turn_id, already=False))
                 tell(met[0])
 
         with conversation.others.cancelling(ends):
-            answered = await self._cancel(conversation, ask)
+            answered = await self._cancel(conversation, cancel)
         if not met:
             tell(answered)
         return met[0] if met else answered
 
-    async def _cancel(self, conversation: Conversation, ask: AskCancel) -> Cancelled:
+    async def _cancel(self, conversation: Conversation, cancel: Cancel) -> Cancelled:
         async with conversation.claiming:  # a message behind it waits until that is told
             runner = await self.runner_of(conversation)
-            answer = await self._ask(conversation, runner, ask) if runner else None
+            answer = await self._ask(conversation, runner, cancel) if runner else None
         if answer is None:
-            return Cancelled(ask.turn_id, already=True)
+            return Cancelled(cancel.turn_id, already=True)
         return Cancelled(answer.turn_id, answer.already)
 
     async def delete(self, conversation: Conversation) -> bool:
@@ -145,7 +137,3 @@ class Forwarder:
         if answer.refusal is not None:
             raise RefusedElsewhere(answer.refusal)
         return answer
-
-
-def _means(ask: AskCancel, done: Done) -> bool:
-    return ask.turn_id in (None, done.turn_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sessions.cancelling import Cancel
 from sessions.errors import Refused
 from sessions.records import Owner
 from sessions.sends import Generation, Send
@@ -19,19 +20,11 @@ class AskSend(msgspec.Struct, frozen=True, kw_only=True, tag="send"):
     cancelled: bool
 
 
-class AskCancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
-    """End a turn, or all of the conversation's (None)."""
-
-    turn_id: str | None
-    seen_off: int | None
-    rollback: bool
-
-
 class AskDelete(msgspec.Struct, frozen=True, kw_only=True, tag="delete"):
     """Remove the conversation."""
 
 
-Ask = AskSend | AskCancel | AskDelete
+Ask = AskSend | Cancel | AskDelete
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order"):

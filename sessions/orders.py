@@ -8,10 +8,11 @@ from contextlib import suppress
 
 import msgspec
 
+from sessions.cancelling import Cancel
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
 from sessions.guarding import guarded
-from sessions.letters import Answer, AskCancel, AskDelete, AskSend, Order, Refusal
+from sessions.letters import Answer, AskDelete, AskSend, Order, Refusal
 from sessions.mailbox import Mailbox
 from sessions.records import Owner
 from sessions.turns import Turns
@@ -32,8 +33,8 @@ class Orders:
         match order.ask:
             case AskSend() as ask:
                 self._send(order, ask)
-            case AskCancel() as ask:
-                self._later(self._answer(order, self._cancel(order, ask)))
+            case Cancel() as cancel:
+                self._later(self._answer(order, self._cancel(order, cancel)))
             case AskDelete():
                 self._later(self._delete_and_answer(order))
 
@@ -45,7 +46,7 @@ class Orders:
             self._later(self._answer(order, Answer(number=order.number, refusal=Refusal.of(refused))))
             return
         if ask.cancelled:
-            self._turns.cancel(order.owner, conversation_id=order.conversation_id, turn_id=ask.names.turn_id)
+            self._turns.cancel(order.owner, Cancel(turn_id=ask.names.turn_id))
         self._later(self._answer_for(order, ask.names.turn_id, taking, sender))
 
     async def _answer_for(
@@ -58,16 +59,10 @@ class Orders:
             order, Answer(number=order.number, refusal=refusal, already=sender.saw_a_duplicate)
         )
 
-    def _cancel(self, order: Order, ask: AskCancel) -> Answer:
-        met = self._turns.cancel(
-            order.owner,
-            conversation_id=order.conversation_id,
-            turn_id=ask.turn_id,
-            seen_off=ask.seen_off,
-            rollback=ask.rollback,
-        )
+    def _cancel(self, order: Order, cancel: Cancel) -> Answer:
+        met = self._turns.cancel(order.owner, cancel)
         if met is None:
-            return Answer(number=order.number, turn_id=ask.turn_id, already=True)
+            return Answer(number=order.number, turn_id=cancel.turn_id, already=True)
         return Answer(number=order.number, turn_id=met.turn_id, already=met.already)
 
     async def _delete_and_answer(self, order: Order) -> None:

@@ -134,16 +134,9 @@ async def ended(live: LiveTurn) -> None:
         raise StoreDown("The end of the reply before is not saved: the store does not answer.") from None
 
 
-def cancel(
-    conversation: Conversation,
-    live: LiveTurn,
-    cause: Cause,
-    *,
-    seen_off: int | None = None,
-    rollback: bool = False,
-) -> bool:
+def cancel(conversation: Conversation, live: LiveTurn, cause: Cause, *, seen_off: int | None = None) -> bool:
     """Decides a turn's end and asks the engine for it; False where the end had been decided before."""
-    if not conversation.cancel(live, cause, seen_off=seen_off, rollback=rollback, now=monotonic()):
+    if not conversation.cancel(live, cause, seen_off=seen_off, now=monotonic()):
         return False
     live.engine.stop()
     return True

@@ -103,10 +103,9 @@ class Sender:
             await self._filters.check(live.send.content, generation.system)
             if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
                 await self._foresight.check(conversation, live, generation)
-            is_rollback = live.send.on_busy == "rollback"
-            cause = Cause.ROLLBACK if is_rollback else Cause.INTERRUPT
+            cause = Cause.ROLLBACK if live.send.on_busy == "rollback" else Cause.INTERRUPT
             for ended in reversed(conversation.claim(live)):
-                running.cancel(conversation, ended, cause, rollback=is_rollback)
+                running.cancel(conversation, ended, cause)
         conversation.attach(live.sender)
         if live.send.on_busy == "enqueue" and await self._enqueue(conversation, live, generation):
             return await self._next(conversation, live, generation)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 
+from sessions.cancelling import Cancel, Cancelled, Tell
 from sessions.ephemeral import Ask
 from sessions.ephemeral_reply import EphemeralReply
 from sessions.errors import Refused
-from sessions.forwarding import Cancelled
 from sessions.index import Listed, Page
-from sessions.letters import AskCancel
 from sessions.live_turn import Subscriber
 from sessions.paging import Shown, page_of, read_steadily
 from sessions.records import Owner
@@ -49,42 +47,25 @@ class Sessions(Replica):
         """Begins a turn without a conversation, whose reader cancels it when it leaves. Raises Refused."""
         return await self._ephemeral.answer(owner, ask)
 
-    def cancel(
-        self,
-        owner: Owner,
-        *,
-        conversation_id: str | None,
-        turn_id: str | None,
-        seen_off: int | None = None,
-        rollback: bool = False,
-    ) -> Cancelled | None:
-        """Decides the end of a turn, or of all turns of a conversation. Synchronous.
+    def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
+        """Decides the end of turns. Synchronous.
 
         None where no such runs here: `cancel_elsewhere` asks the replica that does.
         """
-        return self._turns.cancel(
-            owner, conversation_id=conversation_id, turn_id=turn_id, seen_off=seen_off, rollback=rollback
-        )
+        return self._turns.cancel(owner, cancel)
 
     async def cancel_elsewhere(
-        self,
-        owner: Owner,
-        *,
-        conversation_id: str | None,
-        turn_id: str | None,
-        seen_off: int | None = None,
-        rollback: bool = False,
-        tell: Callable[[Cancelled], None] = lambda _: None,
+        self, owner: Owner, cancel: Cancel, *, tell: Tell = lambda _: None
     ) -> Cancelled:
         """Has another replica decide the end, if one runs such a turn; `tell` is called before that end is told. Raises Refused."""
-        if conversation_id is None and turn_id is not None:
-            conversation_id = await self._forwarder.place_of(owner, turn_id)
-        if conversation_id is None:
-            tell(met := Cancelled(turn_id, already=True))
+        place = cancel.conversation_id
+        if place is None and cancel.turn_id is not None:
+            place = await self._forwarder.place_of(owner, cancel.turn_id)
+        if place is None:
+            tell(met := Cancelled(cancel.turn_id, already=True))
             return met
-        ask = AskCancel(turn_id=turn_id, seen_off=seen_off, rollback=rollback)
-        with self._directory.using(owner, conversation_id) as conversation:
-            return await self._forwarder.cancel(conversation, ask, tell)
+        with self._directory.using(owner, place) as conversation:
+            return await self._forwarder.cancel(conversation, cancel, tell)
 
     def ack(self, owner: Owner, conversation_id: str, seq: int) -> None:
         """A reader has all events of a conversation up to `seq`; counts for a turn that runs here."""

@@ -63,7 +63,11 @@ class Cut(msgspec.Struct, frozen=True):
     at: float
     chars: int
     handed: int
-    rollback: bool
+
+    @property
+    def is_rollback(self) -> bool:
+        """Whether the exchange leaves the history."""
+        return self.cause is Cause.ROLLBACK
 
 
 class EngineCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,15 +165,13 @@ class Turn:
         """A reader has all of the turn's text up to a seq; the one that has most counts."""
         self._acked_tokens = max(self._acked_tokens or 0, self._mark_of(seq)[1])
 
-    def cancel(
-        self, cause: Cause, *, handed: int, seen_off: int | None, rollback: bool, now: float
-    ) -> Cut | None:
+    def cancel(self, cause: Cause, *, handed: int, seen_off: int | None, now: float) -> Cut | None:
         """Decides the cut, once: at what was handed to a transport, or seen where that is less. None: too late."""
         if self.is_over:
             return None
         seen = handed if seen_off is None else min(handed, seen_off)
-        chars = 0 if rollback else floor_boundary(self.text, min(seen, self.off))
-        self.cut = Cut(cause, now, chars, min(handed, self.off), rollback)
+        chars = 0 if cause is Cause.ROLLBACK else floor_boundary(self.text, min(seen, self.off))
+        self.cut = Cut(cause, now, chars, min(handed, self.off))
         self.state = TurnState.ENDING
         return self.cut
 
@@ -193,7 +195,7 @@ class Turn:
             timing=self._timing(self.accepted_at, now),
             text_sha256=hashlib.sha256(text.encode()).hexdigest(),
             saved=True,
-            removed=cut is not None and cut.rollback,
+            removed=cut is not None and cut.is_rollback,
             cancel=None if cut is None else self._cancel_facts(cut, now),
             error=error,
         )

@@ -13,11 +13,11 @@ from engine.messages import Request
 from sessions import running
 from sessions.admission import Admission
 from sessions.attendance import Attendance
+from sessions.cancelling import Cancel, Cancelled
 from sessions.conversation import Conversation
 from sessions.directory import Directory
 from sessions.errors import OwnershipLost, Refused
 from sessions.events import Cause
-from sessions.forwarding import Cancelled
 from sessions.guarding import guarded
 from sessions.live_turn import LiveTurn, Subscriber
 from sessions.ownership import RunningTurn
@@ -126,36 +126,27 @@ class Turns:
         del self._by_turn[live.turn.ids.turn_id]
         self._admission.leave()
 
-    def cancel(
-        self,
-        owner: Owner,
-        *,
-        conversation_id: str | None,
-        turn_id: str | None,
-        seen_off: int | None = None,
-        rollback: bool = False,
-    ) -> Cancelled | None:
-        """Decides the end of a turn, or of all turns of a conversation; None where no such runs here. Synchronous."""
-        conversation = self._where(owner, conversation_id, turn_id)
+    def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
+        """Decides the end of turns; None where no such runs here. Synchronous."""
+        conversation = self._where(owner, cancel)
         if conversation is None:
             return None
-        candidates = [*conversation.turns, *conversation.arriving]
-        turns = [live for live in candidates if turn_id in (None, live.turn.ids.turn_id)]
+        coming = [*conversation.turns, *conversation.arriving]
+        turns = [live for live in coming if cancel.means(live.turn.ids.turn_id)]
         if not turns or any(live.forwarded for live in turns):
             return None
-        cause = Cause.ROLLBACK if rollback else Cause.CLIENT
         decided = [
             live
             for live in turns
-            if running.cancel(conversation, live, cause, seen_off=seen_off, rollback=rollback)
+            if running.cancel(conversation, live, cancel.cause, seen_off=cancel.seen_off)
         ]
         met = next(iter(decided or turns))
         return Cancelled(met.turn.ids.turn_id, already=not decided)
 
-    def _where(self, owner: Owner, conversation_id: str | None, turn_id: str | None) -> Conversation | None:
-        if turn_id is None:
-            return self._directory.get(owner, conversation_id or "")
-        conversation = self._by_turn.get(turn_id)
+    def _where(self, owner: Owner, cancel: Cancel) -> Conversation | None:
+        if cancel.turn_id is None:
+            return self._directory.get(owner, cancel.conversation_id or "")
+        conversation = self._by_turn.get(cancel.turn_id)
         return conversation if conversation is not None and conversation.owner == owner else None
 
     def runs(self, turn: RunningTurn) -> bool:

@@ -11,10 +11,10 @@ import msgspec
 
 from engine.messages import Params
 from engine.scripted import ScriptedEngine
+from sessions.cancelling import Cancel, Cancelled
 from sessions.conversation import Conversation
 from sessions.errors import Refused
 from sessions.events import Accepted, Done
-from sessions.forwarding import Cancelled
 from sessions.keys import Keys
 from sessions.paging import HistoryPage, Shown
 from sessions.places import Behind, Place
@@ -116,13 +116,10 @@ class Chat:
         self, turn_id: str | None = None, *, seen_off: int | None = None, rollback: bool = False
     ) -> Cancelled:
         """Cancels one turn, or all of the room."""
-        met = self.sessions.cancel(
-            self.owner,
-            conversation_id=None if turn_id else ROOM,
-            turn_id=turn_id,
-            seen_off=seen_off,
-            rollback=rollback,
+        cancel = Cancel(
+            conversation_id=None if turn_id else ROOM, turn_id=turn_id, seen_off=seen_off, rollback=rollback
         )
+        met = self.sessions.cancel(self.owner, cancel)
         return met or Cancelled(turn_id, already=True)
 
     async def history(

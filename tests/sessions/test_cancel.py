@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.scripted import ScriptedEngine
+from sessions.cancelling import Cancelled
 from sessions.engine_wait import CONFIRM_S
 from sessions.events import Accepted, CancelFacts, Cause, Delta, Done, Reason
-from sessions.forwarding import Cancelled
 from sessions.records import Owner, digest
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous

@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from engine.scripted import ScriptedEngine
+from sessions.cancelling import Cancel, Cancelled
 from sessions.errors import StoreDown
 from sessions.events import Done, Resumed
-from sessions.forwarding import Cancelled
 from sessions.ownership import Ownership
 from sessions.policy import Policy
 from sessions.records import Owner, digest
@@ -103,7 +103,7 @@ async def test_a_cancel_reaches_the_replica_that_runs_the_turn(clustered: Redis)
     async with chatting(clustered) as chat, chatting(clustered) as other:
         for room in ROOMS[:4]:
             accepted = await chat.send("Hello?", conversation_id=room)
-            met = await other.sessions.cancel_elsewhere(other.owner, conversation_id=room, turn_id=None)
+            met = await other.sessions.cancel_elsewhere(other.owner, Cancel(conversation_id=room))
             assert met == Cancelled(accepted.turn_id, already=False)
         await chat.reader.next(Done, count=4)
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
+from sessions.cancelling import Cancel, Cancelled
 from sessions.events import Accepted, Cause, Delta, Done, Reason
-from sessions.forwarding import Cancelled
 from sessions.letters import RefusedElsewhere
 from sessions.records import Owner
 from tests.sessions.chat import ROOM, Chat, eventually
@@ -16,10 +16,9 @@ from tests.sessions.recorder import Recorder, continuous
 
 
 async def cancelled_there(other: Chat, *, turn_id: str | None = None, rollback: bool = False) -> Cancelled:
-    conversation_id = None if turn_id else ROOM
-    asked = {"conversation_id": conversation_id, "turn_id": turn_id}
-    assert other.sessions.cancel(other.owner, conversation_id=conversation_id, turn_id=turn_id) is None
-    return await other.sessions.cancel_elsewhere(other.owner, **asked, rollback=rollback)
+    cancel = Cancel(conversation_id=None if turn_id else ROOM, turn_id=turn_id, rollback=rollback)
+    assert other.sessions.cancel(other.owner, cancel) is None
+    return await other.sessions.cancel_elsewhere(other.owner, cancel)
 
 
 async def test_a_cancel_reaches_the_replica_that_runs_the_turn(

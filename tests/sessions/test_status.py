@@ -6,6 +6,7 @@ import pytest
 
 from engine.scripted import ScriptedEngine
 from sessions import engine_wait
+from sessions.cancelling import Cancel
 from sessions.events import Accepted, Delta, Done, Status
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
@@ -37,7 +38,7 @@ async def test_the_place_in_the_queue_then_the_prefill_then_text(
 ) -> None:
     accepted = await behind_others(chat, "ann", "bob")
     for name in ("ann", "bob"):
-        chat.sessions.cancel(chat.owner, conversation_id=name, turn_id=None)
+        chat.sessions.cancel(chat.owner, Cancel(conversation_id=name))
     await reader.until(lambda: told(reader)[-1] == ("queued", 1, None))
     while not reader.text(accepted.turn_id):
         await chat.step()
@@ -74,7 +75,7 @@ async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:
     accepted = await behind_others(chat, "ann")
-    chat.sessions.cancel(chat.owner, conversation_id="ann", turn_id=None)
+    chat.sessions.cancel(chat.owner, Cancel(conversation_id="ann"))
     await eventually(lambda: engine.statistics().queued == 1)
     while not reader.text(accepted.turn_id):
         await chat.step()
@@ -90,10 +91,10 @@ async def test_nothing_is_told_of_a_wait_that_was_cancelled(
     engine.hold_cancels = True
     await behind_others(chat, "ann", "bob")
     chat.cancel()
-    chat.sessions.cancel(chat.owner, conversation_id="ann", turn_id=None)
+    chat.sessions.cancel(chat.owner, Cancel(conversation_id="ann"))
     engine.step()
     await eventually(lambda: chat.room.turns[0].engine.stream is not None)
-    chat.sessions.cancel(chat.owner, conversation_id="bob", turn_id=None)
+    chat.sessions.cancel(chat.owner, Cancel(conversation_id="bob"))
     engine.step(3)
     await reader.next(Done)
     assert told(reader) == [("queued", 2, None)]

@@ -36,7 +36,7 @@ def ask(turn: Turn, step: str) -> str:
             case "extend":
                 turn.extend("text", tokens=1, seq=1, now=1.0)
             case "cancel":
-                cut = turn.cancel(Cause.CLIENT, handed=2, seen_off=None, rollback=False, now=1.0)
+                cut = turn.cancel(Cause.CLIENT, handed=2, seen_off=None, now=1.0)
                 return "done" if cut else "too late"
             case _:
                 turn.end(Reason.STOP, seq=1, now=1.0)
@@ -75,7 +75,7 @@ def test_the_cut_is_what_was_handed_or_seen_down_to_a_character(
     texts: list[str], handed: int, seen: int | None
 ) -> None:
     turn, whole = running(*texts), "".join(texts)
-    assert turn.cancel(Cause.CLIENT, handed=handed, seen_off=seen, rollback=False, now=20.0)
+    assert turn.cancel(Cause.CLIENT, handed=handed, seen_off=seen, now=20.0)
     furthest = min(handed, len(whole), len(whole) if seen is None else seen)
     done = turn.end(Reason.STOP, seq=99, now=20.5)
     assert turn.text == whole[: done.chars] == whole[: floor_boundary(whole, furthest)]
@@ -89,7 +89,7 @@ def test_every_generated_token_is_kept_or_wasted(
     texts: list[str], handed: int, seen: int | None, more: int
 ) -> None:
     turn = running(*texts, tokens=2)
-    turn.cancel(Cause.CLIENT, handed=handed, seen_off=seen, rollback=False, now=20.0)
+    turn.cancel(Cause.CLIENT, handed=handed, seen_off=seen, now=20.0)
     generated = 2 * len(texts) + more
     turn.count = EngineCount(prompt_tokens=5, generated_tokens=generated)
     usage = turn.end(Reason.CANCELLED, seq=99, now=20.5).usage
@@ -110,14 +110,14 @@ def test_offsets_follow_each_other(texts: list[str]) -> None:
 
 def test_a_rollback_keeps_nothing() -> None:
     turn = running("This", " reply")
-    turn.cancel(Cause.ROLLBACK, handed=10, seen_off=None, rollback=True, now=20.0)
+    turn.cancel(Cause.ROLLBACK, handed=10, seen_off=None, now=20.0)
     done = turn.end(Reason.STOP, seq=9, now=20.0)
     assert (done.chars, done.removed, done.usage.sent_tokens, done.usage.wasted_tokens) == (0, True, 2, 2)
 
 
 def test_a_drain_is_a_failure_of_ours() -> None:
     turn = running("This")
-    turn.cancel(Cause.DRAIN, handed=4, seen_off=None, rollback=False, now=20.0)
+    turn.cancel(Cause.DRAIN, handed=4, seen_off=None, now=20.0)
     error = Failure(code="engine_unavailable", message="gone")
     done = turn.end(Reason.ERROR, seq=9, now=20.0, error=error)
     assert (done.reason, done.error) == (Reason.INTERRUPTED, None)
@@ -151,7 +151,7 @@ def test_times_count_from_the_acceptance() -> None:
 
 def test_a_turn_cancelled_before_it_was_accepted_never_started() -> None:
     turn = Turn(IDS)
-    assert turn.cancel(Cause.CLIENT, handed=0, seen_off=None, rollback=False, now=0.5)
+    assert turn.cancel(Cause.CLIENT, handed=0, seen_off=None, now=0.5)
     with pytest.raises(IllegalTransition):
         turn.end(Reason.STOP, seq=1, now=1.0)
     turn.accept(now=1.0)
