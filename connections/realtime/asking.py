@@ -99,8 +99,8 @@ class Asking:
         if item.state is State.WAITING:
             self._items.remove(item_id)
             return ItemDeleted(item_id=item_id)
-        if item.state is State.ASKED or item.status == "in_progress":
-            raise Invalid("item_id: its reply is being written.", code="item_delete_invalid_item_id")
+        if self._asked or item.status == "in_progress":
+            raise Invalid("item_id: a reply is being written.", code="item_delete_invalid_item_id")
         if item.role == "user":
             why = "item_id: it was answered; delete the reply, then this waits again and can be deleted."
             raise Invalid(why, code="item_delete_invalid_item_id")
@@ -111,8 +111,8 @@ class Asking:
         wishes = event.response or ResponseWishes()
         settings = of_response(self._settings, wishes, self._limits)
         waiting = self._items.waiting()
-        if not waiting:
-            self._refuse_empty()
+        if self._asked or not waiting:
+            self._refuse_another()
         client_msg_id = f"realtime_{secrets.token_hex(12)}"
         asked = Asked(
             client_msg_id=client_msg_id,
@@ -157,7 +157,7 @@ class Asking:
             why = f"item.content: {chars} characters that wait are more than {limit}."
             raise Invalid(why, code="content_too_long")
 
-    def _refuse_empty(self) -> None:
+    def _refuse_another(self) -> None:
         if self._asked or any(item.status == "in_progress" for item in self._items):
             raise Invalid("A reply is being written.", code="conversation_already_has_active_response")
         raise Invalid("No item waits for a reply: create one first.", code="no_item_to_answer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any, assert_never
 
@@ -38,6 +39,7 @@ class RealtimeHandler:
         self._telling = telling
         self._inner = inner
         self._sessions = sessions
+        self._one_by_one = asyncio.Lock()  # what is asked behind a deletion sees what waits again
 
     def handle(self, connection: Connection, event: Asks | frames.Cancel) -> Slow | None:
         """Decides at once; gives back what waits for the store. Raises Refused."""
@@ -73,7 +75,8 @@ class RealtimeHandler:
 
     async def _respond(self, connection: Connection, event: ResponseCreate) -> None:
         """Sends what waits; this begins before the next event is read, so that a cancel behind it finds it."""
-        send = self._asking.ask(event)
+        async with self._one_by_one:
+            send = self._asking.ask(event)
         try:
             slow = self._inner.handle(connection, send)
             if slow is not None:
@@ -91,9 +94,10 @@ class RealtimeHandler:
 
     async def _take_back(self, connection: Connection, turn_id: str) -> None:
         """Takes an exchange out, of which all who are attached are told. Raises Refused where others stand behind it."""
-        self._telling.freeing.add(turn_id)
-        try:
-            await self._sessions.take_back(connection.owner, self._asking.conversation_id, turn_id)
-        except BaseException:
-            self._telling.freeing.discard(turn_id)
-            raise
+        async with self._one_by_one:
+            self._telling.freeing.add(turn_id)
+            try:
+                await self._sessions.take_back(connection.owner, self._asking.conversation_id, turn_id)
+            except BaseException:
+                self._telling.freeing.discard(turn_id)
+                raise

@@ -81,7 +81,7 @@ class Items:
 
     def store(self, item: Item) -> str | None:
         """Puts a stored item in, behind all that are stored; gives the id of the one before it."""
-        previous = self._put(item, self._answered())
+        previous = self._put(item, self._behind(State.STORED))
         self._forget_oldest()
         return previous
 
@@ -118,21 +118,19 @@ class Items:
             why = f"previous_item_id: there is no item {behind!r}."
             raise Invalid(why, code="item_create_invalid_previous_item_id")
         place = 0 if behind == ROOT else self._order.index(behind) + 1
-        if place < self._answered():
-            why = "previous_item_id: items can't be put before what was answered."
+        if place < self._behind(State.STORED, State.ASKED):
+            why = "previous_item_id: items can't be put before what is answered."
             raise Invalid(why, code="item_create_invalid_previous_item_id")
         return place
 
-    def _answered(self) -> int:
-        """How many items are before those that wait."""
-        coming = takewhile(
-            lambda item_id: self._items[item_id].state is not State.STORED, reversed(self._order)
-        )
-        return len(self._order) - len(list(coming))
+    def _behind(self, *states: State) -> int:
+        """The place behind all items that came so far."""
+        coming = takewhile(lambda item_id: self._items[item_id].state not in states, reversed(self._order))
+        return len(self._order) - sum(1 for _ in coming)
 
     def _forget_oldest(self) -> None:
         """The newest one that is stored stays, however long it is, and so does a reply that is being written."""
-        while (len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS) and self._answered() > 1:
+        while (len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS) and self._behind(State.STORED) > 1:
             oldest = self._items[self._order[0]]
             if oldest.state is not State.STORED or oldest.status == "in_progress":
                 return

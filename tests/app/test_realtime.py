@@ -219,9 +219,10 @@ async def test_the_newest_reply_can_be_deleted_and_its_question_waits_again(
 ) -> None:
     await turn(socket, "One?")
     reply = (await turn(socket, "Two?"))[-1]["response"]["output"][0]["id"]
-    deleted = await socket.ask(type="conversation.item.delete", item_id=reply)
+    await socket.send(type="conversation.item.delete", item_id=reply)
+    await socket.send(type="response.create")
+    deleted = await socket.next()
     assert (deleted["type"], deleted["item_id"]) == ("conversation.item.deleted", reply)
-    await socket.send(type="response.create", response={"temperature": 1})
     again = await socket.until("response.done")
     assert again[2]["item"]["id"] != reply
     assert prompts(running.engine)[2] == prompts(running.engine)[1]
@@ -238,33 +239,30 @@ async def test_what_others_stand_behind_can_not_be_deleted(socket: Socket) -> No
     assert (await socket.next())["item"]["id"] == reply
 
 
-@pytest.mark.parametrize(
-    ("event", "param", "code"),
-    [
-        ({"type": "conversation.item.truncate", "item_id": "i", "content_index": 0, "audio_end_ms": 5}, "item_id", "unsupported_content_type"),
-        ({"type": "input_audio_buffer.append", "audio": "AAAA"}, "type", "unsupported_content_type"),
-        ({"type": "conversation.item.create", "item": {"type": "function_call_output"}}, "item.type", "invalid_value"),
-        ({"type": "conversation.item.create", "item": {"type": "message", "role": "system"}}, "item.role", "invalid_value"),
-        ({"type": "conversation.item.create", "item": {"type": "message", "role": "user"}}, "item.content", "invalid_value"),
-        ({"type": "conversation.item.retrieve", "item_id": "unknown"}, "item_id", "item_retrieve_invalid_item_id"),
-        ({"type": "session.update", "session": {"tools": [{"type": "function"}]}}, "session.tools", "unsupported_parameter"),
-        ({"type": "session.update", "session": {"temperature": 9}}, "session.temperature", "invalid_value"),
-        ({"type": "session.update"}, None, "invalid_event"),
-        ({"type": "session.update", "session": {"instructions": 5}}, "session.instructions", "invalid_event"),
-        ({"type": "response.create"}, None, "no_item_to_answer"),
-        ({"type": "response.create", "response": {"conversation": "none"}}, "response.conversation", "unsupported_parameter"),
-        ({"type": "response.create", "response": {"input": []}}, "response.input", "unsupported_parameter"),
-        ({"type": "no.such.event"}, "type", "invalid_event"),
-    ],
-)  # fmt: skip
-async def test_a_refusal_names_its_event_and_its_field(
-    socket: Socket, event: Frame, param: str | None, code: str
-) -> None:
-    told = await socket.ask(event_id="mine", **event)
-    assert told["type"] == "error"
-    error = told["error"]
-    assert (error["event_id"], error["param"], error["code"]) == ("mine", param, code)
-    assert error["type"] == "invalid_request_error"
+REFUSED: list[tuple[Frame, str | None, str]] = [
+    ({"type": "conversation.item.truncate", "item_id": "i", "content_index": 0, "audio_end_ms": 5}, "item_id", "unsupported_content_type"),
+    ({"type": "input_audio_buffer.append", "audio": "AAAA"}, "type", "unsupported_content_type"),
+    ({"type": "conversation.item.create", "item": {"type": "function_call_output"}}, "item.type", "invalid_value"),
+    ({"type": "conversation.item.create", "item": {"type": "message", "role": "system"}}, "item.role", "invalid_value"),
+    ({"type": "conversation.item.create", "item": {"type": "message", "role": "user"}}, "item.content", "invalid_value"),
+    ({"type": "conversation.item.retrieve", "item_id": "unknown"}, "item_id", "item_retrieve_invalid_item_id"),
+    ({"type": "session.update", "session": {"tools": [{"type": "function"}]}}, "session.tools", "unsupported_parameter"),
+    ({"type": "session.update", "session": {"temperature": 9}}, "session.temperature", "invalid_value"),
+    ({"type": "session.update"}, None, "invalid_event"),
+    ({"type": "session.update", "session": {"instructions": 5}}, "session.instructions", "invalid_event"),
+    ({"type": "response.create"}, None, "no_item_to_answer"),
+    ({"type": "response.create", "response": {"conversation": "none"}}, "response.conversation", "unsupported_parameter"),
+    ({"type": "response.create", "response": {"input": []}}, "response.input", "unsupported_parameter"),
+    ({"type": "no.such.event"}, "type", "invalid_event"),
+]  # fmt: skip
+
+
+async def test_a_refusal_names_its_event_and_its_field(socket: Socket) -> None:
+    for number, (event, param, code) in enumerate(REFUSED):
+        told = await socket.ask(event_id=f"mine_{number}", **event)
+        error = {"type": "invalid_request_error", "code": code, "param": param, "event_id": f"mine_{number}"}
+        assert told["type"] == "error", event
+        assert {**told["error"], **error} == told["error"], event
     assert (await socket.ask(type="session.update", session={}))["type"] == "session.updated"
 
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from connections import frames
 from connections.realtime.asking import Asking
 from connections.realtime.client_events import ItemCreate, NewItem, Part, ResponseCreate, ResponseWishes
-from connections.realtime.items import Items
+from connections.realtime.items import Items, State
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ErrorEvent, ResponseDone
 from connections.realtime.telling import Telling, item_id
@@ -181,7 +181,7 @@ class Sessions(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.session = Session()
-        self.on_their_way: list[str] = []
+        self.on_its_way: str | None = None
         self.running: dict[str, int] = {}
         self.over: list[str] = []
         self.turns = 0
@@ -215,15 +215,18 @@ class Sessions(RuleBasedStateMachine):
             self.session.telling.freeing.add(told)
             self.session.hear(Removed(conversation_id="c", turn_id=told, seq=9))
 
-    @precondition(lambda self: self.session.items.waiting())
     @rule()
     def ask(self) -> None:
-        self.on_their_way.append(self.session.asking.ask(ResponseCreate()).client_msg_id)
+        waiting = self.session.items.waiting()
+        try:
+            self.on_its_way = self.session.asking.ask(ResponseCreate()).client_msg_id
+        except Invalid:
+            assert self.on_its_way or not waiting
 
-    @precondition(lambda self: self.on_their_way)
+    @precondition(lambda self: self.on_its_way)
     @rule(taken=st.booleans())
     def answer(self, *, taken: bool) -> None:
-        client_msg_id = self.on_their_way.pop(0)
+        client_msg_id, self.on_its_way = str(self.on_its_way), None
         if taken and not self.running:
             turn_id = self.next_turn()
             self.session.hear(accepted(turn_id, client_msg_id))
@@ -257,6 +260,12 @@ class Sessions(RuleBasedStateMachine):
     @invariant()
     def the_client_knows_the_items(self) -> None:
         assert self.session.mirror.order == [item.item_id for item in self.session.items]
+
+    @invariant()
+    def what_is_answered_comes_before_what_waits(self) -> None:
+        order = [State.STORED, State.ASKED, State.WAITING]
+        places = [order.index(item.state) for item in self.session.items]
+        assert places == sorted(places)
 
     @invariant()
     def the_client_knows_what_runs(self) -> None:
