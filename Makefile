@@ -16,7 +16,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check test test-clients bench bench-engine bench-gpu chaos autobahn train clean
+.PHONY: help install run lint check specs test test-clients bench bench-engine bench-gpu chaos autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -32,9 +32,13 @@ lint: $(DEV) ## ruff: rules and format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-check: $(DEV) ## mypy strict, and the page's bundle against its sources
+check: $(DEV) ## mypy strict, the page's bundle against its sources, the specifications against the code
 	@$(BIN)/mypy
 	@$(BIN)/python page/check.py
+	@$(BIN)/python -m specs --check
+
+specs: $(DEV) ## write the specifications and the page's types anew, from the types of the code
+	@$(BIN)/python -m specs
 
 test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"

@@ -19,6 +19,12 @@ from app.readiness import Readiness
 from connections.json_answers import answer
 
 PAGE = Path(__file__).parent / "page"
+SPECIFICATIONS = Path(__file__).parent / "specifications"
+_SPECIFIED = {
+    "/openapi.json": ("openapi.json", "application/json"),
+    "/asyncapi.yaml": ("asyncapi.yaml", "application/yaml"),
+    "/schemas/v1.json": ("schemas-v1.json", "application/json"),
+}
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -62,10 +68,19 @@ def application(
         Route("/metrics", scrape),
         Route("/v1/tickets", tickets, methods=["POST", "OPTIONS"]),
         WebSocketRoute("/v1/ws", websocket),
+        *(_specification(path, *served) for path, served in _SPECIFIED.items()),
         *more,
         Mount("/static", _Revalidated(directory=PAGE)),
     ]
     return SecurityHeaders(gate(Starlette(routes=routes)))
+
+
+def _specification(path: str, name: str, media_type: str) -> Route:
+    async def specification(_: Request) -> Response:
+        headers = {"Cache-Control": "no-cache"}
+        return FileResponse(SPECIFICATIONS / name, media_type=media_type, headers=headers)
+
+    return Route(path, specification)
 
 
 class _Revalidated(StaticFiles):

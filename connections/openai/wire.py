@@ -6,7 +6,10 @@ from typing import Literal
 
 import msgspec
 
-NULL = msgspec.Raw(b"null")
+
+def null() -> msgspec.Raw:
+    """What stands for a field that is not there. A function, since msgspec describes no default of this kind in a schema."""
+    return msgspec.Raw(b"null")
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -21,9 +24,9 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
     role: str
     content: str | list[Part] | None = None
-    tool_calls: msgspec.Raw = NULL
-    function_call: msgspec.Raw = NULL
-    audio: msgspec.Raw = NULL
+    tool_calls: msgspec.Raw = msgspec.field(default_factory=null)
+    function_call: msgspec.Raw = msgspec.field(default_factory=null)
+    audio: msgspec.Raw = msgspec.field(default_factory=null)
 
 
 class StreamOptions(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ export class ChatError extends Error {
     this.retryAfterMs = retryAfterMs;
   }
 
-  /** @param {import("./frames.js").Failure} frame */
+  /** @param {import("./frames.js").ErrorFrame | (import("./frames.js").Failure & {retryable?: boolean})} frame */
   static fromFrame(frame) {
     const options = { retryable: frame.retryable ?? false, retryAfterMs: frame.retry_after_ms ?? null };
     return new ChatError(frame.code, frame.message, options);

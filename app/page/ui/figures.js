@@ -90,7 +90,11 @@ export function serverFigures(reply) {
   const done = reply?.done;
   if (done === null || done === undefined) return "";
   const { queued_ms: queued, first_token_ms: first, total_ms: total } = done.timing;
-  const times = [`queued ${duration(queued)}`, first === null ? "" : `first token ${duration(first)}`, `total ${duration(total)}`];
+  const times = [
+    queued === null ? "" : `queued ${duration(queued)}`,
+    first === null ? "" : `first token ${duration(first)}`,
+    `total ${duration(total)}`,
+  ];
   const prompt = `prompt ${done.usage.prompt_tokens} tokens, ${done.usage.cached_tokens} of them from the cache`;
   return `Measured by the server: ${times.filter(Boolean).join(", ")}; ${prompt}.`;
 }

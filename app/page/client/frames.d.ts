@@ -1,0 +1,408 @@
+// The frames of the protocol midstream.v1, generated from the server's types: `make specs` writes this file.
+
+/** Any frame of a client's. */
+export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | CancelRequest | ResumeRequest | HistoryRequest | ConversationsRequest | RenameRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
+
+/** Any frame of the server's. */
+export type Frame = Ready | Cancelled | Conversations | Pong | LimitsLeft | Goaway | ErrorFrame | Accepted | Delta | Done | Removed | Status | Deleted | Resumed | Gap | Snapshot | History;
+
+/** The first frame. A client without a `client_id` is given one. */
+export interface HelloRequest {
+  type: "hello";
+  ref?: string | null;
+  client_id?: string | null;
+  token?: string | null;
+}
+
+/** A user's message. */
+export interface SendRequest {
+  type: "send";
+  ref?: string | null;
+  client_msg_id: string;
+  conversation_id?: string;
+  on_busy?: "enqueue" | "interrupt" | "reject" | "rollback";
+  on_disconnect?: "cancel" | "continue";
+  grace_s?: number;
+  params?: Params;
+  content: string;
+  parent_id?: string | null;
+}
+
+/** How the reply is made; see `sessions` and `engine` for the meaning. */
+export interface Params {
+  max_new_tokens?: number | null;
+  do_sample?: boolean | null;
+  temperature?: number | null;
+  top_p?: number | null;
+  top_k?: number | null;
+  repetition_penalty?: number | null;
+  seed?: number | null;
+  stop?: string[];
+  max_time_s?: number | null;
+  system?: string | null;
+}
+
+/** A user's message in the place of another one, which is kept beside it. */
+export interface EditRequest {
+  type: "edit";
+  ref?: string | null;
+  client_msg_id: string;
+  conversation_id?: string;
+  on_busy?: "enqueue" | "interrupt" | "reject" | "rollback";
+  on_disconnect?: "cancel" | "continue";
+  grace_s?: number;
+  params?: Params;
+  message_id: string;
+  content: string;
+}
+
+/** Asks for another reply beside one that was given. */
+export interface RegenerateRequest {
+  type: "regenerate";
+  ref?: string | null;
+  client_msg_id: string;
+  conversation_id?: string;
+  on_busy?: "enqueue" | "interrupt" | "reject" | "rollback";
+  on_disconnect?: "cancel" | "continue";
+  grace_s?: number;
+  params?: Params;
+  message_id: string;
+}
+
+/** Stops a turn, or all turns of a conversation. */
+export interface CancelRequest {
+  type: "cancel";
+  ref?: string | null;
+  turn_id?: string | null;
+  conversation_id?: string | null;
+  mode?: "keep" | "rollback";
+  seen_off?: number | null;
+}
+
+/** Asks for what was missed behind `after_seq` of an epoch, and attaches. */
+export interface ResumeRequest {
+  type: "resume";
+  ref?: string | null;
+  conversation_id: string;
+  epoch: string;
+  after_seq: number;
+}
+
+/** Asks for a page of the active branch, and attaches. `leaf`: the branch through that message becomes the active one. */
+export interface HistoryRequest {
+  type: "history";
+  ref?: string | null;
+  conversation_id?: string;
+  limit?: number;
+  before?: string | null;
+  leaf?: string | null;
+}
+
+/** Asks for the owner's conversations; `before` is the last one of the page before. */
+export interface ConversationsRequest {
+  type: "conversations";
+  ref?: string | null;
+  limit?: number;
+  before?: string | null;
+}
+
+/** Gives a conversation another title. */
+export interface RenameRequest {
+  type: "rename";
+  ref?: string | null;
+  conversation_id: string;
+  title: string;
+}
+
+/** Removes a conversation. */
+export interface DeleteRequest {
+  type: "delete";
+  ref?: string | null;
+  conversation_id: string;
+}
+
+/** Says that all events up to `seq` have come; no answer. */
+export interface AckRequest {
+  type: "ack";
+  ref?: string | null;
+  conversation_id: string;
+  seq: number;
+}
+
+/** Shows a new token of the same principal. */
+export interface AuthRefreshRequest {
+  type: "auth.refresh";
+  ref?: string | null;
+  token: string;
+}
+
+/** Asks for a `pong` with the same `t`. */
+export interface PingRequest {
+  type: "ping";
+  ref?: string | null;
+  t?: number | string | null;
+}
+
+/** Answers `hello` and `auth.refresh`. */
+export interface Ready {
+  type: "ready";
+  ref?: string;
+  connection_id: string;
+  client_id: string;
+  model: string;
+  heartbeat_ms: number;
+  resume_ttl_s: number;
+  limits: Limits;
+  server: ServerFacts;
+}
+
+/** What the server holds its clients to; null: no limit. */
+export interface Limits {
+  max_frame_bytes: number;
+  max_content_chars: number;
+  max_new_tokens: number;
+  context_tokens: number;
+  max_active_turns: number;
+  max_queued_turns: number;
+  messages_per_minute: number | null;
+}
+
+/** Who answers. */
+export interface ServerFacts {
+  name: string;
+  version: string;
+}
+
+/** Answers `cancel`: the end is decided. */
+export interface Cancelled {
+  type: "cancelled";
+  ref?: string;
+  turn_id: string | null;
+  already: boolean;
+}
+
+/** Answers `conversations`. */
+export interface Conversations {
+  type: "conversations";
+  ref?: string;
+  conversations: ConversationSummary[];
+  has_more: boolean;
+}
+
+/** A row of the list. `updated_at`: Unix milliseconds. */
+export interface ConversationSummary {
+  conversation_id: string;
+  title: string;
+  updated_at: number;
+  messages: number;
+}
+
+/** Answers `ping`. */
+export interface Pong {
+  type: "pong";
+  ref?: string;
+  t?: number | string;
+}
+
+/** A limit has little room left. `name`: the setting's; `reset_s`: seconds until it has more. */
+export interface LimitsLeft {
+  type: "limits";
+  ref?: string;
+  name: string;
+  remaining: number;
+  reset_s: number;
+}
+
+/** The server is about to stop: this connection closes 1012 in `drain_ms` at the latest. */
+export interface Goaway {
+  type: "goaway";
+  ref?: string;
+  drain_ms: number;
+  reason: string;
+}
+
+/** A request was refused; it left no trace. */
+export interface ErrorFrame {
+  type: "error";
+  ref?: string;
+  code: string;
+  message: string;
+  retryable: boolean;
+  retry_after_ms?: number;
+}
+
+/**
+ * A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root.
+ *
+ * `queue_position`: its place behind the running turn, 1 being the next.
+ */
+export interface Accepted {
+  type: "accepted";
+  conversation_id: string;
+  client_msg_id: string;
+  turn_id: string;
+  message_id: string;
+  epoch: string;
+  seq: number;
+  first_seq?: number;
+  queue_position?: number;
+  ref?: string;
+  duplicate?: boolean;
+  content?: string;
+  parent_id: string | null;
+}
+
+/** Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it. */
+export interface Delta {
+  type: "delta";
+  conversation_id: string;
+  turn_id: string;
+  seq: number;
+  first_seq: number;
+  off: number;
+  text: string;
+  tokens: number;
+}
+
+/** The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8. */
+export interface Done {
+  type: "done";
+  conversation_id: string;
+  turn_id: string;
+  message_id: string;
+  seq: number;
+  reason: Reason;
+  chars: number;
+  usage: Usage;
+  timing: Timing;
+  text_sha256: string;
+  saved: boolean;
+  first_seq?: number;
+  removed?: boolean;
+  cancel?: CancelFacts;
+  error?: Failure;
+}
+
+/** Why a turn ended. `interrupted` means a failure of a part of the service, never the user. */
+export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "length" | "stop" | "timeout";
+
+/** Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept. */
+export interface Usage {
+  prompt_tokens: number;
+  cached_tokens: number;
+  generated_tokens: number;
+  sent_tokens: number;
+  wasted_tokens: number;
+  acked_tokens?: number;
+}
+
+/** Milliseconds since the turn was accepted; null where the turn never came so far. */
+export interface Timing {
+  queued_ms: number | null;
+  first_token_ms: number | null;
+  total_ms: number;
+}
+
+/** How a cancel went. `steps_after` is null where the engine did not confirm in time. */
+export interface CancelFacts {
+  cause: Cause;
+  latency_ms: number;
+  steps_after: number | null;
+}
+
+/** Who cancelled a turn. */
+export type Cause = "client" | "disconnect" | "drain" | "interrupt" | "operator" | "rollback";
+
+/** Why a turn ended with `error` or `interrupted`, in words for its reader. */
+export interface Failure {
+  code: string;
+  message: string;
+  retry_after_ms?: number;
+}
+
+/** An exchange that had ended was taken out of the history. */
+export interface Removed {
+  type: "removed";
+  conversation_id: string;
+  turn_id: string;
+  seq: number;
+  first_seq?: number;
+}
+
+/**
+ * Where a turn stands, for people; not journalled.
+ *
+ * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1.
+ */
+export interface Status {
+  type: "status";
+  conversation_id: string;
+  turn_id: string;
+  state: "fallback" | "prefill" | "queued" | "retrying" | "unsaved";
+  queue_position?: number;
+  progress?: number;
+}
+
+/** The conversation is gone; not journalled. `ref` is set for the one who asked. */
+export interface Deleted {
+  type: "deleted";
+  conversation_id: string;
+  ref?: string;
+}
+
+/** What a reader missed follows, then what happens; not journalled. `live`: the running turn. */
+export interface Resumed {
+  type: "resumed";
+  conversation_id: string;
+  ref?: string;
+  epoch: string;
+  replayed: number;
+  live: string | null;
+}
+
+/** What a reader missed can't be told again; a snapshot follows. `min_seq`: the oldest event that could be. */
+export interface Gap {
+  type: "gap";
+  conversation_id: string;
+  ref?: string;
+  epoch: string;
+  min_seq: number;
+}
+
+/** Where a conversation stands: the running turn, if any, and its text up to `seq`. */
+export interface Snapshot {
+  type: "snapshot";
+  conversation_id: string;
+  epoch: string;
+  seq: number;
+  turn_id: string | null;
+  text: string;
+}
+
+/**
+ * Messages oldest first along the active branch; `seq` is of the last event that they hold. Not journalled.
+ *
+ * Without a `ref` where nobody asked for it: another branch is the active one.
+ */
+export interface History {
+  type: "history";
+  conversation_id: string;
+  epoch: string;
+  seq: number;
+  messages: Message[];
+  has_more: boolean;
+  ref?: string;
+}
+
+/** A message of a page. `siblings`: all that share its parent in the order in which they came, itself too. */
+export interface Message {
+  message_id: string;
+  parent_id: string | null;
+  turn_id: string;
+  role: "assistant" | "user";
+  content: string;
+  status: string;
+  created_at: number;
+  usage: Usage | null;
+  siblings: string[];
+}

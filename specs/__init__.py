@@ -1,0 +1,1 @@
+"""The service's specifications, generated from the types that it decodes and encodes with: `make specs` writes them, `make check` compares."""

@@ -1,0 +1,165 @@
+"""The HTTP doors as an OpenAPI 3.1 document: their objects come from the types that the doors decode and encode with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from app.metrics import CONTENT_TYPE
+from app.readiness import Report
+from connections.authentication.ticket_door import TicketGiven
+from connections.events.door import PATH as EVENTS
+from connections.frames import Name
+from connections.json_answers import RefusalBody
+from connections.openai import wire
+from specs.schemas import Schema, asked, named, told
+
+Part = dict[str, Any]
+
+_PLACE = "#/components/schemas/{name}"
+_TOLD = (Report, TicketGiven, RefusalBody, wire.Completion, wire.Model, wire.Models, wire.ErrorBody)
+_BEARER: Part = {"security": [{}, {"bearer": []}]}
+"""A token is asked for where the operator configured any."""
+
+
+def document() -> Part:
+    """The whole document."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Midstream over HTTP",
+            "version": "1",
+            "description": "PROTOCOL.md says what is promised. The WebSocket is in /asyncapi.yaml, its frames are in /schemas/v1.json.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": _health() | _tickets() | _events() | _openai() | _specifications(),
+        "components": {
+            "schemas": asked((wire.ChatRequest,), _PLACE) | told(_TOLD, _PLACE),
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
+                "ticket": {
+                    "type": "apiKey",
+                    "in": "query",
+                    "name": "ticket",
+                    "description": "Opens one stream.",
+                },
+            },
+        },
+    }
+
+
+def _health() -> Part:
+    alive = {"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]}
+    return {
+        "/healthz": _get("Whether the process lives.", {"200": _json("It does.", alive)}),
+        "/readyz": _get(
+            "Whether turns can be taken.",
+            {"200": _json("They can.", _of(Report)), "503": _json("They can't now.", _of(Report))},
+        ),
+        "/metrics": _get("Figures for Prometheus.", {"200": _text("All of them.", CONTENT_TYPE)}),
+    }
+
+
+def _tickets() -> Part:
+    answers = {
+        "200": _json("A ticket.", _of(TicketGiven)),
+        **_refusals(RefusalBody, {401: "No key or JWT, or a bad one.", 403: "A page that may not ask."}),
+        **_refusals(RefusalBody, {404: "No authentication is configured.", 503: "Can't be judged now."}),
+    }
+    return {"/v1/tickets": {"post": _operation("A single-use ticket.", answers) | _BEARER}}
+
+
+def _events() -> Part:
+    answers = {
+        "200": _text("Frames as /v1/ws has them, each the data of a `message`.", "text/event-stream"),
+        **_refusals(RefusalBody, {400: "A name that nothing can have.", 401: "No token, or a bad one."}),
+        **_refusals(
+            RefusalBody, {403: "A page that may not ask.", 404: "This owner has no such conversation."}
+        ),
+        **_refusals(RefusalBody, {429: "Too many connections.", 503: "Not now."}),
+    }
+    name = named(Name)
+    place = {"type": "string"}
+    parameters = [
+        {"name": "conversation_id", "in": "path", "required": True, "schema": name},
+        {"name": "client_id", "in": "query", "required": True, "schema": name},
+        {
+            "name": "last_event_id",
+            "in": "query",
+            "schema": place,
+            "description": "As the header, which counts first.",
+        },
+        {
+            "name": "Last-Event-ID",
+            "in": "header",
+            "schema": place,
+            "description": "The last event that was read.",
+        },
+    ]
+    read = _operation("A conversation as it goes on.", answers) | {"parameters": parameters}
+    return {EVENTS: {"get": read | {"security": [{}, {"bearer": []}, {"ticket": []}]}}}
+
+
+def _openai() -> Part:
+    nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask."}
+    why = nobody | {
+        400: "Asks for what can't be had.",
+        404: "No such model.",
+        413: "Too long.",
+        503: "Not now.",
+    }
+    whole = _json("The reply, whole or as a stream of chunks.", _of(wire.Completion))
+    whole["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+    ask = _operation(
+        "A reply to messages.", {"200": whole, **_refusals(wire.ErrorBody, why | {429: "Too many."})}
+    )
+    body = {"required": True, "content": {"application/json": {"schema": _of(wire.ChatRequest)}}}
+    model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+    every = {
+        "200": _json("All of them.", _of(wire.Models)),
+        **_refusals(wire.ErrorBody, nobody | {503: "Not now."}),
+    }
+    one = {
+        "200": _json("It.", _of(wire.Model)),
+        **_refusals(wire.ErrorBody, nobody | {404: "No such.", 503: "Not now."}),
+    }
+    return {
+        "/v1/chat/completions": {"post": ask | {"requestBody": body} | _BEARER},
+        "/v1/models": {"get": _operation("The models.", every) | _BEARER},
+        "/v1/models/{model}": {"get": _operation("One model.", one) | {"parameters": [model]} | _BEARER},
+    }
+
+
+def _specifications() -> Part:
+    shape = {"type": "object"}
+    return {
+        "/openapi.json": _get("This document.", {"200": _json("OpenAPI.", shape)}),
+        "/asyncapi.yaml": _get("The WebSocket.", {"200": _text("AsyncAPI.", "application/yaml")}),
+        "/schemas/v1.json": _get("The frames.", {"200": _json("JSON Schema.", shape)}),
+    }
+
+
+def _get(summary: str, answers: Part) -> Part:
+    return {"get": _operation(summary, answers)}
+
+
+def _operation(summary: str, answers: Part) -> Part:
+    return {"summary": summary, "responses": answers}
+
+
+def _refusals(body: type[msgspec.Struct], why: dict[int, str]) -> Part:
+    return {str(status): _json(words, _of(body)) for status, words in why.items()}
+
+
+def _json(words: str, schema: Schema) -> Part:
+    return {"description": words, "content": {"application/json": {"schema": schema}}}
+
+
+def _text(words: str, media_type: str) -> Part:
+    return {"description": words, "content": {media_type: {"schema": {"type": "string"}}}}
+
+
+def _of(struct: type[msgspec.Struct]) -> Schema:
+    return {"$ref": _PLACE.format(name=struct.__name__)}

@@ -1,0 +1,220 @@
+"""The specifications say what the code does: as files, to the standards' own schemas, and in what really goes over the wire."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator, Draft202012Validator
+from openapi_spec_validator import validate
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from connections import frames, params
+from connections.errors import BadParams
+from specs import __main__ as specs
+from specs import asyncapi, openapi, schemas
+from tests.app.in_process import Frame, Running, Socket
+from tests.app.raw import answer
+
+HERE = Path(__file__).parent
+PROTOCOL = HERE.parent.parent / "PROTOCOL.md"
+VALIDATOR = Draft202012Validator(schemas.document())
+DEFINED: dict[str, Any] = schemas.document()["$defs"]
+"""Every schema by its name."""
+
+
+def of(name: str) -> Draft202012Validator:
+    """What checks one kind of frame."""
+    return VALIDATOR.evolve(schema={"$ref": f"#/$defs/{name}", "$defs": DEFINED})
+
+
+def test_the_files_are_those_that_the_code_makes() -> None:
+    assert specs.differing() == []
+
+
+def test_a_file_that_differs_is_named_until_it_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(specs, "ROOT", tmp_path)
+    monkeypatch.setattr(specs, "SERVED", tmp_path / "served")
+    (tmp_path / "app" / "page" / "client").mkdir(parents=True)
+    assert specs.main(["--check"]) == 1
+    assert "frames.d.ts differs from the code: run `make specs`" in capsys.readouterr().err
+    assert specs.main([]) == specs.main(["--check"]) == 0
+    (tmp_path / "served" / "openapi.json").write_text("{}")
+    assert specs.main(["--check"]) == 1
+    assert capsys.readouterr().err.startswith("served/openapi.json differs")
+
+
+# ---- to the standards' own schemas
+
+
+def test_the_http_doors_are_described_as_openapi_asks() -> None:
+    validate(openapi.document())
+
+
+def test_the_socket_is_described_as_asyncapi_asks() -> None:
+    """The schema is that of the package @asyncapi/specs 6.11 (Apache-2.0), without its white space."""
+    standard = Draft7Validator(json.loads((HERE / "asyncapi-3.0.0.json").read_text()))
+    document = yaml.safe_load((specs.SERVED / "asyncapi.yaml").read_text())
+    assert [error.message for error in standard.iter_errors(document)] == []
+    assert [*standard.iter_errors(document | {"channels": {"socket": {"address": 1}}})] != []
+
+
+def test_every_reference_of_the_sockets_description_is_there() -> None:
+    document = asyncapi.document()
+
+    def references(part: Any) -> list[str]:
+        if isinstance(part, dict):
+            own = [part["$ref"]] if isinstance(part.get("$ref"), str) else []
+            return own + [ref for inner in part.values() for ref in references(inner)]
+        return [ref for inner in part for ref in references(inner)] if isinstance(part, list) else []
+
+    for reference in set(references(document)):
+        place: Any = document
+        for step in reference.removeprefix("#/").split("/"):
+            place = place[step]
+
+
+def test_the_schemas_are_schemas() -> None:
+    Draft202012Validator.check_schema(schemas.document())
+
+
+# ---- to the code
+
+
+@pytest.mark.parametrize("file", ["openapi.json", "asyncapi.yaml", "schemas/v1.json"])
+async def test_the_service_serves_them(file: str, running: Running) -> None:
+    status, body = await answer(running, f"/{file}")
+    assert (status, body) == (200, (specs.SERVED / file.replace("/", "-")).read_text())
+
+
+async def test_every_http_route_is_described_and_nothing_else(running: Running) -> None:
+    app: Any = running.service._server.config.app
+    while not isinstance(app, Starlette):
+        app = app._app
+    routes = {
+        route.path.replace(":path}", "}"): route.methods or set()
+        for route in app.routes
+        if isinstance(route, Route) and route.path != "/"  # the page
+    }
+    described = openapi.document()["paths"]
+    assert {path: {*map(str.upper, methods)} for path, methods in described.items()} == {
+        path: methods - {"HEAD", "OPTIONS"} for path, methods in routes.items()
+    }
+
+
+@pytest.mark.parametrize("frame", [*schemas.client_frames(), *schemas.server_frames()])
+def test_the_protocols_page_names_every_frame_and_its_fields(frame: type[msgspec.Struct]) -> None:
+    tag = str(frame.__struct_config__.tag)
+    table = PROTOCOL.read_text().partition("## Client frames")[2].partition("## Promises")[0]
+    client, server = table.split("## Server frames")
+    rows = (client if issubclass(frame, frames.ClientFrame) else server).splitlines()
+    row = next(row for row in rows if row.startswith("|") and f"`{tag}`" in row.split("|")[1])
+    missing = [
+        field.encode_name
+        for field in msgspec.structs.fields(frame)
+        if field.encode_name != "ref" and f"{field.encode_name}" not in row
+    ]
+    assert missing == []
+
+
+LOOSE: dict[str, st.SearchStrategy[Any]] = {
+    "max_new_tokens": st.integers(-1, 10),
+    "temperature": st.floats(-1, 3),
+    "top_p": st.floats(-0.5, 1.5),
+    "top_k": st.integers(-2, 2**64),
+    "repetition_penalty": st.floats(-1, 3),
+    "seed": st.integers(-2, 2**64),
+    "max_time_s": st.floats(-1, 90_000),
+    "stop": st.lists(st.text(max_size=3), max_size=10),
+    "system": st.sampled_from(["", "x" * params.MAX_SYSTEM_CHARS, "x" * (params.MAX_SYSTEM_CHARS + 1)]),
+}
+
+
+@given(st.sampled_from(sorted(LOOSE)).flatmap(lambda name: st.tuples(st.just(name), LOOSE[name])))
+def test_what_is_in_range_is_said_twice_and_is_the_same(field: tuple[str, Any]) -> None:
+    name, value = field
+    try:
+        params.generation(msgspec.convert({name: value}, frames.Params), max_new_tokens=10)
+    except (BadParams, msgspec.ValidationError):
+        taken = False
+    else:
+        taken = True
+    assert of("Params").is_valid({name: value}) == taken
+
+
+# ---- to what goes over the wire
+
+
+class Checked(Socket):
+    """A socket whose every frame has to be one of the schemas', with no field that they do not know."""
+
+    def __init__(self, socket: Socket) -> None:
+        super().__init__(socket.opened)
+        self.seen = {"ready"}
+
+    async def send(self, **frame: Any) -> None:
+        of("Request").validate(frame)
+        await super().send(**frame)
+
+    async def next(self, kind: str | None = None) -> Frame:
+        while True:
+            frame = await super().next()
+            of("Frame").validate(frame)
+            shape = next(one for one in DEFINED.values() if _is_of(one, frame["type"]))
+            assert frame.keys() <= shape["properties"].keys()
+            self.seen.add(frame["type"])
+            if kind in (None, frame["type"]):
+                return frame
+
+
+def _is_of(schema: dict[str, Any], kind: str) -> bool:
+    is_told = not schema["title"].endswith("Request")
+    return is_told and schema.get("properties", {}).get("type") == {"enum": [kind]}
+
+
+async def test_frames_are_as_they_are_described(running: Running) -> None:
+    hello = {"client_id": "ann"}
+    async with running.socket(hello) as first, running.socket(hello) as second:
+        of("Frame").validate(first.ready)
+        one, other = Checked(first), Checked(second)
+        await one.send(type="send", client_msg_id="m1", content="Hello?", ref="r", params={"seed": 1})
+        accepted = await one.next("accepted")
+        done = (await one.until("done"))[-1]
+        await other.ask(type="resume", conversation_id="default", epoch=accepted["epoch"], after_seq=0)
+        await other.until("done")
+        await other.ask(type="resume", conversation_id="default", epoch="another", after_seq=0)
+        await other.next("snapshot")
+        await one.send(type="send", client_msg_id="m1", content="Hello?")
+        await one.next("accepted")
+        await one.send(type="regenerate", message_id=done["message_id"], client_msg_id="m2")
+        await one.until("done")
+        running.engine.script("word " * 50_000)
+        await one.send(type="edit", message_id=accepted["message_id"], content="Hm.", client_msg_id="m3")
+        await one.next("delta")
+        await one.send(type="cancel", conversation_id="default", mode="rollback")
+        await one.until("done")
+        await one.send(type="cancel")
+        await one.next("cancelled")
+        await one.send(type="cancel", turn_id=done["turn_id"], conversation_id="default", mode="rollback")
+        await one.next("removed")
+        for ask in ("history", "conversations", "ping"):
+            await one.ask(type=ask, ref="r")
+        await one.send(type="ack", conversation_id="default", seq=1)
+        await one.ask(type="rename", conversation_id="default", title="Hello")
+        await one.ask(type="auth.refresh", token="any")
+        await one.ask(type="rename", conversation_id="nothing", title="Hello")
+        await one.ask(type="delete", conversation_id="default")
+        running.service.stop()
+        await one.next("goaway")
+    rare = {"status", "limits"}  # where an engine or a limit is full
+    told = {str(frame.__struct_config__.tag) for frame in schemas.server_frames()}
+    assert one.seen | other.seen == told - rare
