@@ -40,7 +40,7 @@ def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
         raise BadFrame("The frame is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise _unreadable(text) from None
-    if "\\u0000" in text and (path := _first_path(msgspec.to_builtins(frame), _NUL)):
+    if "\\u0000" in text and (path := _first_path(msgspec.to_builtins(frame, enc_hook=_unread), _NUL)):
         raise BadFrame(f"{path}: a NUL character is not allowed.", ref=_ref(_fields(text)))
     return frame
 
@@ -64,6 +64,10 @@ class FrameEncoder:
 
 encode = FrameEncoder().encode
 """The text of a server frame, UTF-8. One for the process, because one event loop serves all its connections."""
+
+
+def _unread(_: msgspec.Raw) -> None:
+    """What a decoder left as it came."""
 
 
 def _unfit(text: str, complaint: str) -> BadFrame:

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from connections.exchange import Exchange
 from connections.openai.asking import ask_of, chat_request
-from connections.openai.problems import Problem, problem_of
+from connections.openai.problems import problem_of
 from connections.openai.reception import Reception
 from connections.openai.telling import Telling
 from connections.openai.wire import ChatRequest
@@ -43,9 +43,7 @@ class ChatDoor:
             await exchange.while_there(self._answer(exchange, owner, request))
 
     async def _answer(self, exchange: Exchange, owner: Owner, request: ChatRequest) -> None:
-        if request.model != self._reception.model:
-            why = f"model: there is no {request.model!r} here, but {self._reception.model!r}."
-            raise Problem(404, why, code="model_not_found", param="model")
+        self._reception.serves(request.model)
         ask = ask_of(request, await self._reception.limits())
         await self._reception.count(owner)
         reply = await self._sessions.answer(owner, ask)

@@ -13,6 +13,7 @@ from connections.frames import Name
 SUBPROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."
 """Begins the subprotocol by which browsers show a key; they can't set headers."""
+_UNSERVED = ("call_id", "intent")
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,9 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 def arrival(query: Mapping[str, str], offered: Sequence[str]) -> Arrival:
     """What a client asks for. Raises BadParams."""
+    for field in _UNSERVED:
+        if field in query:
+            raise BadParams(f"{field}: is not served.")
     conversation_id = _name(query, "conversation_id")
     return Arrival(
         model=query.get("model"),

@@ -25,6 +25,7 @@ _CODES = {
 }
 _TYPES = {
     "rate_limited": "rate_limit_error",
+    "session_expired": "authentication_error",
     "unauthenticated": "authentication_error",
     "draining": "server_error",
     "engine_unavailable": "server_error",

@@ -176,6 +176,8 @@ class Telling:
 
 def _error(frame: Frame) -> Error | None:
     match frame:
+        case Error(code="unauthenticated", retryable=True):
+            return Error(code="session_expired", message="The token has expired: come back with another.")
         case Error():
             return frame
         case Cancelled(already=True):

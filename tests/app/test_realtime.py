@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
+from openai.types.websocket_reconnection import ReconnectingEvent, ReconnectingOverrides
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.typing import Subprotocol
 
 from connections.authentication.api_keys import digest_of
@@ -414,6 +415,44 @@ async def test_a_client_has_so_many_connections(tmp_path: Path) -> None:
         connect(url_of(running, client_id="ann")) as second,
     ):
         assert (await Socket(second).closed())[0] == 4429
+
+
+async def test_a_key_that_is_revoked_ends_its_sessions(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"ann:{digest_of('sk-ann')}\n")
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        shown = {"Authorization": "Bearer sk-ann"}
+        async with connect(url_of(running), additional_headers=shown) as opened:
+            await Socket(opened).next("session.created")
+            keys.write_text("")
+            running.service._doorkeeper.reread()
+            error = (await Socket(opened).next())["error"]
+            assert (error["type"], error["code"]) == ("authentication_error", "unauthenticated")
+            assert (await Socket(opened).closed())[0] == 4401
+
+
+async def test_openais_client_comes_back_after_a_stop_and_not_after_a_refusal(tmp_path: Path) -> None:
+    codes: list[int] = []
+
+    def reconnecting(event: ReconnectingEvent) -> ReconnectingOverrides:
+        codes.append(event.close_code)
+        return {"abort": True}
+
+    async with (
+        serving(tmp_path, max_client_connections=1) as running,
+        AsyncOpenAI(api_key="k", base_url=f"{running.url}/v1") as client,
+        client.realtime.connect(model=MODEL, on_reconnecting=reconnecting) as connection,
+    ):
+        assert (await connection.recv()).type == "session.created"
+        async with client.realtime.connect(model=MODEL, on_reconnecting=reconnecting) as second:
+            with pytest.raises(ConnectionClosedError) as refused:
+                await anext(aiter(second))
+        assert refused.value.rcvd is not None
+        assert (refused.value.rcvd.code, codes) == (4429, [])
+        running.service.stop()
+        with pytest.raises(ConnectionClosedError):
+            await anext(aiter(connection))
+        assert codes == [1012]
 
 
 async def test_openais_client_works_unchanged(running: Running) -> None:

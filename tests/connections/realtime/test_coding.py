@@ -53,6 +53,9 @@ def test_a_cancel_is_the_native_one() -> None:
         ('{"type":"conversation.item.delete","event_id":"e"}', "item_id", "e"),
         ('{"type":"response.done","event_id":"e"}', "type", "e"),
         ('{"type":"response.create","event_id":5}', "event_id", None),
+        ('{"type":"session.update","event_id":"e","session":{"instructions":"\\u0000"}}', "session.instructions", "e"),
+        ('{"type":"session.update","event_id":"e","session":{"instructions":"\\ud800"}}', "session.instructions", "e"),
+        ('{"type":"session.update","session":{"tools":' + "[" * 20_000 + "]" * 20_000 + "}}", "deeply", None),
         ("[]", "object", None),
         ("nonsense", "JSON", None),
         (b"{}", "binary", None),
@@ -68,6 +71,10 @@ def test_what_is_no_event_is_named(text: str | bytes, why: str, ref: str | None)
 def test_nothing_that_comes_breaks_the_reader(value: object) -> None:
     with suppress(BadFrame):
         coding().decode(json.dumps(value))
+
+
+def test_what_is_not_read_may_hold_anything() -> None:
+    assert isinstance(read(type="session.update", session={"tools": ["\0"], "\0": "\0"}), SessionUpdate)
 
 
 def test_a_frame_without_a_word_here_is_no_line() -> None:

@@ -22,7 +22,7 @@ def test_who_names_nothing_gets_a_conversation_of_its_own() -> None:
 
 
 def test_what_is_named_is_taken() -> None:
-    query = {"model": "m", "conversation_id": "c", "client_id": "ann", "after": "item_1", "intent": "x"}
+    query = {"model": "m", "conversation_id": "c", "client_id": "ann", "after": "item_1", "other": "x"}
     came = arrival(query, ())
     assert (came.model, came.conversation_id, came.known) == ("m", "c", True)
     assert (came.client_id, came.after) == ("ann", "item_1")
@@ -32,6 +32,12 @@ def test_a_browser_shows_its_key_as_a_subprotocol_which_is_not_the_one_that_is_s
     came = arrival({}, ("realtime", "openai-insecure-api-key.sk-1", "openai-beta.realtime-v1"))
     assert (came.key, came.subprotocol) == ("sk-1", "realtime")
     assert arrival({}, ("openai-insecure-api-key.sk-1",)).subprotocol is None
+
+
+@pytest.mark.parametrize("field", ["call_id", "intent"])
+def test_calls_and_transcriptions_are_not_served(field: str) -> None:
+    with pytest.raises(BadParams, match=f"^{field}: "):
+        arrival({field: "x"}, ())
 
 
 @pytest.mark.parametrize("field", ["conversation_id", "client_id"])

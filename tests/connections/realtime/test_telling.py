@@ -10,12 +10,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from connections import frames
+from connections.outbox import Outbox
 from connections.realtime.asking import Asking
-from connections.realtime.client_events import ItemCreate, NewItem, Part, ResponseCreate, ResponseWishes
+from connections.realtime.client_events import (
+    ItemCreate,
+    ItemRetrieve,
+    NewItem,
+    Part,
+    ResponseCreate,
+    ResponseWishes,
+)
 from connections.realtime.items import Items, State
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ErrorEvent, ResponseDone
-from connections.realtime.telling import Telling, item_id
+from connections.realtime.telling import Said, Telling, item_id
 from sessions.events import Accepted, Deleted, Delta, Failure, Gap, Reason, Removed
 from sessions.paging import HistoryPage, ShownMessage
 from tests.connections.realtime.session import LIMITS, Mirror, done
@@ -167,6 +175,22 @@ def test_who_knows_all_is_told_nothing_and_a_page_without_that_item_is_told_whol
     there = page(message("turn_1", "user", "Hi!"), message("turn_1", "assistant", "Hello!"))
     assert list(Session(after="item_1").telling.tell(there)) == []
     assert len(list(Session(after="item_9").telling.tell(there))) == 4
+
+
+def test_a_token_that_ends_is_told_in_words_that_a_client_here_can_follow() -> None:
+    expired = frames.Error(code="unauthenticated", message="send auth.refresh", retryable=True)
+    (error,) = Session().hear(expired)
+    assert (error.error.type, error.error.code) == ("authentication_error", "session_expired")
+    assert "auth.refresh" not in error.error.message
+
+
+def test_what_waits_to_be_told_counts_with_its_text() -> None:
+    """A client that asks for a long item again and again, and does not read, is cut off as any other."""
+    session, outbox = Session(), Outbox(max_bytes=10_000)
+    item_id = session.create("x" * 190)
+    for _ in range(20):
+        outbox.put_nowait(Said(events=(session.asking.retrieve(ItemRetrieve(item_id=item_id)),)))
+    assert outbox.is_over_full
 
 
 def test_a_hole_is_told() -> None:
