@@ -16,7 +16,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check specs test test-clients bench bench-engine bench-gpu chaos autobahn train clean
+.PHONY: help install run lint check specs test test-clients test-upstreams bench bench-engine bench-gpu chaos autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -47,6 +47,9 @@ test: $(DEV) ## every test, with branch coverage of 95 % or more
 
 test-clients: $(DEV) ## stock clients of OpenAI's API against this service, each installed beside the others in .cache
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v tests/clients $(ARGS)
+
+test-upstreams: $(BENCH) ## each failure of an upstream, and real ones: transformers serve, Ray Serve, another Midstream; two tables
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.upstreams $(ARGS)
 
 bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same model
 	@$(BIN)/python -m tests.bench $(ARGS)

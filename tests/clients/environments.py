@@ -11,6 +11,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,11 @@ def command_of(script: Path, say: Say) -> tuple[str, ...]:
         return (sys.executable, str(script))
     folder = _kept(requirements, sys.version + sys.base_prefix, _install_python, say)
     return (str(folder / "bin" / "python"), str(script))
+
+
+def python_beside(requirements: Path, say: Say) -> Path:
+    """A Python with these requirements, and behind them all that is installed here. Raises NotInstallable."""
+    return _kept(requirements, sys.version + sys.prefix, _install_beside, say) / "bin" / "python"
 
 
 def _kept(requirements: Path, base: str, install: Callable[[Path, Path], None], say: Say) -> Path:
@@ -67,6 +73,12 @@ def _install_python(requirements: Path, folder: Path) -> None:
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(folder)]
     _run([*pip, "install", "--quiet", "--requirement", str(requirements)])
+
+
+def _install_beside(requirements: Path, folder: Path) -> None:
+    _install_python(requirements, folder)
+    (packages,) = folder.glob("lib/*/site-packages")
+    (packages / "beside.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
 
 
 def _install_node(package: Path, folder: Path) -> None:
