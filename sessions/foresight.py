@@ -5,6 +5,7 @@ from __future__ import annotations
 from sessions.branches import placed
 from sessions.conversation import Conversation
 from sessions.errors import NotFound
+from sessions.filters import Filters
 from sessions.history import History
 from sessions.keys import now_ms
 from sessions.live_turn import LiveTurn
@@ -15,15 +16,20 @@ from sessions.sends import Generation
 
 
 class Foresight:
-    """Looks at messages that interrupt. `system`: what the operator's prompt says."""
+    """Looks at messages before they take their place."""
 
-    def __init__(self, *, history: History, prompts: Prompts, system: str) -> None:
+    def __init__(self, *, history: History, prompts: Prompts, filters: Filters) -> None:
         self._history = history
         self._prompts = prompts
-        self._system = system
+        self._filters = filters
 
     async def check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
-        """Raises Refused where its place is not there, or the message alone is too long."""
+        """Raises Refused where a filter does, and where it would interrupt, though its place is not there or it is too long."""
+        await self._filters.check(live.send.content, generation.system)
+        if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
+            await self._check(conversation, live, generation)
+
+    async def _check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
         if _named(live.send.place) in {one.turn.ids.reply_id for one in conversation.turns}:
             if live.send.on_busy == "rollback":
                 raise NotFound("The message that is named leaves the history with what is rolled back.")
@@ -31,8 +37,7 @@ class Foresight:
         meta = await self._history.load(conversation.keys) or Meta.new("")
         place = await placed(self._history, conversation.keys, live.send.place, meta)
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
-        named = meta.system if generation.system is None else generation.system
-        await live.engine.in_time(self._prompts.check(message, generation, system=named or self._system))
+        await live.engine.in_time(self._prompts.check(message, generation, meta))
 
 
 def _named(place: Place) -> object:

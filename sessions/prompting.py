@@ -14,43 +14,43 @@ from sessions.context import Prompt, Room, fit
 from sessions.errors import BadParams, EngineDown, Overloaded
 from sessions.history import History
 from sessions.keys import Keys
-from sessions.records import MessageRecord
+from sessions.policy import SystemPrompt
+from sessions.records import MessageRecord, Meta
 from sessions.sends import Generation
 
 DEFAULT_NEW_TOKENS = 512
 
 
 class Prompts:
-    """Asks the history for messages, and the engine's tokenizer how long they are."""
+    """Asks the history for messages, and the engine's tokenizer how long they are. `operators`: their system prompt."""
 
-    def __init__(self, *, engine: Engine, history: History) -> None:
+    def __init__(self, *, engine: Engine, history: History, operators: str) -> None:
         self._engine = engine
         self._history = history
+        self._operators = operators
 
-    async def prompt(
-        self,
-        keys: Keys,
-        message: MessageRecord,
-        generation: Generation,
-        *,
-        system: str,
-        context_from: str | None,
-    ) -> Prompt:
-        """The prompt that ends with a user's message; `context_from`: the message that it began with so far.
+    def system(self, meta: Meta, generation: Generation) -> SystemPrompt:
+        """The system prompt of a conversation's next turn."""
+        named = meta.system if generation.system is None else generation.system
+        return SystemPrompt(named, self._operators)
+
+    async def prompt(self, keys: Keys, message: MessageRecord, generation: Generation, meta: Meta) -> Prompt:
+        """The prompt that ends with a user's message.
 
         Raises ContextOverflow, BadParams, EngineDown, StoreDown.
         """
         records = [message]
         if message.parent_id is not None:
-            branch = await self._history.branch(keys, leaf=message.parent_id, last=context_from)
+            branch = await self._history.branch(keys, leaf=message.parent_id, last=meta.context_from)
             records = [*branch.messages, message]
-        return await self._fit(records, generation, system)
+        return await self._fit(records, generation, meta)
 
-    async def check(self, message: MessageRecord, generation: Generation, *, system: str) -> None:
+    async def check(self, message: MessageRecord, generation: Generation, meta: Meta) -> None:
         """Raises ContextOverflow where the message alone is too long; BadParams, EngineDown."""
-        await self._fit([message], generation, system)
+        await self._fit([message], generation, meta)
 
-    async def _fit(self, records: list[MessageRecord], generation: Generation, system: str) -> Prompt:
+    async def _fit(self, records: list[MessageRecord], generation: Generation, meta: Meta) -> Prompt:
+        system = self.system(meta, generation).text
         with as_refusals():
             facts = await self._engine.ready()
             refuse_unserved(generation.params, facts)

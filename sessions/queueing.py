@@ -51,29 +51,25 @@ class Queue:
         self._teller = teller
         self._at_most = at_most
 
-    async def accept(
-        self, conversation: Conversation, live: LiveTurn, generation: Generation, *, system: str
-    ) -> bool:
+    async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> bool:
         """Accepts a message behind the running turn, or the next one where that is about to end; False where there is none.
 
-        `system`: what the operator's prompt says. Raises Refused, Duplicate.
+        Raises Refused, Duplicate.
         """
         await _accepted_before(conversation, live)
         while await _has_head(conversation):
-            if await self._accept(conversation, live, generation, system=system):
+            if await self._accept(conversation, live, generation):
                 return True
         return False
 
-    async def _accept(
-        self, conversation: Conversation, live: LiveTurn, generation: Generation, *, system: str
-    ) -> bool:
+    async def _accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> bool:
         if len(_queued(conversation)) >= self._at_most:
             raise QueueFull(f"{self._at_most} messages wait in this conversation already.")
         if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
             raise Duplicate(known)
         place = await self._place(conversation, live)
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
-        await self._prompts.check(message, generation, system=generation.system or system)
+        await self._prompts.check(message, generation, Meta.new(""))
         await self._announcer.announce(conversation, live.record.turn_id)
         head = conversation.live
         try:

@@ -12,35 +12,29 @@ from redis.asyncio import Redis
 
 from engine.door import Engine
 from sessions.admission import Admission
-from sessions.announcing import Announcer
 from sessions.attendance import Attendance
 from sessions.branches import Brancher
 from sessions.conversation import Conversation
 from sessions.directory import Directory
-from sessions.ending import EndTeller
 from sessions.ephemeral import EphemeralTurns
 from sessions.errors import StoreDown
 from sessions.events import Journalled
 from sessions.forwarding import Forwarder
 from sessions.generating import Generator
 from sessions.guarding import guarded
-from sessions.history import History
-from sessions.index import Index
-from sessions.journal import Journal
+from sessions.intake import sender_of
 from sessions.live_turn import LiveTurn
 from sessions.mailbox import Mailbox
 from sessions.observer import Observer, Silent
 from sessions.orders import Orders
-from sessions.ownership import RENEW_S, Ownership, RunningTurn
+from sessions.ownership import RENEW_S, RunningTurn
 from sessions.policy import Policy
-from sessions.prompting import Prompts
-from sessions.queueing import Queue
 from sessions.reaping import Reaper
 from sessions.records import Owner
 from sessions.relay import Relay
 from sessions.removing import Remover, doom
 from sessions.running import Runner
-from sessions.sending import Sender
+from sessions.storage import Storage
 from sessions.store import load_scripts
 from sessions.transactions import Moved
 from sessions.turns import Turns
@@ -66,29 +60,33 @@ class Replica:
         replica: str | None = None,
     ) -> None:
         self._client = client
-        replica = replica or secrets.token_hex(8)
+        storage = Storage.of(client, replica=replica or secrets.token_hex(8), ttl_s=policy.ttl_s)
+        self._history, self._index = storage.history, storage.index
+        self._journal, self._ownership = storage.journal, storage.ownership
         self._admission = Admission(at_most=policy.max_turns)
         self._directory = Directory()
-        self._history = History(client, ttl_s=policy.ttl_s, replica=replica)
-        self._index = Index(client, ttl_s=policy.ttl_s)
-        self._journal = Journal(client, replica=replica)
-        self._ownership = Ownership(client, replica=replica)
         self._attendance = Attendance()
         self._watching = Watching(client, ownership=self._ownership, directory=self._directory)
-        self._brancher = Brancher(client, history=self._history, replica=replica)
+        self._brancher = Brancher(client, history=self._history, replica=self._ownership.replica)
         self._remover = Remover(history=self._history, index=self._index)
-        unsettled: set[str] = set()
+        self._meet_others(storage.unsettled)
+        self._prepare_turns(storage, engine, policy, observer or Silent())
+        self._orders = Orders(turns=self._turns, mailbox=self._mailbox, delete=self._delete)
+        self._tasks: asyncio.TaskGroup
+
+    def _meet_others(self, unsettled: set[str]) -> None:
+        """What other replicas tell this one, what is asked of them, and what is left of dead ones."""
         self._reaper = Reaper(
             history=self._history,
             ownership=self._ownership,
             unsettled=unsettled,
-            runs=lambda turn: self._turns.runs(turn),  # noqa: PLW0108 - it is made below
+            runs=lambda turn: self._turns.runs(turn),  # noqa: PLW0108 - made later
             tell=self._tell,
         )
         self._mailbox = Mailbox(
-            client,
+            self._client,
             ownership=self._ownership,
-            take=lambda order: self._orders.take(order),  # noqa: PLW0108 - made below
+            take=lambda order: self._orders.take(order),  # noqa: PLW0108 - made later
         )
         self._forwarder = Forwarder(
             mailbox=self._mailbox,
@@ -97,27 +95,18 @@ class Replica:
             watching=self._watching,
             bury=self._reaper.reap,
         )
-        observer = observer or Silent()
-        announcer = Announcer(ownership=self._ownership, index=self._index)
-        prompts = Prompts(engine=engine, history=self._history)
-        queue = Queue(
+        self._relay = Relay(
+            self._client,
+            replica=self._ownership.replica,
+            directory=self._directory,
             history=self._history,
-            prompts=prompts,
-            announcer=announcer,
-            teller=EndTeller(observer),
-            at_most=policy.max_queued,
+            nudged=self._mailbox.nudge,
+            unattended=self._attendance.look,
+            branched=self._tell_branch,
         )
-        self._sender = Sender(
-            history=self._history,
-            ownership=self._ownership,
-            announcer=announcer,
-            prompts=prompts,
-            queue=queue,
-            watching=self._watching,
-            forwarder=self._forwarder,
-            unsettled=unsettled,
-            policy=policy,
-        )
+
+    def _prepare_turns(self, storage: Storage, engine: Engine, policy: Policy, observer: Observer) -> None:
+        """The way of a message in, and what runs its turn, with a conversation or without one."""
         self._runner = Runner(
             generator=Generator(engine, policy.filters),
             journal=self._journal,
@@ -127,26 +116,22 @@ class Replica:
         )
         self._turns = Turns(
             directory=self._directory,
-            sender=self._sender,
+            sender=sender_of(
+                storage,
+                engine=engine,
+                policy=policy,
+                observer=observer,
+                watching=self._watching,
+                forwarder=self._forwarder,
+            ),
             runner=self._runner,
             attendance=self._attendance,
-            lost=lambda conversation: self._relay.catch_up(conversation),  # noqa: PLW0108 - it is made below
+            lost=self._relay.catch_up,
             admission=self._admission,
         )
         self._ephemeral = EphemeralTurns(
             engine=engine, policy=policy, admission=self._admission, observer=observer
         )
-        self._orders = Orders(turns=self._turns, mailbox=self._mailbox, delete=self._delete)
-        self._relay = Relay(
-            client,
-            replica=replica,
-            directory=self._directory,
-            history=self._history,
-            nudged=self._mailbox.nudge,
-            unattended=self._attendance.look,
-            branched=self._tell_branch,
-        )
-        self._tasks: asyncio.TaskGroup
 
     @asynccontextmanager
     async def running(self, *, alone: bool) -> AsyncIterator[None]:
