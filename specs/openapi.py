@@ -18,7 +18,16 @@ from specs.schemas import Schema, asked, named, told
 Part = dict[str, Any]
 
 _PLACE = "#/components/schemas/{name}"
-_TOLD = (Report, TicketGiven, RefusalBody, wire.Completion, wire.Model, wire.Models, wire.ErrorBody)
+_TOLD = (
+    Report,
+    TicketGiven,
+    RefusalBody,
+    wire.Completion,
+    wire.Chunk,
+    wire.Model,
+    wire.Models,
+    wire.ErrorBody,
+)
 _BEARER: Part = {"security": [{}, {"bearer": []}]}
 """A token is asked for where the operator configured any."""
 
@@ -73,7 +82,9 @@ def _tickets() -> Part:
 
 def _events() -> Part:
     answers = {
-        "200": _text("Frames as /v1/ws has them, each the data of a `message`.", "text/event-stream"),
+        "200": _told_as(
+            "What happens, as it does on /v1/ws.", "text/event-stream", _event("A frame of the server's.")
+        ),
         **_refusals(RefusalBody, {400: "A name that nothing can have.", 401: "No token, or a bad one."}),
         **_refusals(
             RefusalBody, {403: "A page that may not ask.", 404: "This owner has no such conversation."}
@@ -111,11 +122,13 @@ def _openai() -> Part:
         503: "Not now.",
     }
     whole = _json("The reply, whole or as a stream of chunks.", _of(wire.Completion))
-    whole["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+    whole["content"]["text/event-stream"] = {"schema": _event("A Chunk, or `[DONE]`.")}
     ask = _operation(
         "A reply to messages.", {"200": whole, **_refusals(wire.ErrorBody, why | {429: "Too many."})}
     )
-    body = {"required": True, "content": {"application/json": {"schema": _of(wire.ChatRequest)}}}
+    hello = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8}
+    asked_for = {"schema": _of(wire.ChatRequest), "example": hello}
+    body = {"required": True, "content": {"application/json": asked_for}}
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     every = {
         "200": _json("All of them.", _of(wire.Models)),
@@ -125,6 +138,7 @@ def _openai() -> Part:
         "200": _json("It.", _of(wire.Model)),
         **_refusals(wire.ErrorBody, nobody | {404: "No such.", 503: "Not now."}),
     }
+    one["404"]["content"]["text/plain"] = {"schema": {"type": "string"}}  # a line feed is in no path of ours
     return {
         "/v1/chat/completions": {"post": ask | {"requestBody": body} | _BEARER},
         "/v1/models": {"get": _operation("The models.", every) | _BEARER},
@@ -136,9 +150,16 @@ def _specifications() -> Part:
     shape = {"type": "object"}
     return {
         "/openapi.json": _get("This document.", {"200": _json("OpenAPI.", shape)}),
-        "/asyncapi.yaml": _get("The WebSocket.", {"200": _text("AsyncAPI.", "application/yaml")}),
+        "/asyncapi.yaml": _get("The WebSocket.", {"200": _told_as("AsyncAPI.", "application/yaml", shape)}),
         "/schemas/v1.json": _get("The frames.", {"200": _json("JSON Schema.", shape)}),
     }
+
+
+def _event(words: str) -> Schema:
+    """One event of a stream, as those read the schema of `text/event-stream` who read it at all."""
+    text = {"type": "string"}
+    fields = {"data": text | {"description": words}, "id": text, "event": text, "retry": {"type": "integer"}}
+    return {"type": "object", "description": "Each event.", "properties": fields, "required": ["data"]}
 
 
 def _get(summary: str, answers: Part) -> Part:
@@ -154,11 +175,15 @@ def _refusals(body: type[msgspec.Struct], why: dict[int, str]) -> Part:
 
 
 def _json(words: str, schema: Schema) -> Part:
-    return {"description": words, "content": {"application/json": {"schema": schema}}}
+    return _told_as(words, "application/json", schema)
 
 
 def _text(words: str, media_type: str) -> Part:
-    return {"description": words, "content": {media_type: {"schema": {"type": "string"}}}}
+    return _told_as(words, media_type, {"type": "string"})
+
+
+def _told_as(words: str, media_type: str, schema: Schema) -> Part:
+    return {"description": words, "content": {media_type: {"schema": schema}}}
 
 
 def _of(struct: type[msgspec.Struct]) -> Schema:

@@ -45,10 +45,8 @@ _RANGES: dict[str, Schema] = {
     "max_time_s": {"exclusiveMinimum": 0, "maximum": params.MAX_TIME_S},
     "system": {"maxLength": params.MAX_SYSTEM_CHARS},
 }
-_STOPS: Schema = {
-    "maxItems": params.MAX_STOPS,
-    "items": {"type": "string", "minLength": 1, "maxLength": params.MAX_STOP_CHARS},
-}
+_STOP: Schema = {"type": "string", "minLength": 1, "maxLength": params.MAX_STOP_CHARS}
+_STOPS: Schema = {"type": "array", "items": _STOP, "maxItems": params.MAX_STOPS}
 
 
 def client_frames() -> Types:
@@ -78,11 +76,12 @@ def schemas(place: str) -> dict[str, Schema]:
 def asked(types: Types, place: str) -> dict[str, Schema]:
     """Schemas of what is read."""
     found = _components(types, place)
-    for schema in found.values():
-        for field in schema["properties"].keys() & _RANGES.keys():
-            schema["properties"][field]["anyOf"][0] |= _RANGES[field]
-    if "Params" in found:
-        found["Params"]["properties"]["stop"] |= _STOPS
+    for fields in (schema["properties"] for schema in found.values()):
+        for field in fields.keys() & _RANGES.keys():
+            fields[field]["anyOf"][0] |= _RANGES[field]
+        if "stop" in fields:  # OpenAI's clients may name one alone, or none
+            several = fields["stop"].get("anyOf")
+            fields["stop"] |= _STOPS if several is None else {"anyOf": [_STOP, _STOPS, {"type": "null"}]}
     return found
 
 
