@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
+import logging
 import sys
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from tests.clients.environments import NotInstallable
@@ -28,10 +31,13 @@ def main() -> int:
         "--only", nargs="+", choices=names, default=names, metavar="PART", help=", ".join(names)
     )
     only = parser.parse_args().only
+    logging.disable()
     good = [asyncio.run(_failures())] if "failures" in only else []
     peers = [name for name in PEERS if name in only]
     if peers:
-        _row("upstream", "greedy reply", "tokens", "idle after a cancel, s (median, worst)", "")
+        _row(
+            "upstream", "greedy reply", "tokens", "idle after a cancel, s (median, worst)", "lay here, ms", ""
+        )
         good += [asyncio.run(_peer(name)) for name in peers]
     return 0 if all(good) else 1
 
@@ -41,7 +47,10 @@ async def _failures() -> bool:
     _row("the upstream", "the client is told", "")
     good = True
     for case in CASES:
-        with tempfile.TemporaryDirectory() as folder:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            redirect_stdout(io.StringIO()),
+        ):  # a service prints its log
             outcome = await outcome_of(case, Path(folder))
         good &= outcome == case.outcome
         _row(case.name, str(outcome), "" if outcome == case.outcome else f"NOT {case.outcome}")
@@ -57,10 +66,17 @@ async def _peer(name: str) -> bool:
             ) as peer:
                 result = await seen(peer)
         except NotInstallable as why:
-            _row(name, f"NOT RUN: {why}", "", "", "")
+            _row(name, f"NOT RUN: {why}", "", "", "", "")
             return False
     late = name in BOUND and max(result.idle_s) > IDLE_S
-    _row(name, repr(result.text), str(result.tokens), _times(result), "TOO LATE" if late else "")
+    _row(
+        name,
+        repr(result.text),
+        str(result.tokens),
+        _times(result),
+        f"{result.lay_ms:.2f}",
+        "TOO LATE" if late else "",
+    )
     return not late
 
 

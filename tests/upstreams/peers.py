@@ -44,11 +44,15 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a peer did: the text of a greedy reply, its tokens as it told them, and the seconds from cancels to rest."""
+    """What a peer did: the text of a greedy reply, its tokens as it told them, and the seconds from cancels to rest.
+
+    `lay_ms`: what its pieces of text lay between arrival and reader, on average.
+    """
 
     text: str
     tokens: int
     idle_s: tuple[float, ...]
+    lay_ms: float
 
 
 async def seen(peer: Peer) -> Seen:
@@ -57,7 +61,8 @@ async def seen(peer: Peer) -> Seen:
         await engine.ready(READY_S)
         text, end = await _reply(engine)
         idle_s = [await _cancelled(engine, peer.is_idle) for _ in range(CANCELS)]
-    return Seen(text, end.generated_tokens, tuple(idle_s))
+        told = engine.statistics()
+    return Seen(text, end.generated_tokens, tuple(idle_s), 1000 * told.delivery_seconds / told.deliveries)
 
 
 async def _reply(engine: UpstreamEngine) -> tuple[str, Finished]:
@@ -106,12 +111,10 @@ async def midstream(folder: Path, say: Say) -> AsyncIterator[Peer]:
 
 
 def peer_of(server: ServerProcess) -> Peer:
-    """A process of this service as an upstream of another."""
-    figures = f"{server.url}/metrics"
+    """A process of this service as an upstream of another. A turn is live there until its engine has ended it."""
 
     async def is_idle() -> bool:
-        turns = await _figure(figures, r"^midstream_turns_live (\S+)")
-        return turns == await _figure(figures, r"^midstream_engine_batch (\S+)") == 0
+        return await _figure(f"{server.url}/metrics", r"^midstream_turns_live (\S+)") == 0
 
     return Peer(UpstreamOptions("midstream", f"{server.url}/v1", "midstream-demo", 2048), is_idle)
 
