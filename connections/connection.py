@@ -21,6 +21,8 @@ from sessions.events import Event
 from sessions.records import Owner
 
 MAX_REQUESTS = 64
+MAX_CANCELS = 64
+"""That wait: for another replica, or to take an exchange back. They have room of their own, since a cancel must be heard."""
 FLUSH_S = 1.0
 BAD_FRAMES = 20
 BAD_FRAMES_S = 60.0
@@ -89,6 +91,7 @@ class Connection:
         self._outbox = outbox
         self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._requests: set[asyncio.Task[None]] = set()
+        self._cancels: set[asyncio.Task[None]] = set()
         self._behind = asyncio.Event()
         self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
 
@@ -164,8 +167,9 @@ class Connection:
             frame = self._decode(message)
             ref = frame.ref or getattr(frame, "client_msg_id", None)
             if (slow := self._ask(handler, frame)) is not None:
-                self._requests.add(request := tasks.create_task(self._finish(slow, ref)))
-                request.add_done_callback(partial(self._finished, slow))
+                kin = self._cancels if isinstance(frame, Cancel) else self._requests
+                kin.add(request := tasks.create_task(self._finish(slow, ref)))
+                request.add_done_callback(partial(_finished, slow, kin))
         except BadFrame as error:
             self.push(Error(ref=error.ref or ref, code=error.code, message=str(error), retryable=False))
             if self._strikes.add(asyncio.get_running_loop().time()):
@@ -176,14 +180,13 @@ class Connection:
             self.push(self._incident(ref))
 
     def _ask(self, handler: Handler, frame: Request) -> Coroutine[None, None, None] | None:
-        """Hands a frame on, unless too many wait; a cancel is always heard. Raises Overloaded before anything is done."""
-        is_full = len(self._requests) >= MAX_REQUESTS
-        if is_full and not isinstance(frame, Cancel | Ping):
+        """Hands a frame on, unless too many wait; a cancel does what it can do at once. Raises Overloaded."""
+        if len(self._requests) >= MAX_REQUESTS and not isinstance(frame, Cancel | Ping):
             raise Overloaded("Too many requests at once.")
         slow = handler.handle(self, frame)
-        if is_full and slow is not None:
+        if slow is not None and isinstance(frame, Cancel) and len(self._cancels) >= MAX_CANCELS:
             slow.close()
-            raise Overloaded("Too many requests at once: it is cancelled, but not taken back.")
+            raise Overloaded("Too many cancels at once: what this one would have waited for is not done.")
         return slow
 
     async def _finish(self, slow: Coroutine[None, None, None], ref: str | None) -> None:
@@ -193,10 +196,6 @@ class Connection:
             self.push(refusal(error, ref))
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
             self.push(self._incident(ref))
-
-    def _finished(self, slow: Coroutine[None, None, None], request: asyncio.Task[None]) -> None:
-        self._requests.discard(request)
-        slow.close()  # the connection may have ended before it began
 
     def _incident(self, ref: str | None) -> Error:
         """Logs the exception being handled; its number is all that the client is told."""
@@ -225,6 +224,13 @@ class Connection:
                 return
             self._transport.write(self._encode(frame))
         self._behind.set()
+
+
+def _finished(
+    slow: Coroutine[None, None, None], kin: set[asyncio.Task[None]], request: asyncio.Task[None]
+) -> None:
+    kin.discard(request)
+    slow.close()  # the connection may have ended before it began
 
 
 def refusal(error: Refused | BadParams, ref: str | None) -> Error:

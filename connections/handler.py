@@ -99,9 +99,13 @@ class FrameHandler:
     def _take_back(self, connection: Connection, frame: frames.Cancel, met: Cancelled) -> Slow | None:
         """What takes back an exchange that had ended before its cancel."""
         if frame.mode == "rollback" and met.already and frame.turn_id is not None:
-            place = frame.conversation_id or frames.DEFAULT_CONVERSATION
-            return self._sessions.take_back(connection.owner, place, frame.turn_id)
+            return self._take_back_where_it_is(connection, frame.conversation_id, frame.turn_id)
         return None
+
+    async def _take_back_where_it_is(self, connection: Connection, place: str | None, turn_id: str) -> None:
+        found = place or await self._sessions.place_of(connection.owner, turn_id, by=connection)
+        place = found or frames.DEFAULT_CONVERSATION
+        await self._sessions.take_back(connection.owner, place, turn_id)
 
     def _resume(self, connection: Connection, frame: frames.Resume) -> Slow:
         position = Position(frame.epoch, frame.after_seq)

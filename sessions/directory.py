@@ -91,6 +91,10 @@ class Directory:
             del self._live[conversation.owner, conversation.conversation_id]
             del self._by_key[conversation.keys.conversation]
 
+    def attached(self, subscriber: Subscriber) -> list[Conversation]:
+        """The conversations that a connection is attached to."""
+        return list(self._attached.get(subscriber, ()))
+
     def detach(self, subscriber: Subscriber) -> list[Conversation]:
         """Takes a connection off all conversations; gives them back, to be tidied up."""
         conversations = list(self._attached.pop(subscriber, ()))

@@ -72,6 +72,15 @@ class Sessions(Replica):
         if (conversation := self._directory.get(owner, conversation_id)) is not None:
             conversation.ack(seq)
 
+    async def place_of(self, owner: Owner, turn_id: str, *, by: Subscriber) -> str | None:
+        """The conversation of a turn, if it runs anywhere, or belongs to one that `by` is attached to. Raises Refused."""
+        if (running := await self._forwarder.place_of(owner, turn_id)) is not None:
+            return running
+        for conversation in self._directory.attached(by):
+            if await self._history.turn(conversation.keys, turn_id) is not None:
+                return conversation.conversation_id
+        return None
+
     async def take_back(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Removes an exchange whose turn has ended; nothing where there is no such. Raises Refused."""
         conversation = self._directory.open(owner, conversation_id)

@@ -107,6 +107,17 @@ async def test_a_rollback_takes_the_exchange_back_while_it_runs_and_after(runnin
         assert (await socket.ask(type="history"))["messages"] == []
 
 
+async def test_a_rollback_finds_the_conversation_of_its_turn(running: Running) -> None:
+    async with running.socket() as socket:
+        await say(socket, conversation_id="other")
+        accepted, *_ = await say(socket, conversation_id="third")
+        await socket.send(type="cancel", mode="rollback", turn_id=accepted["turn_id"])
+        removed = await socket.next("removed")
+        assert (removed["turn_id"], removed["conversation_id"]) == (accepted["turn_id"], "third")
+        assert (await socket.ask(type="history", conversation_id="third"))["messages"] == []
+        assert len((await socket.ask(type="history", conversation_id="other"))["messages"]) == 2
+
+
 async def test_an_interrupt_ends_the_running_turn_first(running: Running) -> None:
     async with running.socket() as socket:
         await begin(running, socket)

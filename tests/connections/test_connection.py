@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connections.connection import MAX_REQUESTS, Connection, Disconnected
+from connections.connection import MAX_CANCELS, MAX_REQUESTS, Connection, Disconnected
 from connections.errors import BadFrame, BadParams, Close, CloseCode
 from connections.frames import Cancel, Cancelled, Delete, Hello, History, Ping, Pong, Request, Send
 from connections.outbox import Outbox
@@ -171,7 +171,20 @@ async def test_a_cancel_is_heard_however_many_requests_wait() -> None:
             peer.wire.says({"type": "history"})
         assert (await peer.ask({"type": "cancel", "ref": "c1"}))["type"] == "cancelled"
         assert (await peer.ask({"type": "cancel", "mode": "rollback", "ref": "c2"}))["type"] == "cancelled"
-        assert (await peer.wire.sent.get())["code"] == "overloaded"  # what would have had to wait
+        peer.desk.open.set()
+        answered = [(await peer.wire.sent.get()).get("ref") for _ in range(MAX_REQUESTS + 1)]
+        assert "c2" in answered  # what had to wait was waited for
+
+
+async def test_a_cancel_that_finds_no_room_to_wait_says_so() -> None:
+    async with served() as peer:
+        for _ in range(MAX_CANCELS):
+            assert (await peer.ask({"type": "cancel", "mode": "rollback"}))["type"] == "cancelled"
+        assert (await peer.ask({"type": "cancel", "mode": "rollback", "ref": "c"}))["type"] == "cancelled"
+        refused = await peer.wire.sent.get()
+        assert (refused["code"], refused["ref"], refused["retryable"]) == ("overloaded", "c", True)
+        assert (await peer.ask({"type": "cancel", "ref": "d"}))["type"] == "cancelled"
+        assert (await peer.ask({"type": "ping", "ref": "e"}))["ref"] == "e"
         peer.desk.open.set()
 
 
