@@ -30,13 +30,18 @@ class NotInstallable(Exception):
 def command_of(script: Path, say: Say) -> tuple[str, ...]:
     """The command that runs a client's script, once what it needs is installed. Raises NotInstallable."""
     if script.suffix == ".mjs":
-        folder = _kept(HERE / "package.json", sys.platform, _install_node, say)
+        folder = node_modules(say).parent
         return ("node", str(shutil.copy(script, folder)))  # modules are looked up beside the script
     requirements = HERE / f"{script.stem.partition('_')[0]}.txt"
     if not requirements.exists():
         return (sys.executable, str(script))
     folder = _kept(requirements, sys.version + sys.base_prefix, _install_python, say)
     return (str(folder / "bin" / "python"), str(script))
+
+
+def node_modules(say: Say) -> Path:
+    """The folder of what the scripts for Node need. Raises NotInstallable."""
+    return _kept(HERE / "package.json", sys.platform, _install_node, say) / "node_modules"
 
 
 def python_beside(requirements: Path, say: Say) -> Path:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,6 +23,7 @@ done = subprocess.run(
         "--request-timeout=60",
         "--no-color",
     ],
+    cwd=tempfile.mkdtemp(),  # it leaves a folder wherever it runs
     capture_output=True,
     text=True,
     check=False,

@@ -1,5 +1,5 @@
 /**
- * The reference client of Midstream for browsers. It speaks the protocol midstream.v1 (PROTOCOL.md) and nothing else,
+ * The reference client of Midstream, for browsers and Node. It speaks the protocol midstream.v1 (PROTOCOL.md) and nothing else,
  * and it has no DOM inside: whatever shows a chat can stand on it.
  *
  *     const client = new ChatClient({ url: "wss://chat.example/v1/ws", storage: localStorage });
@@ -92,7 +92,7 @@ export class ChatClient extends EventTarget {
    * @param {string} options.url               ws: or wss:, ending in /v1/ws
    * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
    * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
-   * @param {typeof WebSocket} [options.Socket]
+   * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
    * @param {import("./backoff.js").Backoff} [options.backoff]
    */
   constructor({ url, storage = null, credentials, Socket, backoff }) {

@@ -35,6 +35,18 @@ const READY_WITHIN_MS = 10_000;
  */
 
 /**
+ * What is needed of a WebSocket: a browser's has it, Node's own (from 22 on), and that of the package `ws`.
+ * @typedef {object} SocketLike
+ * @property {((event: any) => void) | null} onopen
+ * @property {((event: any) => void) | null} onmessage
+ * @property {((event: any) => void) | null} onclose
+ * @property {(data: string) => void} send
+ * @property {(code?: number) => void} close
+ *
+ * @typedef {new (url: string, subprotocol: string) => SocketLike} SocketClass
+ */
+
+/**
  * One lasting link to the server: opens sockets, says hello, notices silence, and connects again until it is closed.
  * Knows nothing of conversations. Events: `status` (detail: LinkStatus) and `frame` (detail: the decoded frame).
  */
@@ -45,7 +57,7 @@ export class Link extends EventTarget {
   #hello;
   #Socket;
   #backoff;
-  /** @type {WebSocket | null} */ #socket = null;
+  /** @type {SocketLike | null} */ #socket = null;
   /** Stands for the attempt that is under way; what a given-up one still brings is not for this link. @type {symbol | null} */
   #attempting = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #retryTimer;
@@ -57,7 +69,7 @@ export class Link extends EventTarget {
    * @param {object} options
    * @param {string} options.url
    * @param {() => Promise<object>} options.hello  makes the first frame of each connection; never rejects
-   * @param {typeof WebSocket} [options.Socket]
+   * @param {SocketClass} [options.Socket]
    * @param {Backoff} [options.backoff]
    */
   constructor({ url, hello, Socket = globalThis.WebSocket, backoff = new Backoff() }) {

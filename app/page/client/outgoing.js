@@ -9,7 +9,7 @@ export const GRACE_S = 20;
  * @typedef {object} MessageOptions
  * @property {string} [conversationId]              made by the first message; "default" without one
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy]  what becomes of a reply that still runs there
- * @property {Record<string, unknown>} [params]     as the protocol names them: temperature, max_new_tokens, …
+ * @property {import("./frames.js").Params} [params]  how the reply is made
  */
 
 /** The messages of this client, until the server has accepted them: each is sent as often as it needs, under one id. */

@@ -1,0 +1,146 @@
+/**
+ * The reference client of Midstream, for browsers and Node. It speaks the protocol midstream.v1 (PROTOCOL.md) and nothing else,
+ * and it has no DOM inside: whatever shows a chat can stand on it.
+ *
+ *     const client = new ChatClient({ url: "wss://chat.example/v1/ws", storage: localStorage });
+ *     client.addEventListener("reply", ({ detail: { reply } }) => show(reply.visible));
+ *     client.connect();
+ *     const reply = client.send({ conversationId: "greetings", content: "Hello!" });
+ *     await client.cancel({ conversationId: "greetings", seenOff: charactersOnScreen });
+ *
+ * It keeps a connection, with heartbeats and growing, random pauses after a loss (link.js); comes back to what was missed
+ * by `resume`, else by history (follower.js, comeback.js); sends a message under one id until it was accepted, so that
+ * the server makes one reply of it (outgoing.js); and checks every event's number, every piece's offset and every end's
+ * length and hash, so that what is shown never differs in silence from what the server keeps (turn-events.js, reply.js).
+ *
+ * Events (each a CustomEvent; `detail` as written):
+ *  - `connection` LinkStatus           the state of the connection changed
+ *  - `ready` Ready                     a connection stands; limits and the model's name
+ *  - `reply` {reply}                   a Reply changed: sent, accepted, grew, ended, was refused or withdrawn
+ *  - `history` History                 what an opened conversation's active branch is now: after `open`, a reconnect, a
+ *                                      hole, a new branch, or where another device changed it
+ *  - `missing` {conversationId}        the opened conversation does not exist
+ *  - `removed` {conversationId, turnId}  an exchange was rolled back
+ *  - `deleted` {conversationId}        a conversation is gone
+ *  - `unauthenticated` {message}       a key is asked for, or the one given is not, or no longer, taken
+ *  - `limits` LimitsLeft               how much of a limit is left
+ *  - `goaway` Goaway                   the server is about to close the connection; the client will connect again
+ *  - `error` ChatError                 a failure that belongs to no request
+ *
+ * A Reply (reply.js) is a live object: `state`, `text`, `visible`, `done`, `error` and its timing are read from it.
+ */
+import { ChatError } from "./errors.js";
+import { LinkState } from "./link.js";
+import { Reply } from "./reply.js";
+export { ChatError, LinkState, Reply };
+export { ReplyState } from "./reply.js";
+export type MessageOptions = import("./outgoing.js").MessageOptions;
+/** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
+export declare class ChatClient extends EventTarget {
+    #private;
+    /** @type {import("./frames.js").Ready | null} What the server said of itself at the last connect. */
+    ready: import("./frames.js").Ready | null;
+    /**
+     * @param {object} options
+     * @param {string} options.url               ws: or wss:, ending in /v1/ws
+     * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
+     * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
+     * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
+     * @param {import("./backoff.js").Backoff} [options.backoff]
+     */
+    constructor({ url, storage, credentials, Socket, backoff }: {
+        url: string;
+        storage?: Storage | null;
+        credentials?: import("./credentials.js").Credentials;
+        Socket?: import("./link.js").SocketClass;
+        backoff?: import("./backoff.js").Backoff;
+    });
+    /** The state of the connection. */
+    get connection(): import("./link.js").LinkStatus;
+    /** Connects, or tries again at once where an attempt is being waited for. */
+    connect(): void;
+    /** Closes the connection; what still runs for this client alone is cancelled by the server. */
+    close(): void;
+    /** Takes the key that is kept now into use: on the connection that stands, else on a new one. Raises ChatError. */
+    authenticate(): Promise<void>;
+    /**
+     * Sends a message, at once or as soon as a connection stands. The reply is told about by `reply` events.
+     * @param {MessageOptions & {content: string}} options
+     * @returns {Reply}
+     */
+    send({ content, ...options }: MessageOptions & {
+        content: string;
+    }): Reply;
+    /**
+     * Says a message of the user otherwise: a new branch beside it, which is kept.
+     * @param {MessageOptions & {messageId: string, content: string}} options
+     * @returns {Reply}
+     */
+    edit({ messageId, content, ...options }: MessageOptions & {
+        messageId: string;
+        content: string;
+    }): Reply;
+    /**
+     * Has another reply made to the message that a reply answers; the one there is kept beside it.
+     * @param {MessageOptions & {messageId: string}} options
+     * @returns {Reply}
+     */
+    regenerate({ messageId, ...options }: MessageOptions & {
+        messageId: string;
+    }): Reply;
+    /**
+     * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on.
+     * @param {{conversationId?: string, seenOff?: number, mode?: "keep" | "rollback"}} [options]
+     * @returns {Promise<import("./frames.js").Cancelled | null>} null where no connection stood: it is asked for on the next one
+     */
+    cancel({ conversationId, seenOff, mode }?: {
+        conversationId?: string;
+        seenOff?: number;
+        mode?: "keep" | "rollback";
+    }): Promise<import("./frames.js").Cancelled | null>;
+    /** The replies of a conversation whose end is still to come, oldest first. @param {string} conversationId */
+    repliesOf(conversationId: string): Reply[];
+    /**
+     * Follows a conversation: its newest history comes as a `history` event, now and whenever it has to be read anew.
+     * @param {string} conversationId
+     */
+    open(conversationId: string): void;
+    /** Stops following a conversation after reconnects. @param {string} conversationId */
+    leave(conversationId: string): void;
+    /**
+     * Makes the branch with this message the active one, here and on every device; it comes as a `history` event.
+     * Raises ChatError.
+     * @param {{conversationId: string, messageId: string}} options
+     */
+    showBranch({ conversationId, messageId }: {
+        conversationId: string;
+        messageId: string;
+    }): Promise<void>;
+    /**
+     * A page of history. Raises ChatError.
+     * @param {{conversationId?: string, before?: string, limit?: number}} [options]
+     * @returns {Promise<import("./frames.js").History>}
+     */
+    history({ conversationId, before, limit }?: {
+        conversationId?: string;
+        before?: string;
+        limit?: number;
+    }): Promise<import("./frames.js").History>;
+    /**
+     * This client's conversations, newest first. Raises ChatError.
+     * @param {{before?: string, limit?: number}} [options]
+     * @returns {Promise<import("./frames.js").Conversations>}
+     */
+    conversations({ before, limit }?: {
+        before?: string;
+        limit?: number;
+    }): Promise<import("./frames.js").Conversations>;
+    /**
+     * Deletes a conversation with all that is kept of it. Raises ChatError.
+     * @param {string} conversationId
+     * @returns {Promise<import("./frames.js").Deleted>}
+     */
+    delete(conversationId: string): Promise<import("./frames.js").Deleted>;
+    /** The time of a round trip to the server, in milliseconds. Raises ChatError. */
+    ping(): Promise<number>;
+}

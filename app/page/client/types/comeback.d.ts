@@ -1,0 +1,22 @@
+/**
+ * What a new connection begins with, for each conversation: the missed events or history first, then what this client
+ * still has to say there.
+ */
+export declare class Comeback {
+    #private;
+    /**
+     * @param {object} parts
+     * @param {import("./follower.js").Follower} parts.follower
+     * @param {import("./live-replies.js").LiveReplies} parts.live
+     * @param {import("./outgoing.js").Outgoing} parts.outgoing
+     * @param {(frame: Record<string, unknown>) => Promise<any>} parts.ask   rejects with ChatError
+     */
+    constructor({ follower, live, outgoing, ask }: {
+        follower: import("./follower.js").Follower;
+        live: import("./live-replies.js").LiveReplies;
+        outgoing: import("./outgoing.js").Outgoing;
+        ask: (frame: Record<string, unknown>) => Promise<any>;
+    });
+    /** Call when a connection stands. */
+    begin(): void;
+}

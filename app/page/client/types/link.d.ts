@@ -1,0 +1,100 @@
+import { Backoff } from "./backoff.js";
+export declare const SUBPROTOCOL = "midstream.v1";
+/** @enum {string} */
+export declare const LinkState: Readonly<{
+    /** Not opened yet, or closed by `close()`. */
+    CLOSED: "closed";
+    /** The first attempt is under way. */
+    CONNECTING: "connecting";
+    /** `ready` was received: frames can be sent. */
+    CONNECTED: "connected";
+    /** The connection was lost; attempts go on. */
+    RECONNECTING: "reconnecting";
+    /** Several attempts have failed in a row; they go on, more rarely. */
+    OFFLINE: "offline";
+    /** The server has refused this client for good: no attempt follows. */
+    REFUSED: "refused";
+}>;
+/** @enum {number} */
+export declare const CloseCode: Readonly<{
+    BYE: 1000;
+    POLICY: 1008;
+    UNAUTHENTICATED: 4401;
+    FORBIDDEN: 4403;
+}>;
+export type LinkStatus = {
+    /**
+     * one of LinkState
+     */
+    state: string;
+    /**
+     * milliseconds until the next attempt, where one is planned
+     */
+    retryMs: number | null;
+    /**
+     * the last close code
+     */
+    code: number | null;
+    /**
+     * the server's word with it
+     */
+    reason: string;
+};
+export type SocketLike = {
+    onopen: ((event: any) => void) | null;
+    onmessage: ((event: any) => void) | null;
+    onclose: ((event: any) => void) | null;
+    send: (data: string) => void;
+    close: (code?: number) => void;
+};
+export type SocketClass = new (url: string, subprotocol: string) => SocketLike;
+/**
+ * @typedef {object} LinkStatus
+ * @property {string} state           one of LinkState
+ * @property {number | null} retryMs  milliseconds until the next attempt, where one is planned
+ * @property {number | null} code     the last close code
+ * @property {string} reason          the server's word with it
+ */
+/**
+ * What is needed of a WebSocket: a browser's has it, Node's own (from 22 on), and that of the package `ws`.
+ * @typedef {object} SocketLike
+ * @property {((event: any) => void) | null} onopen
+ * @property {((event: any) => void) | null} onmessage
+ * @property {((event: any) => void) | null} onclose
+ * @property {(data: string) => void} send
+ * @property {(code?: number) => void} close
+ *
+ * @typedef {new (url: string, subprotocol: string) => SocketLike} SocketClass
+ */
+/**
+ * One lasting link to the server: opens sockets, says hello, notices silence, and connects again until it is closed.
+ * Knows nothing of conversations. Events: `status` (detail: LinkStatus) and `frame` (detail: the decoded frame).
+ */
+export declare class Link extends EventTarget {
+    #private;
+    /** @type {LinkStatus} */
+    status: LinkStatus;
+    /**
+     * @param {object} options
+     * @param {string} options.url
+     * @param {() => Promise<object>} options.hello  makes the first frame of each connection; never rejects
+     * @param {SocketClass} [options.Socket]
+     * @param {Backoff} [options.backoff]
+     */
+    constructor({ url, hello, Socket, backoff }: {
+        url: string;
+        hello: () => Promise<object>;
+        Socket?: SocketClass;
+        backoff?: Backoff;
+    });
+    get connected(): boolean;
+    /** Connects, now: also cuts a wait for the next attempt short. */
+    open(): void;
+    /** Leaves for good (until `open`). */
+    close(): void;
+    /**
+     * Sends a frame. False where no connection stands.
+     * @param {object} frame
+     */
+    send(frame: object): boolean;
+}

@@ -1,0 +1,49 @@
+import { Reply } from "./reply.js";
+export type ChatError = import("./errors.js").ChatError;
+export type Unfinished = {
+    reply: Reply;
+    frame: {
+        client_msg_id: string;
+    } & Record<string, unknown>;
+};
+/** @typedef {import("./errors.js").ChatError} ChatError */
+/** @typedef {{reply: Reply, frame: {client_msg_id: string} & Record<string, unknown>}} Unfinished */
+/**
+ * The replies whose end was not seen yet: by turn, and those of this client by the id of their message too.
+ * Whatever ends here is told to `tell`.
+ */
+export declare class LiveReplies {
+    #private;
+    /** @param {(reply: Reply) => void} tell */
+    constructor(tell: (reply: Reply) => void);
+    /** Own messages with the frames to send them again with, oldest first. */
+    get unfinished(): Unfinished[];
+    /** Adds a message of this client. @param {Unfinished} message */
+    add({ reply, frame }: Unfinished): void;
+    /** @param {string} clientMsgId */
+    ownOf(clientMsgId: string): Reply | undefined;
+    /** @param {string} turnId */
+    ofTurn(turnId: string): Reply | undefined;
+    /** The replies of a conversation whose end is still to come, oldest first. @param {string} conversationId */
+    openIn(conversationId: string): Reply[];
+    /** The reply that a message was accepted for; a new one where another device sent it. @param {import("./frames.js").Accepted} frame */
+    accept(frame: import("./frames.js").Accepted): Reply;
+    /**
+     * The reply of a turn that runs, whether or not it was known here: it may have begun before this client came.
+     * @param {string} conversationId
+     * @param {string} turnId
+     */
+    running(conversationId: string, turnId: string): Reply;
+    /** Takes the end of a reply. @param {Reply} reply @param {import("./frames.js").Done} frame */
+    finish(reply: Reply, frame: import("./frames.js").Done): void;
+    /** @param {Reply} reply @param {ChatError} error */
+    refuse(reply: Reply, error: ChatError): void;
+    /** @param {Reply} reply */
+    withdraw(reply: Reply): void;
+    /** What others sent can't be sent again from here; history tells what became of it. @param {string} conversationId */
+    dropStrangers(conversationId: string): void;
+    /** Lets go of replies whose end was missed: history has them whole. @param {import("./frames.js").Message[]} messages */
+    dropEnded(messages: import("./frames.js").Message[]): void;
+    /** Marks that a connection was lost: what comes next comes otherwise than as it is made. */
+    pause(): void;
+}

@@ -1,0 +1,99 @@
+/** @enum {string} */
+export declare const ReplyState: Readonly<{
+    /** Not accepted yet: on its way, or waiting for a connection. */
+    SENDING: "sending";
+    /** Accepted, no text yet. */
+    WAITING: "waiting";
+    /** Text arrives. */
+    STREAMING: "streaming";
+    /** `done` came, whatever its reason. */
+    ENDED: "ended";
+    /** Refused before it was accepted; the server keeps no trace of it. */
+    REFUSED: "refused";
+    /** Given up by the user before the server had it, or lost with the connection. */
+    WITHDRAWN: "withdrawn";
+}>;
+/**
+ * One exchange: the user's message and the reply to it, as far as it is known here.
+ * Offsets and lengths are Unicode code points, times are `performance.now()` milliseconds.
+ */
+export declare class Reply {
+    #private;
+    conversationId: string;
+    /** @type {string} */ state: string;
+    /** @type {string | null} */ turnId: string | null;
+    /** @type {string | null} The user's message that it answers. */ messageId: string | null;
+    /** @type {string | null | undefined} The message before that one; undefined where it is not known. */ parentId: string | null | undefined;
+    /** @type {string | null} The message that this exchange takes the place of: edited, or a reply made anew. */ replaces: string | null;
+    /** Whether it began a branch: it does not follow what was the last message. */
+    branches: boolean;
+    /** @type {string | null} */ clientMsgId: string | null;
+    /** @type {string | null} The user's message; null where another device sent it and it was not told. */
+    content: string | null;
+    /** @type {boolean} Whether this client sent it, and so may send it again. */
+    own: boolean;
+    /** The text so far; after the end, the text as kept. */
+    text: string;
+    /** Code points of `text`. */
+    chars: number;
+    /** Whether text was missed: `text` ends before the hole, and history has the whole. */
+    holed: boolean;
+    /** @type {import("./frames.js").Done | null} */ done: import("./frames.js").Done | null;
+    /** @type {import("./errors.js").ChatError | null} Why it was refused. */ error: import("./errors.js").ChatError | null;
+    /** @type {import("./frames.js").Status | null} The last word about the wait for it. */ status: import("./frames.js").Status | null;
+    /** @type {number | null} */ sentAt: number | null;
+    /** @type {number | null} */ firstTextAt: number | null;
+    /** @type {number | null} */ lastTextAt: number | null;
+    /** Tokens behind the text, and those of them that came with the first piece. */
+    tokens: number;
+    firstTokens: number;
+    /** @param {string} conversationId */
+    constructor(conversationId: string);
+    /** Whether an end is still to come. */
+    get open(): boolean;
+    /** The text to show: all of it, or up to where the user has stopped it. */
+    get visible(): string;
+    /** Code points of what is shown. */
+    get visibleChars(): number;
+    /** Whether the user has asked for its end. */
+    get stopping(): boolean;
+    /**
+     * Milliseconds from the request to the first text, as seen here; null without either.
+     * @returns {number | null}
+     */
+    get firstTextMs(): number | null;
+    /**
+     * Tokens per second after the first text, as seen here; null until there are enough to tell.
+     * @returns {number | null}
+     */
+    get tokensPerSecond(): number | null;
+    /** @param {import("./frames.js").Accepted} frame */
+    accept(frame: import("./frames.js").Accepted): void;
+    /**
+     * Takes a piece of text. A piece that overlaps the text (a replay) adds what is new of it.
+     * Returns false, and takes nothing, where text before the piece is missing.
+     * @param {import("./frames.js").Delta} frame
+     * @param {number} now
+     */
+    append(frame: import("./frames.js").Delta, now: number): boolean;
+    /**
+     * Takes the text so far as history tells it, where that is more than is known here.
+     * @param {string} text
+     */
+    catchUp(text: string): void;
+    /** Shows nothing past `chars` from now on: what the user has seen is what is to be kept. @param {number} chars */
+    hold(chars: number): void;
+    /** Ends the reply and cuts its text to what is kept. @param {import("./frames.js").Done} frame */
+    finish(frame: import("./frames.js").Done): void;
+    /**
+     * Whether the text is, byte for byte, what the server keeps. Null where the browser can't tell: it lends its hashes
+     * to secure contexts only.
+     * @returns {Promise<boolean | null>}
+     */
+    verified(): Promise<boolean | null>;
+    /** @param {import("./errors.js").ChatError} error */
+    refuse(error: import("./errors.js").ChatError): void;
+    withdraw(): void;
+    /** The connection was lost: what comes next comes otherwise than as it is made. */
+    pause(): void;
+}

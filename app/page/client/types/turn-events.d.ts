@@ -1,0 +1,43 @@
+/** @typedef {import("./frames.js").Accepted} Accepted */
+/** @typedef {import("./frames.js").Delta} Delta */
+/** @typedef {import("./frames.js").Done} Done */
+/** @typedef {import("./reply.js").Reply} Reply */
+export type Accepted = import("./frames.js").Accepted;
+export type Delta = import("./frames.js").Delta;
+export type Done = import("./frames.js").Done;
+export type Reply = import("./reply.js").Reply;
+/**
+ * What the journalled events of turns change: their replies, and what is known of their conversation's journal.
+ * After a hole, or where a reply's text is not what the server keeps, history is asked for again.
+ */
+export declare class TurnEvents {
+    #private;
+    /**
+     * @param {object} parts
+     * @param {import("./live-replies.js").LiveReplies} parts.live
+     * @param {import("./sequences.js").Sequences} parts.sequences
+     * @param {import("./follower.js").Follower} parts.follower
+     * @param {(type: string, detail: unknown) => void} parts.emit
+     */
+    constructor({ live, sequences, follower, emit }: {
+        live: import("./live-replies.js").LiveReplies;
+        sequences: import("./sequences.js").Sequences;
+        follower: import("./follower.js").Follower;
+        emit: (type: string, detail: unknown) => void;
+    });
+    /** @param {Accepted} frame */
+    accepted(frame: Accepted): void;
+    /** @param {Delta} frame */
+    delta(frame: Delta): void;
+    /** @param {Done} frame */
+    done(frame: Done): void;
+    /** @param {{conversation_id: string, turn_id: string, first_seq?: number, seq: number}} frame */
+    removed(frame: {
+        conversation_id: string;
+        turn_id: string;
+        first_seq?: number;
+        seq: number;
+    }): void;
+    /** @param {import("./frames.js").Status} frame */
+    status(frame: import("./frames.js").Status): void;
+}

@@ -1,0 +1,40 @@
+// What the types of the page's client promise to a strict reader. It is only checked, never run.
+import { ChatClient, ChatError, ReplyState, type MessageOptions, type Reply } from "midstream-client";
+import { Backoff } from "midstream-client/backoff.js";
+import { Credentials } from "midstream-client/credentials.js";
+import type { Done, Frame, History, Request } from "midstream-client/frames.js";
+
+const credentials = new Credentials({ session: null, lasting: localStorage, ticketUrl: "/v1/tickets" });
+const options = { url: "ws://127.0.0.1:8000/v1/ws", storage: localStorage, credentials, Socket: WebSocket };
+const client = new ChatClient({ ...options, backoff: new Backoff() });
+
+export async function talk(content: string): Promise<string> {
+  const how: MessageOptions = { conversationId: "types", onBusy: "interrupt", params: { temperature: 0 } };
+  const reply: Reply = client.send({ ...how, content });
+  const done: Done | null = reply.done;
+  const page: History = await client.history({ conversationId: "types" });
+  const first: "user" | "assistant" | undefined = page.messages[0]?.role;
+  const cancelled = await client.cancel({ conversationId: "types", seenOff: reply.chars });
+  return [reply.state === ReplyState.ENDED, done?.timing.first_token_ms?.toFixed(), first, cancelled?.already].join();
+}
+
+export function shown(frame: Frame): string {
+  switch (frame.type) {
+    case "delta":
+      return frame.text;
+    case "done":
+      return frame.cancel?.cause ?? frame.reason;
+    case "error":
+      return new ChatError(frame.code, frame.message).message;
+    default:
+      return frame.type;
+  }
+}
+
+export const asked: Request = { type: "send", client_msg_id: "1", content: "Hello!", on_busy: "enqueue" };
+
+// @ts-expect-error - a policy that there is not
+export const wrong: Request = { type: "send", client_msg_id: "1", content: "Hello!", on_busy: "queue" };
+
+// @ts-expect-error - content is missing
+client.send({ conversationId: "types" });
