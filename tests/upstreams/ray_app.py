@@ -16,7 +16,9 @@ from typing import Any
 from uuid import uuid4
 
 import ray
+import yaml
 from ray import serve
+from ray.serve.schema import ServeDeploySchema
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -25,6 +27,7 @@ from engine.messages import Chunk, Finished, Message, Params, Request
 from engine.options import EngineOptions
 
 MODEL = "midstream-demo"
+FOR_OPERATORS = Path(__file__).parents[2] / "deploy" / "ray_serve_llm.yaml"
 CHECKPOINT = Path(__file__).parents[2] / "demo_model" / "checkpoint"
 
 
@@ -77,7 +80,8 @@ def _event(value: dict[str, Any]) -> str:
 
 
 def main(port: int) -> None:
-    """Serve until SIGTERM."""
+    """Hold the file for operators against Ray's own schema, then serve until SIGTERM."""
+    ServeDeploySchema.model_validate(yaml.safe_load(FOR_OPERATORS.read_text()))
     over = threading.Event()
     ray.init(num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
     signal.signal(signal.SIGTERM, lambda *_: over.set())
