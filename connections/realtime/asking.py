@@ -51,7 +51,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asking:
-    """One session, as far as its client shapes it."""
+    """One session, as far as its client shapes it. One turn at a time is on its way in."""
 
     def __init__(self, items: Items, *, conversation_id: str, model: str, limits: frames.Limits) -> None:
         self.conversation_id = conversation_id
@@ -60,7 +60,7 @@ class Asking:
         self._limits = limits
         self._session_id = f"sess_{secrets.token_hex(12)}"
         self._settings = Settings()
-        self._asked: dict[str, Asked] = {}  # by `client_msg_id`
+        self._asked: Asked | None = None
         self._bent = False  # the conversation has the instructions of one reply
 
     def created(self) -> ServerEvent:
@@ -113,19 +113,17 @@ class Asking:
         waiting = self._items.waiting()
         if self._asked or not waiting:
             self._refuse_another()
-        client_msg_id = f"realtime_{secrets.token_hex(12)}"
-        asked = Asked(
-            client_msg_id=client_msg_id,
+        asked = self._asked = Asked(
+            client_msg_id=f"realtime_{secrets.token_hex(12)}",
             items=tuple(item.item_id for item in waiting),
             bends=settings.instructions != self._settings.instructions,
             max_output_tokens=settings.max_output_tokens,
             metadata=wishes.metadata,
         )
         self._items.change(asked.items, state=State.ASKED)
-        self._asked[client_msg_id] = asked
         return frames.Send(
             ref=event.event_id,
-            client_msg_id=client_msg_id,
+            client_msg_id=asked.client_msg_id,
             conversation_id=self.conversation_id,
             content=BETWEEN.join(item.text for item in waiting),
             params=self._params(settings),
@@ -133,15 +131,23 @@ class Asking:
 
     def taken_in(self, client_msg_id: str, turn_id: str) -> Asked | None:
         """A turn was accepted; gives what was asked, if it was asked here."""
-        if (asked := self._asked.pop(client_msg_id, None)) is not None:
+        if (asked := self._taken(client_msg_id)) is not None:
             self._items.change(asked.items, state=State.STORED, turn_id=turn_id)
             self._bent = asked.bends
         return asked
 
     def give_back(self, client_msg_id: str) -> None:
         """A turn was refused: its items wait again."""
-        if (asked := self._asked.pop(client_msg_id, None)) is not None:
+        if (asked := self._taken(client_msg_id)) is not None:
             self._items.change(asked.items, state=State.WAITING)
+
+    def _taken(self, client_msg_id: str) -> Asked | None:
+        """What was asked under this id, which is on its way no longer."""
+        asked = self._asked
+        if asked is None or asked.client_msg_id != client_msg_id:
+            return None
+        self._asked = None
+        return asked
 
     def _params(self, settings: Settings) -> frames.Params:
         """A turn's system prompt stays with its conversation: one that is for one reply alone is taken back by the next."""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 import structlog
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from connections.authentication.authenticator import bearer
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
-from connections.connection import Connection, Disconnected
+from connections.connection import Connection, Disconnected, Handler
 from connections.endpoint import OUTBOX_BYTES, Socket, too_many_at_once
 from connections.errors import BadParams, Close, CloseCode
 from connections.frames import AuthRefresh, Limits
 from connections.handler import FrameHandler
 from connections.limiters import Limiters
-from connections.openai.problems import invalid, problem_of
+from connections.openai.problems import foreign_page, invalid, problem_of
 from connections.openai.reception import Reception, owner_of
 from connections.outbox import Outbox
 from connections.presence import Presence
@@ -38,6 +39,15 @@ PAGE = 200
 """Messages of the history that one who comes back is told: as many as a page may have."""
 
 _log = structlog.get_logger("midstream.connection")
+
+
+class Guest(msgspec.Struct, frozen=True, kw_only=True):
+    """Who came in, and what they may have."""
+
+    asked: Arrival
+    identity: Identity
+    owner: Owner
+    limits: Limits
 
 
 class RealtimeDoor:
@@ -65,46 +75,43 @@ class RealtimeDoor:
             return
         try:
             with self._limiters.waiting_room.place():
-                asked = arrival(websocket.query_params, websocket.scope.get("subprotocols", ()))
-                identity, limits = await self._receive(asked, websocket.headers.get("authorization"))
-        except BadParams as error:
-            field = str(error).partition(":")[0]
-            await websocket.send_denial_response(invalid(field, str(error)).response())
+                guest = await self._receive(websocket)
         except Refused as refused:
             await websocket.send_denial_response(problem_of(refused).response())
-        else:
-            await websocket.accept(subprotocol=asked.subprotocol)
-            token = bearer(websocket.headers.get("authorization")) or asked.key
-            owner = (
-                owner_of(identity, token)
-                if asked.client_id is None
-                else Owner(identity.principal, asked.client_id)
-            )
-            await self._live(Socket(websocket), asked, identity, owner, limits)
+            return
+        await websocket.accept(subprotocol=guest.asked.subprotocol)
+        await self._live(Socket(websocket), guest)
 
     def _shut_out(self, websocket: WebSocket) -> Response | None:
-        """The answer to whom nobody is asked about."""
+        """The answer to whoever is not even asked who they are."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
         if not self._doorkeeper.origins.allow(origin, host=host):
             self._limiters.refusals.count(Refusal.ORIGIN)
-            return PlainTextResponse("Pages of this origin may not come in.", 403)
+            return foreign_page()
         if self._limiters.waiting_room.is_full:
             self._limiters.refusals.count(Refusal.PENDING)
             return too_many_at_once()
         return None
 
-    async def _receive(self, asked: Arrival, authorization: str | None) -> tuple[Identity, Limits]:
-        """Who comes, and what they may ask for. Raises Refused."""
+    async def _receive(self, websocket: WebSocket) -> Guest:
+        """Who comes, and for what. Raises Refused."""
+        try:
+            asked = arrival(websocket.query_params, websocket.scope.get("subprotocols", ()))
+        except BadParams as error:
+            raise invalid(str(error).partition(":")[0], str(error)) from None
+        authorization = websocket.headers.get("authorization")
         identity = await self._reception.identity(authorization, asked.key)
         if asked.model is not None:
             self._reception.serves(asked.model)
-        return identity, await self._reception.limits()
+        owner = owner_of(identity, bearer(authorization) or asked.key)
+        if asked.client_id is not None:
+            owner = Owner(identity.principal, asked.client_id)
+        limits = await self._reception.limits()
+        return Guest(asked=asked, identity=identity, owner=owner, limits=limits)
 
-    async def _live(
-        self, socket: Socket, asked: Arrival, identity: Identity, owner: Owner, limits: Limits
-    ) -> None:
+    async def _live(self, socket: Socket, guest: Guest) -> None:
         try:
-            await self._serve(socket, asked, identity, owner, limits)
+            await self._serve(socket, guest)
         except Close as close:
             await socket.close(close.code, close.reason)
         except Disconnected:
@@ -113,32 +120,31 @@ class RealtimeDoor:
             _log.exception("connection failed")
             await socket.close(CloseCode.INTERNAL, "An internal error; reconnect.")
 
-    async def _serve(
-        self, socket: Socket, asked: Arrival, identity: Identity, owner: Owner, limits: Limits
-    ) -> None:
-        items = Items()
-        asking = Asking(
-            items, conversation_id=asked.conversation_id, model=self._reception.model, limits=limits
-        )
-        telling = Telling(items, asking, after=asked.after)
-        coding = Coding(telling, conversation_id=asked.conversation_id)
+    async def _serve(self, socket: Socket, guest: Guest) -> None:
+        items, place = Items(), guest.asked.conversation_id
+        asking = Asking(items, conversation_id=place, model=self._reception.model, limits=guest.limits)
+        telling = Telling(items, asking, after=guest.asked.after)
+        coding = Coding(telling, conversation_id=place)
         connection = Connection(
             Lines(socket),
-            owner=owner,
+            owner=guest.owner,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
             decode=coding.decode,
         )
-        frames = FrameHandler(self._sessions, limits, _no_refresh)
-        meter = self._limiters.meter
-        inner = frames if meter is None else Turnstile(frames, meter)
+        inner = self._frames(guest.limits)
         handler = RealtimeHandler(asking=asking, telling=telling, inner=inner, sessions=self._sessions)
         async with self._presence.of(connection):
             connection.push(Said(events=(asking.created(),)))
-            if asked.known:
-                await self._show_history(connection, asked.conversation_id)
-            with self._doorkeeper.inside(identity, connection):
+            if guest.asked.known:
+                await self._show_history(connection, place)
+            with self._doorkeeper.inside(guest.identity, connection):
                 await connection.serve(handler)
+
+    def _frames(self, limits: Limits) -> Handler:
+        """What answers the frames that a client's events become."""
+        frames, meter = FrameHandler(self._sessions, limits, _no_refresh), self._limiters.meter
+        return frames if meter is None else Turnstile(frames, meter)
 
     async def _show_history(self, connection: Connection, conversation_id: str) -> None:
         """Tells what is there, and attaches the connection. Raises Close where that can't be had."""
