@@ -15,7 +15,7 @@ Ask = Callable[[Frame], Awaitable[Frame]]
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a reply stands. `state`: `queued`, `prefill`, `retrying`, `unsaved`, or a word of a later server.
+    """Where a reply stands. `state`: `queued`, `prefill`, `retrying`, `fallback`, `unsaved`, or a word of a later server.
 
     `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1.
     """

@@ -40,7 +40,7 @@ def words_for(status: Status) -> str:
             return "Waiting"
         case Status("prefill", progress=progress):
             return "Reading" if progress is None else f"Reading, {int(progress * 100)} %"
-        case Status("retrying"):
-            return "Trying again"
+        case Status("retrying" | "fallback" as state):
+            return "Trying again" if state == "retrying" else "Trying elsewhere"
         case _:
             return ""

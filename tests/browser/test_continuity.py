@@ -144,6 +144,7 @@ async def test_the_wait_is_told_in_words(chat: ChatPage, peer: Peer) -> None:
         ({"state": "queued", "queue_position": 1}, "Waiting, you are next"),
         ({"state": "prefill", "progress": 0.667}, "Reading, 66 %"),
         ({"state": "retrying"}, "Trying again"),
+        ({"state": "fallback"}, "Trying elsewhere"),
     ):
         await line.say("status", **facts, **where)
         await expect(chat.replies.last.locator(".waiting")).to_have_text(words)

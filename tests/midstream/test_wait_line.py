@@ -24,6 +24,7 @@ class Terminal(io.StringIO):
         (Status("prefill", progress=0.667), "Reading, 66 %"),
         (Status("prefill"), "Reading"),
         (Status("retrying"), "Trying again"),
+        (Status("fallback"), "Trying elsewhere"),
         (Status("unsaved"), ""),
     ],
 )

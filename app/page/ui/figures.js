@@ -36,6 +36,8 @@ export function waitOf(status) {
       return `Reading${status.progress === undefined ? "" : `, ${Math.floor(status.progress * 100)} %`}`;
     case "retrying":
       return "Trying again";
+    case "fallback":
+      return "Trying elsewhere";
     default:
       return "Thinking";
   }
