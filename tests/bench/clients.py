@@ -14,9 +14,10 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from tests.bench.peer import Kind, Peer, ServerMisbehaved
+from tests.bench.realtime_peer import RealtimePeer
 from tests.bench.records import Door, Job, Measure, Observed, Reply, Stop
 from tests.bench.silence import ProcessTree, can_watch, watch
-from tests.bench.sse_peer import SsePeer
+from tests.bench.sse_peer import SsePeer, of_openai, of_transformers
 from tests.bench.websocket_peer import WebSocketPeer
 
 
@@ -53,7 +54,11 @@ async def _open(job: Job) -> Peer:
         case Door.WEBSOCKET:
             return await WebSocketPeer.open(job.url, temperature=job.temperature, top_p=job.top_p)
         case Door.SSE:
-            return await SsePeer.open(job.url, model=job.model)
+            return await SsePeer.open(job.url, of_transformers(job.model))
+        case Door.CHAT:
+            return await SsePeer.open(job.url, of_openai(job.model))
+        case Door.REALTIME:
+            return await RealtimePeer.open(job.url, model=job.model)
 
 
 async def _load(peers: list[Peer], job: Job) -> Observed:

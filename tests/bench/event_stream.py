@@ -34,33 +34,36 @@ class Chunk(msgspec.Struct):
 
     choices: list[Choice] = []
     usage: Usage | None = None
-    error: str | None = None
+    error: str | dict[str, object] | None = None
 
 
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
 class EventStream:
-    """Splits the body of a response at its blank lines."""
+    """Splits the body of a response at its blank lines. The end is where the tokens are told, or else `[DONE]`."""
 
     def __init__(self) -> None:
         self._rest = b""
+        self._ended = False
 
     def feed(self, body: bytes) -> list[Heard]:
         """Take bytes and give what is complete. Raises ServerMisbehaved where an event tells an error."""
         *events, self._rest = (self._rest + body).split(b"\n\n")
-        return [heard for event in events if (heard := _heard(event)) is not None]
+        return [heard for event in events if (heard := self._heard(event)) is not None]
 
-
-def _heard(event: bytes) -> Heard | None:
-    line = event.strip().removeprefix(b"data:").strip()
-    if not line or line == b"[DONE]":
+    def _heard(self, event: bytes) -> Heard | None:
+        line = event.strip().removeprefix(b"data:").strip()
+        if not line:
+            return None
+        if line == b"[DONE]":
+            return None if self._ended else Heard(Kind.END)
+        chunk = _decode(line)
+        if chunk.error is not None:
+            raise ServerMisbehaved(str(chunk.error))
+        if chunk.usage is not None:
+            self._ended = True
+            return Heard(Kind.END, chunk.usage.completion_tokens)
+        if any(choice.delta.content for choice in chunk.choices):
+            return Heard(Kind.TEXT)
         return None
-    chunk = _decode(line)
-    if chunk.error is not None:
-        raise ServerMisbehaved(chunk.error)
-    if any(choice.finish_reason for choice in chunk.choices):
-        return Heard(Kind.END, chunk.usage.completion_tokens if chunk.usage else 0)
-    if any(choice.delta.content for choice in chunk.choices):
-        return Heard(Kind.TEXT)
-    return None

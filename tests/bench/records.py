@@ -15,7 +15,11 @@ class Door(StrEnum):
     WEBSOCKET = "websocket"
     """Midstream's wire protocol v1, or as much of it as a turn and its cancel need."""
     SSE = "sse"
-    """OpenAI's chat completions, streamed; a cancel closes the connection."""
+    """OpenAI's chat completions, streamed, as transformers serves them; a cancel closes the connection."""
+    CHAT = "chat"
+    """OpenAI's chat completions, streamed, with OpenAI's own fields alone."""
+    REALTIME = "realtime"
+    """OpenAI's Realtime protocol, its text part. One reply a connection."""
 
 
 class Measure(StrEnum):

@@ -24,6 +24,22 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()
 
 
+class DoorFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one door at one level, medians over the rounds. `…_share`: how it does beside the native door in the same round, 1 being alike."""
+
+    tokens_per_s: float
+    first_token_ms: float
+    tokens_share: float
+    first_token_share: float
+
+
+class Doors(msgspec.Struct, frozen=True, kw_only=True):
+    """Doors by the number of clients and by name; `failure` says why some rounds are missing."""
+
+    levels: dict[int, dict[str, DoorFigures]]
+    failure: str | None = None
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All turns, and what they were measured with. `date` is an ISO 8601 day; `titles` are in the table's order."""
 
@@ -36,6 +52,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...]
     medians: dict[str, dict[int, Figures]]
     model: str = DEMO_TITLE
+    doors: Doors | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all was measured."""
+        failed = [failure for turn in self.turns for failure in turn.failures]
+        return not failed and (self.doors is None or self.doors.failure is None)
 
 
 def medians_of(turns: tuple[Turn, ...]) -> dict[str, dict[int, Figures]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -17,37 +18,32 @@ from tests.bench.peer import Heard, Kind, ServerMisbehaved
 READ_BYTES = 65536
 HTTP_OK = 200
 
+Options = Callable[[int], dict[str, object]]
+"""Of a number of new tokens: the fields of a greedy request."""
+
 
 class SsePeer:
     """A connection that is kept between prompts. Use `open`."""
 
     def __init__(
-        self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], host: str, model: str
+        self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], host: str, options: Options
     ) -> None:
         self._reader, self._writer = streams
         self._host = host
-        self._model = model
-        self._greedy = greedy_config(Path(model))
+        self._options = options
         self._heard: deque[Heard] = deque()
         self._response = _Response()
 
     @classmethod
-    async def open(cls, url: str, *, model: str) -> Self:
-        """Connects to a server by its http address. `model` is the folder that it serves."""
+    async def open(cls, url: str, options: Options) -> Self:
+        """Connects to a server by its http address. `options`: the fields of a request beside its messages."""
         address = urlsplit(url)
-        return cls(await asyncio.open_connection(address.hostname, address.port), address.netloc, model)
+        return cls(await asyncio.open_connection(address.hostname, address.port), address.netloc, options)
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
         """Sends a prompt as a conversation of its own; the reply is greedy."""
-        config = self._greedy | {"max_new_tokens": max_new_tokens}
-        body = msgspec.json.encode(
-            {
-                "model": self._model,
-                "messages": [{"role": "user", "content": content}],
-                "generation_config": msgspec.json.encode(config).decode(),
-                "stream": True,
-            }
-        )
+        messages = [{"role": "user", "content": content}]
+        body = msgspec.json.encode({"messages": messages, "stream": True, **self._options(max_new_tokens)})
         self._response = _Response()
         self._writer.write(_head(self._host, len(body)) + body)
         await self._writer.drain()
@@ -79,6 +75,27 @@ class SsePeer:
             if not received:
                 raise ServerMisbehaved("the response was cut off")
             self._response.feed(received)
+
+
+def of_transformers(model: str) -> Options:
+    """As transformers serves the model of a folder."""
+    greedy = greedy_config(Path(model))
+
+    def options(max_new_tokens: int) -> dict[str, object]:
+        config = msgspec.json.encode(greedy | {"max_new_tokens": max_new_tokens}).decode()
+        return {"model": model, "generation_config": config}
+
+    return options
+
+
+def of_openai(model: str) -> Options:
+    """As OpenAI's clients say it."""
+
+    def options(max_new_tokens: int) -> dict[str, object]:
+        counted = {"stream_options": {"include_usage": True}}
+        return {"model": model, "temperature": 0, "max_completion_tokens": max_new_tokens, **counted}
+
+    return options
 
 
 def greedy_config(model: Path) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.bench.figures import Figures
-from tests.bench.report import Report
+from tests.bench.report import Doors, Report
 
 ROWS = {
     "tokens_per_s": "tokens/s, all clients",
@@ -28,11 +28,44 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 GAP = "  "
 
 
+DOOR_TARGET = 0.9
+"""Of the native door, what another one is to reach."""
+DOOR_ROWS = {
+    "tokens_per_s": "tokens/s, all clients",
+    "tokens_share": "  of the native door's",
+    "first_token_ms": "first token p50, ms",
+    "first_token_share": "  native door's / this one's",
+}
+
+
 def table(report: Report) -> str:
-    """Return the table as text, a block for each number of clients."""
-    rows = list(_rows(report))
+    """Return the tables as text, a block for each number of clients: servers, then doors."""
+    tables = [_aligned(list(_rows(report)))] if report.titles else []
+    if report.doors and report.doors.levels:
+        tables.append(_aligned(list(_door_rows(report.doors))))
+    return "\n\n".join(tables)
+
+
+def _door_rows(doors: Doors) -> Iterator[list[str]]:
+    for clients, by_door in doors.levels.items():
+        yield [_clients(clients), *by_door]
+        for name, title in DOOR_ROWS.items():
+            values = [getattr(one, name) for one in by_door.values()]
+            yield [GAP + title, *(_door_cell(name, value) for value in values)]
+
+
+def _door_cell(name: str, value: float) -> str:
+    short = name.endswith("_share") and value < DOOR_TARGET
+    return f"{number(value)} (short of {DOOR_TARGET})" if short else number(value)
+
+
+def _aligned(rows: list[list[str]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(_line(row, widths) for row in rows)
+
+
+def _clients(count: int) -> str:
+    return f"{count} client{'s' if count > 1 else ''}"
 
 
 def cell(name: str, value: float | None, first: float | None) -> str:
@@ -56,8 +89,7 @@ def number(value: float) -> str:
 
 def _rows(report: Report) -> Iterator[list[str]]:
     for level in report.workload.levels:
-        heading = f"{level.clients} client{'s' if level.clients > 1 else ''}"
-        yield [heading, *report.titles.values()]
+        yield [_clients(level.clients), *report.titles.values()]
         columns = [report.medians.get(name, {}).get(level.clients, Figures()) for name in report.titles]
         for name, title in ROWS.items():
             first, *others = [getattr(column, name) for column in columns]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.bench.contenders import CONTENDERS, Contender, Place
 from tests.bench.event_stream import EventStream
 from tests.bench.peer import Heard, Kind, ServerMisbehaved
-from tests.bench.report import Report, decode, encode
+from tests.bench.report import DoorFigures, Doors, Report, decode, encode
 from tests.bench.silence import IDLE_S, WINDOW_S, Sample, silent_from
 from tests.bench.sse_peer import greedy_config
 from tests.bench.table import TIMES, cell, number, table
@@ -61,9 +62,27 @@ def test_an_event_stream_may_be_cut_anywhere(cuts: list[int]) -> None:
     assert heard == [Heard(Kind.TEXT), Heard(Kind.TEXT), Heard(Kind.END, 5)]
 
 
-def test_an_error_in_an_event_stream_is_raised() -> None:
+@pytest.mark.parametrize(
+    ("usage", "tokens"), [(b'data: {"choices":[],"usage":{"completion_tokens":5}}\n\n', 5), (b"", 0)]
+)
+def test_a_stream_ends_once_wherever_its_tokens_are_told(usage: bytes, tokens: int) -> None:
+    end = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":null}\n\n'
+    assert EventStream().feed(end + usage + b"data: [DONE]\n\n") == [Heard(Kind.END, tokens)]
+
+
+@pytest.mark.parametrize("error", ['"no more memory"', '{"message":"no more memory"}'])
+def test_an_error_in_an_event_stream_is_raised(error: str) -> None:
     with pytest.raises(ServerMisbehaved, match="no more memory"):
-        EventStream().feed(b'data: {"error": "no more memory"}\n\n')
+        EventStream().feed(b'data: {"error": %b}\n\n' % error.encode())
+
+
+def test_a_door_that_falls_short_of_the_native_one_says_so(report: Report) -> None:
+    native = DoorFigures(tokens_per_s=100, first_token_ms=10, tokens_share=1, first_token_share=1)
+    other = DoorFigures(tokens_per_s=80, first_token_ms=10, tokens_share=0.8, first_token_share=1)
+    doors = Doors(levels={8: {"websocket": native, "chat": other}})
+    shown = table(msgspec.structs.replace(report, doors=doors))
+    assert shown.count("short of") == 1
+    assert not msgspec.structs.replace(report, turns=(), doors=Doors(levels={}, failure="it ended")).is_whole
 
 
 def test_silence_begins_before_a_window_that_is_idle() -> None:

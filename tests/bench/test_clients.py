@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from app.settings import DEMO_MODEL
 from tests.bench.clients import do
 from tests.bench.peer import ServerMisbehaved
 from tests.bench.records import Door, Job, Measure
@@ -12,15 +12,16 @@ from tests.bench.silence import can_watch
 from tests.server_process import ServerProcess
 
 CLIENTS = 3
+MODEL = "midstream-demo"
 
 
-def job(server: ServerProcess, measure: Measure, max_new_tokens: int) -> Job:
+def job(server: ServerProcess, measure: Measure, max_new_tokens: int, *, door: Door = Door.WEBSOCKET) -> Job:
     assert server.process is not None
     return Job(
         measure=measure,
-        door=Door.WEBSOCKET,
+        door=door,
         url=server.url,
-        model=str(DEMO_MODEL),
+        model=MODEL,
         pid=server.process.pid,
         clients=CLIENTS,
         replies=2,
@@ -34,6 +35,14 @@ async def test_every_client_reads_all_its_replies_to_the_end(server: ServerProce
     replies = (await do(job(server, Measure.LOAD, 12))).replies
     assert [reply.tokens for reply in replies] == [12] * CLIENTS * 2
     assert all(reply.sent < min(reply.arrivals) <= max(reply.arrivals) < reply.ended for reply in replies)
+
+
+@pytest.mark.parametrize("door", [Door.CHAT, Door.REALTIME])
+async def test_a_reply_is_read_through_every_door(server: ServerProcess, door: Door) -> None:
+    asked = msgspec.structs.replace(job(server, Measure.LOAD, 12, door=door), replies=1)
+    replies = (await do(asked)).replies
+    assert [reply.tokens for reply in replies] == [12] * CLIENTS
+    assert all(len(reply.arrivals) > 1 for reply in replies)
 
 
 async def test_every_cancel_is_answered_twice_and_costs_a_step_at_most(server: ServerProcess) -> None:

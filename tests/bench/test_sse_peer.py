@@ -10,7 +10,7 @@ import pytest
 
 from app.settings import DEMO_MODEL
 from tests.bench.peer import Heard, Kind, ServerMisbehaved
-from tests.bench.sse_peer import SsePeer
+from tests.bench.sse_peer import SsePeer, of_transformers
 
 EVENTS = (
     b'data: {"choices":[{"delta":{"role":"assistant"},"index":0}]}\n\n',
@@ -37,7 +37,7 @@ async def answering(*answers: bytes) -> AsyncIterator[SsePeer]:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
-        peer = await SsePeer.open(f"http://{host}:{port}", model=str(DEMO_MODEL))
+        peer = await SsePeer.open(f"http://{host}:{port}", of_transformers(str(DEMO_MODEL)))
         yield peer
         await peer.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.settings import DEMO_MODEL
 from tests.bench.contenders import Contender
+from tests.bench.doors import doors
 from tests.bench.records import Door
 from tests.bench.report import medians_of
 from tests.bench.turns import Setup, rounds
@@ -26,3 +27,10 @@ def test_a_server_that_does_not_start_is_a_failure_of_its_own_turn() -> None:
     assert all("no_module_of_this_name" in turn.failures[0] for turn in turns)
     assert sum("failed" in line for line in said) == 2
     assert medians_of(turns) == {"broken": {}}
+
+
+def test_a_server_that_does_not_start_has_no_doors() -> None:
+    setup = {"model": str(DEMO_MODEL), "device": "cpu", "dtype": "float32"}
+    found = doors(BROKEN, QUICK, setup, say=lambda _line: None)
+    assert found.levels == {}
+    assert "no_module_of_this_name" in (found.failure or "")

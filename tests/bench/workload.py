@@ -23,6 +23,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     max_new_tokens: int
     rounds: int
     budget_s: float
+    door_rounds: int = 7
+    """Of all doors of our own server, behind the rounds of all servers."""
     warm_up_tokens: int = 8
     cancel_after_texts: int = 8
     """Deltas that a reader has seen when it presses Stop; of several readers each waits a little longer."""
@@ -37,5 +39,10 @@ FULL = Workload(
     levels=(Level(1, 8), Level(8, 2), Level(32, 1)), max_new_tokens=128, rounds=3, budget_s=7.5 * 60
 )
 QUICK = Workload(
-    levels=(Level(1, 1), Level(4, 1)), max_new_tokens=32, rounds=1, budget_s=60, cancel_after_texts=4
+    levels=(Level(1, 1), Level(4, 1)),
+    max_new_tokens=32,
+    rounds=1,
+    budget_s=60,
+    door_rounds=1,
+    cancel_after_texts=4,
 )

@@ -1,0 +1,119 @@
+"""What the other doors cost: the same prompts through each of them and through the native one, in turns, of one server."""
+
+from __future__ import annotations
+
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+
+import msgspec
+
+from tests.bench.contenders import Contender, Place
+from tests.bench.figures import figures
+from tests.bench.records import Door, Job, Measure, Observed
+from tests.bench.report import DoorFigures, Doors
+from tests.bench.running import MeasurementFailed, observe, running
+from tests.bench.workload import Level, Workload
+from tests.server_process import free_port
+
+NATIVE = Door.WEBSOCKET
+DOORS = (NATIVE, Door.CHAT, Door.REALTIME)
+SAMPLES = 24
+"""Replies of each measurement at least: few clients ask by several processes, one after the other."""
+JOB_S = 90.0
+
+
+class _Sample(msgspec.Struct, frozen=True):
+    """One door at one level in one round."""
+
+    tokens_per_s: float
+    first_token_ms: float
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+Samples = dict[int, dict[Door, list[_Sample]]]
+
+
+def doors(
+    server: Contender, workload: Workload, setup: dict[str, str], *, say: Callable[[str], None]
+) -> Doors:
+    """Measure all doors of a server; a failure ends it and is told."""
+    samples: Samples = {level.clients: {door: [] for door in DOORS} for level in workload.levels}
+    failure = None
+    with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
+        place = Place(port=free_port(), folder=folder, **setup)
+        try:
+            with running(server, place) as pid:
+                for number in range(-1, workload.door_rounds):  # the first one warms up
+                    say(f"Doors, round {number + 1} of {workload.door_rounds}")
+                    for level, door, sample in _round(workload, place, pid, number):
+                        if number >= 0:
+                            samples[level.clients][door].append(sample)
+        except MeasurementFailed as failed:
+            failure = str(failed)
+            say(f"  failed: {failure}")
+    return Doors(levels=dict(_figures(samples)), failure=failure)
+
+
+def _round(workload: Workload, place: Place, pid: int, number: int) -> Iterator[tuple[Level, Door, _Sample]]:
+    model = _model_of(place.url)
+    turn = number % len(DOORS)
+    for level in workload.levels:
+        for door in (*DOORS[turn:], *DOORS[:turn]):
+            job = Job(
+                measure=Measure.LOAD,
+                door=door,
+                url=place.url,
+                model=model,
+                pid=pid,
+                clients=level.clients,
+                replies=1,
+                max_new_tokens=workload.max_new_tokens,
+                cancel_after_texts=0,
+                limit_s=JOB_S,
+            )
+            yield level, door, _sample([observe(job) for _ in range(_times(level, workload))])
+
+
+def _times(level: Level, workload: Workload) -> int:
+    return max(1, min(level.replies, SAMPLES // level.clients)) if workload.door_rounds > 1 else 1
+
+
+def _sample(observed: Sequence[Observed]) -> _Sample:
+    """The medians of some jobs."""
+    found = [figures(one, Observed(), Observed()) for one in observed]
+    return _Sample(
+        median(one.tokens_per_s or 0.0 for one in found),
+        median(one.first_token_p50_ms or 0.0 for one in found),
+    )
+
+
+def _figures(samples: Samples) -> Iterator[tuple[int, dict[str, DoorFigures]]]:
+    for clients, by_door in samples.items():
+        rounds = min(len(some) for some in by_door.values())
+        if rounds:
+            native = by_door[NATIVE][:rounds]
+            yield clients, {str(door): _beside(native, some[:rounds]) for door, some in by_door.items()}
+
+
+def _beside(native: Sequence[_Sample], here: Sequence[_Sample]) -> DoorFigures:
+    pairs = list(zip(native, here, strict=True))
+    return DoorFigures(
+        tokens_per_s=median(one.tokens_per_s for one in here),
+        first_token_ms=median(one.first_token_ms for one in here),
+        tokens_share=median(one.tokens_per_s / beside.tokens_per_s for beside, one in pairs),
+        first_token_share=median(beside.first_token_ms / one.first_token_ms for beside, one in pairs),
+    )
+
+
+def _model_of(url: str) -> str:
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=JOB_S) as answer:
+        return msgspec.json.decode(answer.read(), type=_Models).data[0].id
