@@ -18,6 +18,7 @@ from sessions.keys import Keys
 from sessions.live_turn import LiveTurn, Subscriber
 from sessions.other_replicas import OtherReplicas
 from sessions.records import Meta, Owner
+from sessions.returning import Returning
 
 Attached = dict[Subscriber, set["Conversation"]]
 
@@ -43,6 +44,7 @@ class Conversation:
         self.newest_reply = ""  # of the turn accepted last: the next message of the queue stands behind it
         self.others = OtherReplicas()
         self.deletion = Deletion()
+        self.returning = Returning()
         self.claiming = asyncio.Lock()  # arrivals take their places one after the other
         self.ordering = asyncio.Lock()  # a seq from memory, from its reservation until it was told
         self.writing = asyncio.Lock()  # all that takes a seq, but for the running turn's own events

@@ -66,6 +66,8 @@ class Sender:
     async def _take(
         self, conversation: Conversation, live: LiveTurn, generation: Generation
     ) -> Request | None:
+        await conversation.returning.told(live.sender)
+        live.was_attached = live.sender in conversation.subscribers
         await self._forwarder.places_found(conversation.owner)
         # In the order of arrival, whichever answer of the store comes first.
         async with conversation.claiming:
@@ -118,6 +120,5 @@ def arrive(conversation: Conversation, sender: Subscriber, send: Send, names: Na
         accepted_seq=0,
     )
     live = LiveTurn(Turn(ids), record, send, sender)
-    live.was_attached = sender in conversation.subscribers
     conversation.arriving.append(live)
     return live

@@ -103,6 +103,7 @@ class Sessions(Replica):
         Raises Refused.
         """
         with self._directory.using(owner, conversation_id) as conversation:
+            await conversation.returning.told(subscriber)
             await self._watching.try_to_begin(conversation)
             if leaf is not None:
                 activation = self._brancher.activate(conversation, leaf, by=subscriber)
@@ -121,7 +122,8 @@ class Sessions(Replica):
         ref: str | None,
     ) -> None:
         """Tells a connection what it missed behind a place, and attaches it. Raises Refused."""
-        with self._directory.using(owner, conversation_id) as conversation:
+        using = self._directory.using(owner, conversation_id)
+        with using as conversation, conversation.returning.under_way(subscriber):
             try:
                 await self._watching.try_to_begin(conversation)
                 await resume(self._history, conversation, subscriber, position, ref=ref)

@@ -10,8 +10,10 @@ from redis.asyncio import Redis
 from sessions import replay
 from sessions.errors import NotFound
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot, Status
+from sessions.keys import Keys
 from sessions.records import Owner, digest
 from sessions.service import Sessions
+from sessions.transactions import Since
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous, seqs
 
@@ -43,6 +45,35 @@ async def witness(chat: Chat) -> Recorder:
     witness = Recorder()
     await chat.history(witness)
     return witness
+
+
+async def test_what_is_sent_behind_a_resume_is_told_behind_it(
+    chat: Chat, reader: Recorder, witness: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the store takes to say what was missed, while it accepts messages."""
+    since, slow = chat.sessions._history.since, asyncio.Event()
+
+    async def slowly(keys: Keys, after_seq: int) -> Since | None:
+        await slow.wait()
+        return await since(keys, after_seq)
+
+    monkeypatch.setattr(chat.sessions._history, "since", slowly)
+    accepted = await chat.running("Hello?", "This")
+    chat.leave()
+    returned = Recorder()
+    resuming = asyncio.create_task(chat.resume(returned, accepted.seq, epoch=accepted.epoch))
+    await asyncio.sleep(0)
+    sending = chat.begin_send("And now?", on_busy="interrupt", reader=returned)
+    await chat.exchange("Hi!", "Hi.", conversation_id="another", reader=witness)
+    assert returned.events == []
+    slow.set()
+    await resuming
+    assert await sending is None
+    await returned.next(Accepted)
+    assert isinstance(returned.events[0], Resumed)
+    assert continuous(returned.events)
+    chat.cancel()
+    chat.leave(returned)
 
 
 async def test_missed_events_come_once_and_in_order_and_then_the_live_ones(
