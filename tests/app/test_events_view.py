@@ -128,6 +128,18 @@ async def test_who_can_not_be_told_all_is_told_of_a_gap_and_then_all(last_id: st
     assert page["messages"][-1]["content"] + text(rest) == REPLY
 
 
+async def test_who_comes_while_a_turn_waits_for_its_text_is_told_why(by_hand: Running) -> None:
+    by_hand.engine.prefill_tokens = 4
+    async with by_hand.socket(ANN) as speaker:
+        await speaker.send(type="send", client_msg_id="m1", content="one two three four")
+        await speaker.next("accepted")
+        by_hand.engine.step()
+        status = await speaker.next("status")
+        async with reading(by_hand, "ann") as view:
+            assert (await view.next())["messages"][-1]["status"] == "running"
+            assert await view.next() == status
+
+
 async def test_a_conversation_that_is_deleted_ends_its_streams(running: Running) -> None:
     async with running.socket(ANN) as speaker:
         await talk(speaker)
@@ -164,6 +176,8 @@ async def test_a_reply_goes_on_while_somebody_reads_and_ends_with_the_last(by_ha
             pass
         by_hand.engine.step()
         assert (await view.next("delta"))["text"] == " reply"
+    while await connections(by_hand):
+        pass
     async with by_hand.socket(ANN) as back:
         page = await back.ask(type="history")
         while page["messages"][-1]["status"] == "running":
