@@ -88,7 +88,12 @@ class FrameHandler:
         if met is None:
             return self._cancel_elsewhere(connection, frame, cancel)
         _tell_cancelled(connection, frame, met)
+        if met.is_part:
+            return self._cancel_the_rest(connection, cancel)
         return self._take_back(connection, frame, met)
+
+    async def _cancel_the_rest(self, connection: Connection, cancel: Cancel) -> None:
+        await self._sessions.cancel_elsewhere(connection.owner, cancel)
 
     async def _cancel_elsewhere(self, connection: Connection, frame: frames.Cancel, cancel: Cancel) -> None:
         tell = partial(_tell_cancelled, connection, frame)

@@ -50,7 +50,7 @@ class Sessions(Replica):
     def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
         """Decides the end of turns. Synchronous.
 
-        None where no such runs here: `cancel_elsewhere` asks the replica that does.
+        None where no such runs here: `cancel_elsewhere` asks the replica that does, as it must where it met only a part.
         """
         return self._turns.cancel(owner, cancel)
 

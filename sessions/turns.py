@@ -133,15 +133,18 @@ class Turns:
             return None
         coming = [*conversation.turns, *conversation.arriving]
         turns = [live for live in coming if cancel.means(live.turn.ids.turn_id)]
-        if not turns or any(live.forwarded for live in turns):
+        here = [live for live in turns if not live.forwarded]
+        if not here:
             return None
         decided = [
             live
-            for live in turns
+            for live in here
             if running.cancel(conversation, live, cancel.cause, seen_off=cancel.seen_off)
         ]
-        met = next(iter(decided or turns))
-        return Cancelled(met.turn.ids.turn_id, already=not decided)
+        met = next(iter(decided or here))
+        is_owner = conversation.live is not None and here == turns
+        is_part = cancel.turn_id is None and not is_owner
+        return Cancelled(met.turn.ids.turn_id, already=not decided, is_part=is_part)
 
     def _where(self, owner: Owner, cancel: Cancel) -> Conversation | None:
         if cancel.turn_id is None:

@@ -65,6 +65,18 @@ async def test_a_cancel_is_answered_before_the_end_that_it_decides(
         }
 
 
+async def test_a_cancel_behind_a_message_ends_what_runs_elsewhere_too(home: Running, abroad: Running) -> None:
+    """Though the message, which it ends, is not known there so far."""
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        first = await begin(here, home)
+        await there.send(type="send", client_msg_id="two", content="And now?", on_busy="enqueue")
+        await there.send(type="cancel", conversation_id="default")
+        assert (await there.next("cancelled"))["already"] is False
+        ends = [await here.next("done") for _ in range(2)]
+        assert {done["reason"] for done in ends} == {"cancelled"}
+        assert first["turn_id"] in {done["turn_id"] for done in ends}
+
+
 @pytest.mark.parametrize("by", ["turn_id", "conversation_id"])
 async def test_a_send_behind_a_cancel_is_never_busy(by: str, home: Running, abroad: Running) -> None:
     async with home.socket(ANN) as here, abroad.socket(ANN) as there:
