@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from engine.messages import Request
+from engine.messages import Queued, Request
 from engine.timed_stream import TimedStream
-from engine.upstream_reply import UpstreamReply
+from engine.upstream_exchange import Wanted
+from engine.upstream_reply import Completion, UpstreamReply
 
 
 class OpenRequest:
@@ -38,3 +39,17 @@ class OpenRequest:
     def said(self) -> bool:
         """Whether any of the reply has come."""
         return self.reply.generated_tokens > 0
+
+    def hear(self, chunk: Completion) -> Wanted:
+        """Tell what a chunk makes known; return what is still wanted of the answer."""
+        for output in self.reply.take(chunk):
+            self.stream.put_nowait(output)
+        if not self.reply.ended:
+            return Wanted.TEXT
+        return Wanted.TOTALS if self.reply.told else Wanted.NOTHING
+
+    def wait_at(self, position: int) -> None:
+        """Tell the place in the queue, where it changed."""
+        if position != self.position:
+            self.position = position
+            self.stream.put_nowait(Queued(self.request.request_id, position))

@@ -20,7 +20,6 @@ from engine.messages import (
     Message,
     ModelFacts,
     Output,
-    Queued,
     Request,
     Retried,
 )
@@ -66,7 +65,7 @@ class UpstreamEngine:
         self._exchange = Exchange(self._client, options)
         self._turned_away = turned_away
         self._watch = UpstreamWatch(self._client, options, on_change)
-        self._places: Places[OpenRequest] = Places(options.max_requests, _tell_position)
+        self._places: Places[OpenRequest] = Places(options.max_requests, OpenRequest.wait_at)
         self._open: dict[str, OpenRequest] = {}
         self._arrivals = count()
         self._tasks: asyncio.TaskGroup | None = None
@@ -96,6 +95,11 @@ class UpstreamEngine:
     def rests(self) -> bool:
         """Whether it turned a request away a moment ago, or failed too often."""
         return self._watch.rests
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether it failed so often that nobody may ask it now."""
+        return self._watch.left_alone
 
     def has_open(self, request_id: str) -> bool:
         """Whether a request of this id has not ended."""
@@ -145,8 +149,7 @@ class UpstreamEngine:
         try:
             estimate = estimated_tokens(request.messages, self.options.bytes_per_token)
         except PromptRejected as error:
-            end = Finished(request.request_id, FinishReason.ERROR, 0, 0, 0, None, str(error))
-            stream.put_nowait(end)
+            stream.put_nowait(Finished(request.request_id, FinishReason.ERROR, 0, 0, 0, None, str(error)))
             return
         limit = most_new_tokens(request.params.max_new_tokens, self.options, estimate)
         reply = UpstreamReply(
@@ -254,8 +257,8 @@ class UpstreamEngine:
         except RequestRefused:
             raise
         except EngineError as error:
-            self._counts.failures += not isinstance(error, EngineBusy)
-            self._counts.shed += isinstance(error, EngineBusy)
+            self._counts.failures += opened.sent and not isinstance(error, EngineBusy)
+            self._counts.shed += opened.sent and isinstance(error, EngineBusy)
             opened.sent = False
             if opened.said or not self._is_open(opened):
                 raise
@@ -265,21 +268,17 @@ class UpstreamEngine:
 
     async def _ask(self, opened: OpenRequest, answered: Callable[[], None]) -> None:
         opened.sent = True
-        reply = opened.reply
 
         def hear(chunk: Completion) -> Wanted:
-            for output in reply.take(chunk):
-                opened.stream.put_nowait(output)
+            wanted = opened.hear(chunk)
             if opened.said:
                 answered()
-            if not reply.ended:
-                return Wanted.TEXT
-            return Wanted.TOTALS if reply.told else Wanted.NOTHING
+            return wanted
 
         try:
-            await self._exchange.reply(opened.request, reply.max_new_tokens, hear)
+            await self._exchange.reply(opened.request, opened.reply.max_new_tokens, hear)
         except EngineError:
-            if not reply.ended:
+            if not opened.reply.ended:
                 raise
 
     def _fail(self, opened: OpenRequest, error: EngineError) -> None:
@@ -303,9 +302,3 @@ class UpstreamEngine:
     def _close(self, opened: OpenRequest) -> None:
         if self._open.pop(opened.request.request_id, None) is not None:
             self._counts.count(opened.reply)
-
-
-def _tell_position(opened: OpenRequest, position: int) -> None:
-    if position != opened.position:
-        opened.position = position
-        opened.stream.put_nowait(Queued(opened.request.request_id, position))

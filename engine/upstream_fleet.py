@@ -50,16 +50,15 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
 
     def _elsewhere(self, number: int, request: Request, stream: TimedStream, error: EngineError) -> bool:
         """Let an upstream that was not asked yet answer a request that failed before its first token."""
-        tried = self._tried.pop(request.request_id, set()) | {number}
+        self._forget_ended()
+        tried = self._tried[request.request_id] = self._tried.get(request.request_id, set()) | {number}
         loads = {
             other: load
             for other, load in self._loads(without=tried).items()
-            if self._engines[other].status.state is EngineState.READY
+            if self._engines[other].status.state is EngineState.READY and not self._engines[other].left_alone
         }
-        self._forget_ended()
         if not loads:
             return False
-        self._tried[request.request_id] = tried
         other = self._route(request, loads)
         log.info("the engine %s serves what failed before: %s", self._engines[other].options.name, error)
         stream.put_nowait(Retried(request.request_id, elsewhere=True))

@@ -47,7 +47,12 @@ class UpstreamWatch:
     @property
     def rests(self) -> bool:
         """Whether it turned a request away a moment ago, or failed too often."""
-        return self._rest_s > 0 or not self._circuit.admits
+        return self._rest_s > 0 or self.left_alone
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether it failed so often that nobody may ask it now."""
+        return not self._circuit.admits
 
     @property
     def circuit_open(self) -> bool:
@@ -59,14 +64,14 @@ class UpstreamWatch:
         name, left_s = self._options.name, self._rest_s
         if self._asked_to_rest and left_s > 0:
             raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
-        if not self._circuit.admits:
+        if self.left_alone:
             left_s = max(self._circuit.left_s, REST_S)
             raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
 
     @contextmanager
     def attempt(self) -> Iterator[Circuit]:
         """Watch a request to its end. Raises EngineUnavailable, before the block, while the upstream is left alone."""
-        if not self._circuit.admits:
+        if self.left_alone:
             self.refuse_while_it_rests()
         self._circuit.begin()
         try:

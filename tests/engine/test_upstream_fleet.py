@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.responses import JSONResponse
 
+from engine.circuit import FAILURES
 from engine.door import Engine, EngineState
-from engine.errors import EngineLost, EngineUnavailable
+from engine.errors import EngineBusy, EngineLost, EngineUnavailable
 from engine.messages import FinishReason, Request, Retried
 from engine.upstream_fleet import UpstreamFleet
 from engine.upstream_options import Timeouts
@@ -117,6 +118,27 @@ async def test_a_request_that_all_turn_away_ends(
     assert isinstance(error, EngineUnavailable)
     assert asked(*servers) == [1, 1]
     assert text_of(await outputs_of(fleet.generate(asking()))) == "Hello there."
+
+
+async def test_a_request_that_all_fail_is_asked_of_each_and_again_of_the_last(
+    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
+) -> None:
+    for server in servers:
+        server.usual = Answer(status=500, error=BUSY)
+    _, error = await failing(fleet.generate(asking()))
+    assert type(error) is EngineUnavailable
+    assert asked(*servers) == [1, 3]
+
+
+async def test_an_upstream_that_is_left_alone_takes_nothing_over(
+    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
+) -> None:
+    for _ in range(FAILURES):
+        fleet.parts[1]._watch._circuit.failed()
+    servers[0].answers = [Answer(status=429, error=BUSY, headers={"Retry-After": "9"})]
+    _, error = await failing(fleet.generate(asking()))
+    assert isinstance(error, EngineBusy)
+    assert (error.retry_after_s, asked(*servers)) == (9, [1, 0])
 
 
 async def test_a_reply_that_broke_off_is_not_begun_again(
