@@ -26,6 +26,8 @@ from tests.app.in_process import Frame, Running, Socket, serving
 MODEL = "midstream-demo"
 LONG = "word " * 20_000
 LONGEST = {"max_output_tokens": 4000}
+PACE_S = 0.01
+"""The longest reply takes 40 seconds: whatever a test does meanwhile, it is still being written."""
 
 
 @asynccontextmanager
@@ -40,6 +42,12 @@ async def session(running: Running, **query: str) -> AsyncIterator[Socket]:
 def url_of(running: Running, **query: str) -> str:
     shown = "&".join(f"{name}={value}" for name, value in query.items())
     return f"{running.url.replace('http', 'ws')}/v1/realtime?{shown}"
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    async with serving(tmp_path, ScriptedEngine(pace_s=PACE_S)) as service:
+        yield service
 
 
 @pytest.fixture
@@ -387,7 +395,8 @@ async def test_a_page_of_another_origin_stays_outside(running: Running) -> None:
 
 
 async def test_a_server_that_stops_ends_the_reply_and_asks_to_come_back(tmp_path: Path) -> None:
-    async with serving(tmp_path) as running, session(running) as socket:
+    engine = ScriptedEngine(pace_s=PACE_S)
+    async with serving(tmp_path, engine) as running, session(running) as socket:
         await begin(socket, running)
         running.service.stop()
         done = (await socket.next("response.done"))["response"]
