@@ -46,7 +46,7 @@ class Peer(msgspec.Struct, frozen=True):
 class Seen(msgspec.Struct, frozen=True):
     """What a peer did: the text of a greedy reply, its tokens as it told them, and the seconds from cancels to rest.
 
-    `lay_ms`: what its pieces of text lay between arrival and reader, on average.
+    `lay_ms`: what its pieces of text lay between arrival and reader, on average over that reply.
     """
 
     text: str
@@ -60,8 +60,8 @@ async def seen(peer: Peer) -> Seen:
     async with UpstreamEngine(peer.options).running() as engine:
         await engine.ready(READY_S)
         text, end = await _reply(engine)
-        idle_s = [await _cancelled(engine, peer.is_idle) for _ in range(CANCELS)]
         told = engine.statistics()
+        idle_s = [await _cancelled(engine, peer.is_idle) for _ in range(CANCELS)]
     return Seen(text, end.generated_tokens, tuple(idle_s), 1000 * told.delivery_seconds / told.deliveries)
 
 
