@@ -91,6 +91,7 @@ def listen(host: str, port: int) -> socket.socket:
             f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port."
         ) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as uvloop does by itself
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
     listener.setblocking(False)
