@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import assert_never
 
 from engine.errors import EngineError, EngineLost
-from engine.messages import ChosenToken, Chunk, Finished, Output, Prefilling, Queued, Retried, Started
+from engine.messages import Chunk, Finished, Output, Prefilling, Queued, Retried, Started
+
+MERGED_CHARS = 16 * 1024
+"""The longest text that chunks are merged to; in UTF-8 at most 64 KiB."""
 
 
 class MergingCollector:
-    """What one reader is late for, four outputs at most: a retry, the start, the text as one chunk, the end or the last report.
+    """What one reader is late for: a retry, the start, the text in as few chunks as may be, the end or the last report.
 
     A report (`Queued`, `Prefilling`) is superseded by whatever comes after it.
     """
 
-    __slots__ = ("_last", "_logprobs", "_request_id", "_retried", "_started", "_text", "_tokens")
+    __slots__ = ("_chunks", "_last", "_retried", "_started")
 
-    def __init__(self, request_id: str) -> None:
-        self._request_id = request_id
+    def __init__(self) -> None:
         self._retried: Retried | None = None
         self._started: Started | None = None
-        self._text: list[str] = []
-        self._tokens = 0
-        self._logprobs: list[ChosenToken] = []
+        self._chunks: deque[Chunk] = deque()
         self._last: Queued | Prefilling | Finished | None = None
 
     def put_nowait(self, output: Output) -> None:
-        """Add an output; a chunk joins the one that waits. Nothing may come after `Finished`."""
+        """Add an output. Nothing may come after `Finished`."""
         match output:
             case Chunk():
-                self._text.append(output.text)
-                self._tokens += output.tokens
-                self._logprobs += output.logprobs
+                self._chunks.append(output)
                 self._last = None
             case Started():
                 # Again after a preemption, perhaps: its facts may be told before the text that waits.
@@ -48,24 +48,32 @@ class MergingCollector:
                 assert_never(output)
 
     def get_nowait(self) -> Output | None:
-        """Take the oldest output, None where nothing waits."""
+        """Take the oldest output, None where nothing waits; chunks that wait are taken as one."""
         if self._retried is not None:
             retried, self._retried = self._retried, None
             return retried
         if self._started is not None:
             started, self._started = self._started, None
             return started
-        if self._text:
+        if self._chunks:
             return self._take_text()
         last, self._last = self._last, None
         return last
 
     def _take_text(self) -> Chunk:
-        chunk = Chunk(self._request_id, "".join(self._text), self._tokens, tuple(self._logprobs))
-        self._text.clear()
-        self._tokens = 0
-        self._logprobs.clear()
-        return chunk
+        first = self._chunks.popleft()
+        if not self._chunks:
+            return first
+        merged, chars = [first], len(first.text)
+        while self._chunks and chars + len(self._chunks[0].text) <= MERGED_CHARS:
+            merged.append(chunk := self._chunks.popleft())
+            chars += len(chunk.text)
+        return Chunk(
+            first.request_id,
+            "".join(chunk.text for chunk in merged),
+            sum(chunk.tokens for chunk in merged),
+            tuple(chain.from_iterable(chunk.logprobs for chunk in merged)),
+        )
 
 
 class ReplyStream:
@@ -78,7 +86,7 @@ class ReplyStream:
         """Make a stream. `on_cancel` is called with the id at the first cancel of an open request."""
         self.request_id = request_id
         self._on_cancel = on_cancel
-        self._collector = MergingCollector(request_id)
+        self._collector = MergingCollector()
         self._news: asyncio.Future[None] | None = None  # what the reader waits for
         self._closed = False
         self._cancelled = False

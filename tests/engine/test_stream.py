@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.errors import EngineLost
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
-from engine.stream import MergingCollector, ReplyStream
+from engine.stream import MERGED_CHARS, MergingCollector, ReplyStream
 
 STARTED = Started("r", 7)
 END = Finished("r", FinishReason.STOP, 7, 0, 3)
@@ -26,6 +26,13 @@ def stream_of(*outputs: Output) -> ReplyStream:
 async def test_a_late_reader_gets_neighbouring_chunks_as_one() -> None:
     stream = stream_of(STARTED, Chunk("r", "a", 1), Chunk("r", "bc", 2), END)
     assert [output async for output in stream] == [STARTED, Chunk("r", "abc", 3), END]
+
+
+def test_text_is_not_merged_beyond_what_a_frame_may_hold() -> None:
+    piece = "x" * (MERGED_CHARS // 2)
+    stream = stream_of(*(Chunk("r", piece, 1) for _ in range(3)), Chunk("r", piece * 3, 2), END)
+    taken = [stream.get_nowait() for _ in range(4)]
+    assert taken == [Chunk("r", piece * 2, 2), Chunk("r", piece, 1), Chunk("r", piece * 3, 2), END]
 
 
 def test_of_reports_that_wait_the_newest_is_told() -> None:
@@ -64,7 +71,7 @@ def spoken(outputs: list[Output]) -> tuple[str, int]:
 def test_however_late_the_reader_is_text_and_end_are_whole(
     outputs: list[Output], data: st.DataObject
 ) -> None:
-    collector, got = MergingCollector("r"), list[Output]()
+    collector, got = MergingCollector(), list[Output]()
     for output in outputs:
         collector.put_nowait(output)
         got += taken(collector, data.draw(st.integers(0, 3)))
@@ -80,7 +87,7 @@ def test_however_late_the_reader_is_text_and_end_are_whole(
 def test_a_report_is_told_while_it_is_the_newest_thing_known(
     outputs: list[Output], data: st.DataObject
 ) -> None:
-    collector = MergingCollector("r")
+    collector = MergingCollector()
     for output in outputs:
         collector.put_nowait(output)
         for told in taken(collector, data.draw(st.integers(0, 3))):
@@ -89,7 +96,7 @@ def test_a_report_is_told_while_it_is_the_newest_thing_known(
 
 @given(lives())
 def test_a_reader_that_is_never_late_gets_all_as_it_was(outputs: list[Output]) -> None:
-    collector = MergingCollector("r")
+    collector = MergingCollector()
     for output in outputs:
         collector.put_nowait(output)
         assert taken(collector, 2) == [output]
