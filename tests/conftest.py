@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,9 +10,20 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from sessions import running, turn_journal
 from sessions.embedded import embedded_store
 from sessions.servers import connect
 from tests.server_process import ServerProcess, serving
+
+for name in ("NO_PROXY", "no_proxy"):  # a proxy may be needed for packages; loopback is no business of its
+    os.environ[name] = "127.0.0.1,localhost"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no slow store, but where a test is about slow ones."""
+    for module in (running, turn_journal):
+        monkeypatch.setattr(module, "PATIENCE_S", 10.0)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = ("engine", "sessions", "connections", "app")  # from the ground up
 BESIDE = ("midstream", "demo_model")  # import no floor, and no floor imports them
+NOT_SHIPPED = {"specs", "tests", "page"}
 DOORS = {("app.cli", "midstream")}  # the command has the terminal client in it
 GATEWAY = ("app.cli", "app.composition")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
@@ -74,6 +75,7 @@ def test_imports_point_down(module: str) -> None:
     allowed = {home} if home in BESIDE else set(FLOORS[: FLOORS.index(home) + 1])
     allowed |= {door for opener, door in DOORS if opener == module}
     assert libraries(module) & set(FLOORS + BESIDE) <= allowed
+    assert libraries(module).isdisjoint(NOT_SHIPPED)
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:

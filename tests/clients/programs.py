@@ -34,4 +34,4 @@ def run(command: Sequence[str], url: str, *, environ: Mapping[str, str] | None =
 def _clean() -> dict[str, str]:
     """The environment without what would lead a client to another server, or have it ask the internet."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "LITELLM_"))}
-    return ours | {"NO_PROXY": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    return ours | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}

@@ -9,19 +9,11 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
-from sessions import running, turn_journal
 from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no slow store, but where a test is about slow ones."""
-    for module in (running, turn_journal):
-        monkeypatch.setattr(module, "PATIENCE_S", 10.0)
 
 
 @pytest.fixture

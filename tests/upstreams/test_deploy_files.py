@@ -107,6 +107,7 @@ def test_each_vllm_is_an_upstream_that_says_what_it_was_started_with() -> None:
     compose = loaded("compose.vllm.yaml")
     named = upstreams(compose["configs"]["upstreams"]["content"])
     servers = {name: one for name, one in compose["services"].items() if name != "midstream"}
+    documented = upstreams((DEPLOY / "upstreams.toml").read_text())["vllm-a"]
     assert set(named) == set(servers)
     for name, upstream in named.items():
         words = servers[name]["command"].split()
@@ -115,7 +116,7 @@ def test_each_vllm_is_an_upstream_that_says_what_it_was_started_with() -> None:
         assert upstream.model == asked["--model"]
         assert upstream.context_tokens == int(asked["--max-model-len"])
         assert upstream.max_requests == int(asked["--max-num-seqs"])
-        assert upstream.features.priority == "low_first"
+        assert upstream.features == documented.features
         assert asked["--scheduling-policy"] == "priority"
         assert "ports" not in servers[name], "only Midstream reaches it"
 
