@@ -52,7 +52,7 @@ class EventTransport:
                 async with asyncio.timeout(BEAT_S):
                     await self._given.wait()
             except TimeoutError:
-                self._waiting = BEAT
+                self._waiting = self._waiting or BEAT  # a write in the same turn of the loop stays
             self._given.clear()
             text = self._waiting
             await self._exchange.write(text)
