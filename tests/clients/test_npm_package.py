@@ -61,6 +61,12 @@ def test_the_example_of_its_readme_stops_a_reply(project: Path, server: ServerPr
     assert (reason, " 300" in text) == ("cancelled", False)
 
 
+def test_it_waits_for_a_server_that_is_not_there_yet(project: Path) -> None:
+    """The sockets of `ws` tell failures as errors too, which end a process that does not listen for them."""
+    shutil.copy(HERE / "npm_late_server.mjs", project)
+    assert done("node", "npm_late_server.mjs", at=project).split() == ["left", "1006", "connected"]
+
+
 def test_its_types_hold_for_a_strict_reader(project: Path, tools: Path) -> None:
     shutil.copy(HERE / "npm_example.ts", project)
     options = [*STRICT, "--module", "nodenext", "--types", ""]

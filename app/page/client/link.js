@@ -40,6 +40,8 @@ const READY_WITHIN_MS = 10_000;
  * @property {((event: any) => void) | null} onopen
  * @property {((event: any) => void) | null} onmessage
  * @property {((event: any) => void) | null} onclose
+ * @property {((event: any) => void) | null} onerror
+ * @property {((event: any) => void) | null} onerror
  * @property {(data: string) => void} send
  * @property {(code?: number) => void} close
  *
@@ -124,6 +126,7 @@ export class Link extends EventTarget {
     socket.onopen = () => socket.send(hello);
     socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
     socket.onclose = ({ code, reason }) => this.#lost(code, reason);
+    socket.onerror = () => {}; // a close follows; that of `ws` would else end the process, also after `#drop`
   }
 
   /** @param {any} frame */

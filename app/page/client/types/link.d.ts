@@ -44,6 +44,8 @@ export type SocketLike = {
     onopen: ((event: any) => void) | null;
     onmessage: ((event: any) => void) | null;
     onclose: ((event: any) => void) | null;
+    onerror: ((event: any) => void) | null;
+    onerror: ((event: any) => void) | null;
     send: (data: string) => void;
     close: (code?: number) => void;
 };
@@ -61,6 +63,8 @@ export type SocketClass = new (url: string, subprotocol: string) => SocketLike;
  * @property {((event: any) => void) | null} onopen
  * @property {((event: any) => void) | null} onmessage
  * @property {((event: any) => void) | null} onclose
+ * @property {((event: any) => void) | null} onerror
+ * @property {((event: any) => void) | null} onerror
  * @property {(data: string) => void} send
  * @property {(code?: number) => void} close
  *
