@@ -66,11 +66,11 @@ class Sender:
     async def _take(
         self, conversation: Conversation, live: LiveTurn, generation: Generation
     ) -> Request | None:
-        await conversation.returning.told(live.sender)
-        live.was_attached = live.sender in conversation.subscribers
         await self._forwarder.places_found(conversation.owner)
         # In the order of arrival, whichever answer of the store comes first.
         async with conversation.claiming:
+            await conversation.returning.told(live.sender)
+            live.was_attached = live.sender in conversation.subscribers
             if await self._repeater.answers(conversation, live):
                 return None
             await self._foresight.check(conversation, live, generation)

@@ -47,10 +47,9 @@ async def witness(chat: Chat) -> Recorder:
     return witness
 
 
-async def test_what_is_sent_behind_a_resume_is_told_behind_it(
-    chat: Chat, reader: Recorder, witness: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However long the store takes to say what was missed, while it accepts messages."""
+@pytest.fixture
+def slow(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Until it is set the store does not say what was missed, while it accepts messages."""
     since, slow = chat.sessions._history.since, asyncio.Event()
 
     async def slowly(keys: Keys, after_seq: int) -> Since | None:
@@ -58,6 +57,12 @@ async def test_what_is_sent_behind_a_resume_is_told_behind_it(
         return await since(keys, after_seq)
 
     monkeypatch.setattr(chat.sessions._history, "since", slowly)
+    return slow
+
+
+async def test_what_is_sent_behind_a_resume_is_told_behind_it(
+    chat: Chat, reader: Recorder, witness: Recorder, slow: asyncio.Event
+) -> None:
     accepted = await chat.running("Hello?", "This")
     chat.leave()
     returned = Recorder()
@@ -74,6 +79,26 @@ async def test_what_is_sent_behind_a_resume_is_told_behind_it(
     assert continuous(returned.events)
     chat.cancel()
     chat.leave(returned)
+
+
+async def test_what_is_sent_behind_a_resume_and_again_by_another_connection_is_answered_to_both(
+    chat: Chat, reader: Recorder, witness: Recorder, slow: asyncio.Event
+) -> None:
+    accepted = await chat.running("Hello?", "This")
+    chat.leave()
+    returned, second = Recorder(), Recorder()
+    resuming = asyncio.create_task(chat.resume(returned, accepted.seq, epoch=accepted.epoch))
+    await asyncio.sleep(0)
+    for connection in (returned, second):
+        chat.begin_send("And now?", client_msg_id="two", on_busy="interrupt", reader=connection)
+    await chat.exchange("Hi!", "Hi.", conversation_id="another", reader=witness)
+    slow.set()
+    await resuming
+    assert (await second.next(Accepted)).duplicate
+    assert (await returned.next(Accepted)).client_msg_id == "two"
+    chat.cancel()
+    for connection in (returned, second, witness):
+        chat.leave(connection)
 
 
 async def test_missed_events_come_once_and_in_order_and_then_the_live_ones(
