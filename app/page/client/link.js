@@ -41,7 +41,6 @@ const READY_WITHIN_MS = 10_000;
  * @property {((event: any) => void) | null} onmessage
  * @property {((event: any) => void) | null} onclose
  * @property {((event: any) => void) | null} onerror
- * @property {((event: any) => void) | null} onerror
  * @property {(data: string) => void} send
  * @property {(code?: number) => void} close
  *

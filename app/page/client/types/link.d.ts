@@ -45,7 +45,6 @@ export type SocketLike = {
     onmessage: ((event: any) => void) | null;
     onclose: ((event: any) => void) | null;
     onerror: ((event: any) => void) | null;
-    onerror: ((event: any) => void) | null;
     send: (data: string) => void;
     close: (code?: number) => void;
 };
@@ -63,7 +62,6 @@ export type SocketClass = new (url: string, subprotocol: string) => SocketLike;
  * @property {((event: any) => void) | null} onopen
  * @property {((event: any) => void) | null} onmessage
  * @property {((event: any) => void) | null} onclose
- * @property {((event: any) => void) | null} onerror
  * @property {((event: any) => void) | null} onerror
  * @property {(data: string) => void} send
  * @property {(code?: number) => void} close
