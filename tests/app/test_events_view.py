@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -300,8 +299,14 @@ async def test_a_stream_ends_with_its_token(tmp_path: Path) -> None:
     async with serving(tmp_path, jwt_secret=SECRET, refresh_s=0.01) as running:
         async with running.socket(ANN | {"token": token()}) as speaker:
             await talk(speaker)
-        async with reading(running, "ann", token=token(exp=int(time.time()) + 3)) as view:
-            assert [frame["type"] for frame in await view.rest()] == ["history", "error"]
+        while await connections(running):
+            pass
+        async with reading(running, "ann", token=token()) as view:
+            await view.next("history")
+            (standing,) = running.service._doorkeeper._inside
+            assert standing.identity.expires_at is not None
+            standing._expire()
+            assert [frame["type"] for frame in await view.rest()] == ["error"]
 
 
 # ---- pages
