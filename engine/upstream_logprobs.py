@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from engine.logprobs import LogprobQueue
 from engine.messages import ChosenToken, TokenLogprob
 
 NOTHING_TOLD = msgspec.Raw(b"null")
 
+Byte = Annotated[int, Meta(ge=0, le=255)]
+
 
 class _Likely(msgspec.Struct, frozen=True):
     token: str
     logprob: float
-    bytes: tuple[int, ...] | None = None
+    bytes: tuple[Byte, ...] | None = None
 
     def told(self) -> TokenLogprob:
         return TokenLogprob(self.token, self.logprob, None if self.bytes is None else bytes(self.bytes))

@@ -68,7 +68,17 @@ def test_all_are_told_once_in_order_and_none_before_its_text(words: list[str], d
 
 
 @pytest.mark.parametrize(
-    "odd", [b"null", b"{}", b'{"content":null}', b'{"tokens":["a"]}', b'{"content":[5]}']
+    "odd",
+    [
+        b"null",
+        b"{}",
+        b'{"content":null}',
+        b'{"tokens":["a"]}',
+        b'{"content":[5]}',
+        b'{"content":[{"token":"a","logprob":-1,"bytes":[300]}]}',
+        b'{"content":[{"token":"a","logprob":-1,"bytes":[-1]}]}',
+        b'{"content":[{"token":"\\ud800","logprob":-1}]}',
+    ],
 )
 def test_what_is_told_in_another_way_is_passed_over(odd: bytes) -> None:
     logprobs = UpstreamLogprobs()
