@@ -17,7 +17,8 @@ _encode = msgspec.json.Encoder().encode
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 _NUL = re.compile("\0")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_MAX_REF = 128
+_REFS = {"ref": 128, "client_msg_id": 128, "event_id": 512}
+"""The fields that an answer can carry back, and how long each may be; `event_id` is the Realtime protocol's."""
 
 _Path = tuple["_Path", str] | None
 _T = TypeVar("_T")
@@ -128,8 +129,8 @@ def _shown(path: _Path) -> str:
 
 def _ref(fields: dict[str, Any]) -> str | None:
     """What the answer carries back: a string that the protocol allows, or nothing."""
-    for name in ("ref", "client_msg_id", "event_id"):
+    for name, longest in _REFS.items():
         ref = fields.get(name)
-        if ref and isinstance(ref, str) and len(ref) <= _MAX_REF and not _SURROGATE.search(ref):
+        if ref and isinstance(ref, str) and len(ref) <= longest and not _SURROGATE.search(ref):
             return ref
     return None

@@ -67,6 +67,14 @@ def test_what_is_no_event_is_named(text: str | bytes, why: str, ref: str | None)
     assert bad.value.ref == ref
 
 
+@pytest.mark.parametrize(("length", "comes_back"), [(512, True), (513, False)])
+def test_an_event_id_comes_back_as_long_as_one_may_be(length: int, *, comes_back: bool) -> None:
+    event_id = "e" * length
+    with pytest.raises(BadFrame) as bad:
+        read(type="no.such.event", event_id=event_id)
+    assert bad.value.ref == (event_id if comes_back else None)
+
+
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "item", "content", "session", "response", "event_id"]) | st.text(), inner)))  # fmt: skip
 def test_nothing_that_comes_breaks_the_reader(value: object) -> None:
     with suppress(BadFrame):
