@@ -67,6 +67,13 @@ class UpstreamLogprobs:
             top = tuple(other.told() for other in one.top_logprobs or ())
             self._queue.put([ChosenToken(one.told(), top, self._chars)])
 
+    def pass_over(self, text: str) -> None:
+        """Take text whose tokens shall not be told, because they name more than the text: reasoning, say."""
+        size = len(text.encode(errors="surrogatepass"))
+        self._named += size
+        self._heard += size
+        self._chars += len(text)
+
     def leave(self, text: str) -> tuple[ChosenToken, ...]:
         """Note that the reply's next text leaves; return the tokens that go with it."""
         return self._queue.leave(text)

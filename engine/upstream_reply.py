@@ -29,9 +29,17 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """What is new in a reply; reasoning and tool calls are passed over."""
+    """What is new in a reply; reasoning and tool calls are passed over, in whichever shape they come."""
 
     content: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: Any = None
+
+    @property
+    def hides(self) -> bool:
+        """Whether tokens of it belong to what is passed over."""
+        return bool(self.reasoning_content or self.reasoning or self.tool_calls)
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -95,7 +103,10 @@ class UpstreamReply:
             if self._texts <= self.max_new_tokens:
                 self._waiting += text
         if self._logprobs is not None and choice is not None and not self.ended:
-            self._logprobs.hear(text, choice.logprobs)
+            if choice.delta is not None and choice.delta.hides:
+                self._logprobs.pass_over(text)
+            else:
+                self._logprobs.hear(text, choice.logprobs)
         if completion.usage is not None:
             self._account(completion.usage)
         if choice is not None and not self.started:

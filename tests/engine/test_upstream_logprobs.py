@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.messages import ChosenToken, TokenLogprob
+from engine.messages import ChosenToken, Chunk, TokenLogprob
 from engine.upstream_logprobs import NOTHING_TOLD, UpstreamLogprobs
+from engine.upstream_reply import Choice, Completion, Delta, UpstreamReply
 
 
 def told(*tokens: str) -> msgspec.Raw:
@@ -84,3 +85,20 @@ def test_what_is_told_in_another_way_is_passed_over(odd: bytes) -> None:
     logprobs = UpstreamLogprobs()
     logprobs.hear("a", msgspec.Raw(odd))
     assert logprobs.leave("a") == ()
+
+
+@pytest.mark.parametrize("hidden", ["reasoning_content", "reasoning", "tool_calls"])
+def test_what_is_passed_over_of_a_reply_is_not_told_by_its_tokens(hidden: str) -> None:
+    """Neither alone nor beside the first text, and the text's own tokens keep their places."""
+    reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99, logprobs=True)
+    heard = [
+        (Delta(**{hidden: "secret"}), told("secret")),
+        (Delta("One", **{hidden: " thought"}), told(" thought", "One")),
+        (Delta(""), told(" two")),
+        (Delta(" two", **{hidden: ""}), NOTHING_TOLD),
+    ]
+    outputs = [
+        out for delta, tokens in heard for out in reply.take(Completion((Choice(delta, None, tokens),)))
+    ]
+    chunks = [(output.text, names(output.logprobs)) for output in outputs if isinstance(output, Chunk)]
+    assert chunks == [("One", []), (" two", [" two"])]
