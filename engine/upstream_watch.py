@@ -128,8 +128,10 @@ class UpstreamWatch:
             log.warning("the engine %s failed too often: it is left alone for a while", self._options.name)
 
     def _rest(self, asked_s: float | None) -> None:
-        self._asked_to_rest = asked_s is not None
-        self._rests_until = asyncio.get_running_loop().time() + (REST_S if asked_s is None else asked_s)
+        until = asyncio.get_running_loop().time() + (REST_S if asked_s is None else asked_s)
+        if until > self._rests_until:
+            self._asked_to_rest = asked_s is not None
+            self._rests_until = until
 
     @property
     def _is_ready(self) -> bool:

@@ -285,6 +285,36 @@ async def test_an_upstream_that_asks_for_a_rest_is_told_of_before_a_prompt_is_co
     assert 90 < (refusal.value.retry_after_s or 0) <= 100
 
 
+async def test_a_rest_is_not_cut_short_by_who_names_none(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    held = Answer(hold_after=0, fail_after=0, error=SHED["error"])
+    server.answers = [held, Answer(status=429, error=SHED, headers={"Retry-After": "100"})]
+    before = engine.generate(asking("before"))
+    await server.held.wait()
+    await failing(engine.generate(asking()))
+    held.go.set()
+    await failing(before)
+    with pytest.raises(EngineBusy) as refusal:
+        await engine.count_tokens(HELLO)
+    assert (refusal.value.retry_after_s or 0) > 30
+
+
+async def test_a_rest_is_not_cut_short_by_who_names_none(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    held = Answer(hold_after=0, fail_after=0, error=SHED["error"])
+    server.answers = [held, Answer(status=429, error=SHED, headers={"Retry-After": "100"})]
+    before = engine.generate(asking("before"))
+    await server.held.wait()
+    await failing(engine.generate(asking()))
+    held.go.set()
+    await failing(before)
+    with pytest.raises(EngineBusy) as refusal:
+        await engine.count_tokens(HELLO)
+    assert (refusal.value.retry_after_s or 0) > 30
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
