@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
@@ -140,6 +141,7 @@ async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried()
         server.answers = [Answer(status=500)] * FAILURES
         for number in range(FAILURES):
             await failing(engine.generate(asking(f"r{number}")))
+        engine._watch._circuit._until = math.inf
         _, error = await failing(engine.generate(asking()))
         assert isinstance(error, EngineUnavailable)
         assert (error.retry_after_s or 0) > 0
