@@ -103,10 +103,8 @@ class RealtimeDoor:
         identity = await self._reception.identity(authorization, asked.key)
         if asked.model is not None:
             self._reception.serves(asked.model)
-        owner = owner_of(identity, bearer(authorization) or asked.key)
-        if asked.client_id is not None:
-            owner = Owner(identity.principal, asked.client_id)
         limits = await self._reception.limits()
+        owner = _owner(asked, identity, bearer(authorization) or asked.key)
         return Guest(asked=asked, identity=identity, owner=owner, limits=limits)
 
     async def _live(self, socket: Socket, guest: Guest) -> None:
@@ -155,6 +153,14 @@ class RealtimeDoor:
         except Refused as refused:
             raise Close(CloseCode.OVERLOAD, f"{refused} Reconnect.") from refused
         connection.publish(shown.page)
+
+
+def _owner(asked: Arrival, identity: Identity, token: str | None) -> Owner:
+    """Whose conversation it is. Of those who name no client, each conversation is one: a key has as many sessions as it likes."""
+    if asked.client_id is not None:
+        return Owner(identity.principal, asked.client_id)
+    whoever = owner_of(identity, token)
+    return Owner(whoever.principal, f"{whoever.client_id}/{asked.conversation_id}")
 
 
 async def _no_refresh(_: AuthRefresh) -> None:

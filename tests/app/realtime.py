@@ -1,0 +1,72 @@
+"""Realtime clients over real sockets, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.client import connect
+
+from engine.messages import Message
+from engine.scripted import ScriptedEngine
+from tests.app.in_process import Frame, Running, Socket, serving
+
+LONG = "word " * 20_000
+LONGEST = {"max_output_tokens": 4000}
+PACE_S = 0.01
+"""The longest reply takes 40 seconds: whatever a test does meanwhile, it is still being written."""
+
+
+def paced(folder: Path, **settings: Any) -> AbstractAsyncContextManager[Running]:
+    """A service whose replies take their time."""
+    return serving(folder, ScriptedEngine(pace_s=PACE_S), **settings)
+
+
+@asynccontextmanager
+async def session(running: Running, **query: str) -> AsyncIterator[Socket]:
+    """A session whose first event was read."""
+    async with connect(url_of(running, **query)) as opened:
+        socket = Socket(opened)
+        socket.ready = (await socket.next("session.created"))["session"]
+        yield socket
+
+
+def url_of(running: Running, **query: str) -> str:
+    shown = "&".join(f"{name}={value}" for name, value in query.items())
+    return f"{running.url.replace('http', 'ws')}/v1/realtime?{shown}"
+
+
+async def create(socket: Socket, text: str, **more: Any) -> Frame:
+    """Creates a user's item; gives what it is added by."""
+    content = [{"type": "input_text", "text": text}]
+    item = {"type": "message", "role": "user", "content": content} | more.pop("item", {})
+    await socket.send(type="conversation.item.create", item=item, **more)
+    added = await socket.next("conversation.item.added")
+    done = await socket.next()
+    assert done == {**added, "type": "conversation.item.done", "event_id": done["event_id"]}
+    return added
+
+
+async def turn(socket: Socket, text: str, **response: Any) -> list[Frame]:
+    """Asks; gives all events of the reply."""
+    await create(socket, text)
+    await socket.send(type="response.create", response=response)
+    return await socket.until("response.done")
+
+
+async def begin(socket: Socket, running: Running) -> list[Frame]:
+    """Starts a long reply; gives its events up to its first text."""
+    running.engine.script(LONG)
+    await create(socket, "Go on.")
+    await socket.send(type="response.create", response=LONGEST)
+    return await socket.until("response.output_text.delta")
+
+
+def said(events: list[Frame]) -> str:
+    return "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+
+
+def prompts(engine: ScriptedEngine) -> list[tuple[Message, ...]]:
+    return [request.messages for request in engine.requests]
