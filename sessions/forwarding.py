@@ -67,7 +67,7 @@ class Forwarder:
     ) -> Answer | None:
         """Has a message taken in; its events come as all of that conversation do. None where that replica is dead."""
         await self._follow(conversation)
-        live.forwarded = True
+        live.forwarded = runner
         conversation.others.sent[live.send.client_msg_id] = live
         names = Names(live.turn.ids.turn_id, live.record.message_id, live.turn.ids.reply_id)
         ask = AskSend(send=live.send, generation=generation, names=names, cancelled=live.turn.is_over)
@@ -78,6 +78,7 @@ class Forwarder:
             raise
         if answer is None or answer.already:
             conversation.others.sent.pop(live.send.client_msg_id, None)
+            live.forwarded = None
         return answer
 
     async def _follow(self, conversation: Conversation) -> None:
@@ -103,7 +104,7 @@ class Forwarder:
 
     async def _cancel(self, conversation: Conversation, cancel: Cancel) -> Cancelled:
         async with conversation.claiming:  # a message behind it waits until that is told
-            runner = await self.runner_of(conversation)
+            runner = await self.runner_of(conversation) or _takes_in(conversation, cancel)
             answer = await self._ask(conversation, runner, cancel) if runner else None
         if answer is None:
             return Cancelled(cancel.turn_id, already=True)
@@ -137,3 +138,9 @@ class Forwarder:
         if answer.refusal is not None:
             raise RefusedElsewhere(answer.refusal)
         return answer
+
+
+def _takes_in(conversation: Conversation, cancel: Cancel) -> str | None:
+    """Who is taking in a message that is meant: between the reply before it and its own nothing runs."""
+    meant = (live for live in conversation.turns if cancel.means(live.turn.ids.turn_id))
+    return next((live.forwarded for live in meant if live.forwarded), None)

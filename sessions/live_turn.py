@@ -39,7 +39,7 @@ class LiveTurn:
 
     `ready`: messages can be accepted behind it; `ended`: its end was told, or it was never accepted; `released`: that
     is saved too. `end`: how it ends, before that is told; `record.done`: behind that. `failure`: why it can't run;
-    `revoked`: its conversation was deleted before it was accepted; `forwarded`: another replica takes it in;
+    `revoked`: its conversation was deleted before it was accepted; `forwarded`: to which replica, that takes it in;
     `was_attached`: its sender was, before; `status`: the last one that was told; `engine`: its wait for that one.
     """
 
@@ -84,7 +84,7 @@ class LiveTurn:
         self.status: Status | None = None
         self.unsaved = False
         self.revoked = False
-        self.forwarded = False
+        self.forwarded: str | None = None
         self.was_attached = False
         self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.Event()

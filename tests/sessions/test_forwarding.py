@@ -9,8 +9,10 @@ from redis.asyncio import Redis
 
 from sessions.cancelling import Cancel, Cancelled
 from sessions.events import Accepted, Cause, Delta, Done, Reason
+from sessions.keys import Keys
 from sessions.letters import RefusedElsewhere
 from sessions.records import Owner
+from sessions.transactions import Beginning
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -90,6 +92,27 @@ async def test_an_interrupt_from_elsewhere_ends_the_reply_and_begins_the_next(
     assert continuous(reader.events)
 
 
+async def test_a_cancel_finds_a_forwarded_message_between_the_reply_that_it_ended_and_its_own(
+    chat: Chat, other: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, told = chat.sessions._history.begin, asyncio.Event()
+
+    async def later(keys: Keys, beginning: Beginning, *, attached: bool) -> bool:
+        await told.wait()
+        return await begin(keys, beginning, attached=attached)
+
+    await chat.running("Hello?", "This")
+    monkeypatch.setattr(chat.sessions._history, "begin", later)
+    sending = other.begin_send("And now?", on_busy="interrupt", client_msg_id="two")
+    await reader.next(Done)
+    cancelled = await cancelled_there(other)
+    told.set()
+    assert await sending is None
+    done = await reader.next(Done, count=2)
+    assert (done.turn_id, done.reason) == (cancelled.turn_id, Reason.CANCELLED)
+    assert not cancelled.already
+
+
 async def test_a_message_that_its_turn_has_already_is_answered_as_a_duplicate(
     chat: Chat, other: Chat
 ) -> None:
@@ -102,7 +125,7 @@ async def test_a_message_that_its_turn_has_already_is_answered_as_a_duplicate(
     chat.cancel()
 
 
-async def test_a_message_for_a_dead_replica_is_taken_in_here(
+async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
@@ -112,7 +135,7 @@ async def test_a_message_for_a_dead_replica_is_taken_in_here(
     accepted = await other.running("And now?", on_busy="interrupt", client_msg_id="two")
     ends = [(message.role, message.status) for message in (await other.history()).messages]
     assert ends[:3] == [("user", "complete"), ("assistant", "interrupted"), ("user", "complete")]
-    other.engine.step(20)
+    assert other.cancel() == Cancelled(accepted.turn_id, already=False)
     await other.reader.until(lambda: any(done.turn_id == accepted.turn_id for done in other.reader.of(Done)))
     chat.cancel()
 
