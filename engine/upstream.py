@@ -14,7 +14,6 @@ from engine.door import Engine, EngineStatus
 from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     EngineStatistics,
-    ErrorCode,
     Finished,
     FinishReason,
     Message,
@@ -32,6 +31,7 @@ from engine.upstream_errors import RequestRefused
 from engine.upstream_exchange import Exchange, Wanted, http_client
 from engine.upstream_health import backoff
 from engine.upstream_options import UpstreamOptions
+from engine.upstream_prompt import counted_tokens
 from engine.upstream_reply import Completion, UpstreamReply
 from engine.upstream_request import estimated_tokens, most_new_tokens
 from engine.upstream_watch import UpstreamWatch
@@ -124,14 +124,7 @@ class UpstreamEngine:
         if path is None:
             return estimate
         await self.ready()
-        try:
-            return await self._exchange.count(tuple(messages), path)
-        except RequestRefused as refusal:
-            if refusal.code is ErrorCode.CONTEXT_OVERFLOW:
-                return max(estimate, self.options.context_tokens)
-            raise PromptRejected(str(refusal)) from refusal
-        except EngineLost as loss:
-            raise EngineUnavailable(str(loss)) from loss
+        return await counted_tokens(self._exchange, self.options, messages, path, estimate)
 
     def generate(self, request: Request) -> TimedStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from engine.door import Engine
 from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
@@ -300,21 +300,6 @@ async def test_a_rest_is_not_cut_short_by_who_names_none(
     assert (refusal.value.retry_after_s or 0) > 30
 
 
-async def test_a_rest_is_not_cut_short_by_who_names_none(
-    engine: UpstreamEngine, server: UpstreamServer
-) -> None:
-    held = Answer(hold_after=0, fail_after=0, error=SHED["error"])
-    server.answers = [held, Answer(status=429, error=SHED, headers={"Retry-After": "100"})]
-    before = engine.generate(asking("before"))
-    await server.held.wait()
-    await failing(engine.generate(asking()))
-    held.go.set()
-    await failing(before)
-    with pytest.raises(EngineBusy) as refusal:
-        await engine.count_tokens(HELLO)
-    assert (refusal.value.retry_after_s or 0) > 30
-
-
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -420,9 +405,20 @@ async def test_prompts_are_counted_upstream_where_it_can(server: UpstreamServer)
             await engine.count_tokens(HELLO)
         server.counted = JSONResponse(OVERFLOW, 400)
         assert await engine.count_tokens(HELLO) == 4096
-        server.counted = PlainTextResponse("no")
-        with pytest.raises(EngineUnavailable, match="does not count"):
-            await engine.count_tokens(HELLO)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [PlainTextResponse("no"), JSONResponse({}, 500), JSONResponse(SHED, 429), JSONResponse({}, 404)],
+    ids=["no-count", "failed", "busy", "missing"],
+)
+async def test_an_upstream_that_fails_to_count_is_estimated_for(
+    server: UpstreamServer, failure: Response
+) -> None:
+    """It may serve all the same, and so may the others."""
+    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
+        server.counted = failure
+        assert await engine.count_tokens(HELLO) == 8
 
 
 async def test_else_their_length_is_estimated(engine: UpstreamEngine) -> None:
