@@ -10,7 +10,8 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from app.doors import doorkeeper_of
+from app.doorkeeper import doorkeeper_of
+from app.doors import doors
 from app.limits import TurnTokens, limiters_of, quotas_of
 from app.metrics import Metrics
 from app.network import gate_of, patience_of, tls_of
@@ -21,14 +22,9 @@ from app.service import Service
 from app.settings import Settings, SettingsError
 from app.upstreams import shown_model, upstream_engine
 from connections.authentication.standing import REFRESH_S
-from connections.authentication.ticket_door import TicketDoor
-from connections.endpoint import HELLO_S, Endpoint
-from connections.events.door import EventsDoor, events_routes
-from connections.greeting import Offer
-from connections.openai.reception import Reception
-from connections.openai.routes import openai_routes
+from connections.endpoint import HELLO_S
+from connections.greeting import Greeter, Offer
 from connections.presence import Presence
-from connections.realtime.door import RealtimeDoor, realtime_routes
 from connections.refusals import Refusals
 from connections.registry import Registry
 from engine.client import EngineClient
@@ -84,76 +80,44 @@ async def composed(
 
     `hello_s`: how long a connection has for its `hello`; `refresh_s`: for `auth.refresh` once its token has expired.
     """
-    metrics, refusals = Metrics(), Refusals()
+    refusals = Refusals()
     tls, gate = tls_of(settings), gate_of(settings, refusals)
     registry = Registry(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
     )
-    filters = _filters(settings)
+    policy = _policy(settings)
     async with (
         _store_url(settings) as url,
         _store_client(url) as store,
         nullcontext(doorkeeper_of(settings, store, refresh_s=refresh_s)) as doorkeeper,
         limiters_of(settings, store, refusals) as limiters,
     ):
-        sessions = Sessions(
-            client=store,
+        metrics = Metrics()
+        observer = metrics if limiters.meter is None else Several(metrics, TurnTokens(limiters.meter))
+        sessions = Sessions(client=store, engine=engine, policy=policy, observer=observer)
+        metrics.watch(
             engine=engine,
-            policy=Policy(
-                ttl_s=settings.conversation_ttl_s,
-                max_turns=settings.max_turns,
-                max_queued=settings.max_queued,
-                system_prompt=settings.system_prompt or "",
-                filters=filters,
-            ),
-            observer=metrics if limiters.meter is None else Several(metrics, TurnTokens(limiters.meter)),
+            connections=registry.statistics,
+            sessions=sessions.statistics,
+            refusals=refusals.statistics,
         )
         async with sessions.running(alone=settings.redis_url is None):
-            endpoint = Endpoint(
-                sessions=sessions,
-                registry=registry,
-                engine=engine,
-                offer=_offer(settings),
-                doorkeeper=doorkeeper,
-                limiters=limiters,
-                hello_s=hello_s,
-            )
-            reception = Reception(
-                doorkeeper=doorkeeper, limiters=limiters, engine=engine, offer=_offer(settings)
-            )
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
-            realtime = RealtimeDoor(
+            readiness = Readiness(engine=engine, store=store)
+            routes = doors(
                 sessions=sessions,
-                reception=reception,
+                greeter=Greeter(engine, _offer(settings)),
                 doorkeeper=doorkeeper,
                 presence=presence,
                 limiters=limiters,
+                hello_s=hello_s,
             )
-            events = EventsDoor(sessions=sessions, doorkeeper=doorkeeper, presence=presence)
-            readiness = Readiness(engine=engine, store=store)
-            metrics.watch(
-                engine=engine,
-                connections=registry.statistics,
-                sessions=sessions.statistics,
-                refusals=refusals.statistics,
-            )
-            app = application(
-                websocket=endpoint.accept,
-                tickets=TicketDoor(doorkeeper).answer,
-                readiness=readiness,
-                metrics=metrics,
-                gate=gate,
-                more=[
-                    *openai_routes(sessions, reception),
-                    *events_routes(events, doorkeeper),
-                    *realtime_routes(realtime),
-                ],
-            )
+            app = application(doors=routes, readiness=readiness, metrics=metrics, gate=gate)
             yield Service(
                 engine=engine,
                 sessions=sessions,
-                endpoint=endpoint,
                 doorkeeper=doorkeeper,
+                presence=presence,
                 readiness=readiness,
                 server=server(app, patience=patience_of(settings), tls=tls),
                 drain_s=settings.drain_s,
@@ -163,6 +127,17 @@ async def composed(
 def _cores() -> int:
     """How many cores this process may use; where the system does not tell, how many there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _policy(settings: Settings) -> Policy:
+    """How conversations are held. Raises SettingsError."""
+    return Policy(
+        ttl_s=settings.conversation_ttl_s,
+        max_turns=settings.max_turns,
+        max_queued=settings.max_queued,
+        system_prompt=settings.system_prompt or "",
+        filters=_filters(settings),
+    )
 
 
 def _filters(settings: Settings) -> Filters:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
 from app.metrics import CONTENT_TYPE, Metrics
 from app.readiness import Readiness
@@ -39,14 +38,12 @@ SECURITY_HEADERS = {
 
 def application(
     *,
-    websocket: Callable[[WebSocket], Awaitable[None]],
-    tickets: Callable[[Request], Awaitable[Response]],
+    doors: Iterable[BaseRoute],
     readiness: Readiness,
     metrics: Metrics,
     gate: Callable[[ASGIApp], ASGIApp],
-    more: Sequence[BaseRoute] = (),
 ) -> ASGIApp:
-    """The ASGI application. `gate` is put before all of its routes; `more`: routes of other doors."""
+    """The ASGI application. `doors`: the routes of the API; `gate` is put before all routes."""
 
     async def page(_: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
@@ -66,10 +63,8 @@ def application(
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", scrape),
-        Route("/v1/tickets", tickets, methods=["POST", "OPTIONS"]),
-        WebSocketRoute("/v1/ws", websocket),
         *(_specification(path, *served) for path, served in _SPECIFIED.items()),
-        *more,
+        *doors,
         Mount("/static", _Revalidated(directory=PAGE)),
     ]
     return SecurityHeaders(gate(Starlette(routes=routes)))

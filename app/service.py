@@ -12,7 +12,7 @@ from app.readiness import Readiness
 from app.server import Server, address
 from app.terminal import StartDisplay
 from connections.authentication.doorkeeper import Doorkeeper
-from connections.endpoint import Endpoint
+from connections.presence import Presence
 from engine.door import Engine
 from engine.errors import EngineError
 from sessions.service import Sessions
@@ -30,16 +30,16 @@ class Service:
         *,
         engine: Engine,
         sessions: Sessions,
-        endpoint: Endpoint,
         doorkeeper: Doorkeeper,
+        presence: Presence,
         readiness: Readiness,
         server: Server,
         drain_s: float,
     ) -> None:
         self._engine = engine
         self._sessions = sessions
-        self._endpoint = endpoint
         self._doorkeeper = doorkeeper
+        self._presence = presence
         self._readiness = readiness
         self._server = server
         self._drain_s = drain_s
@@ -90,7 +90,7 @@ class Service:
 
     async def _drain(self) -> None:
         self._readiness.draining = True
-        self._endpoint.go_away(drain_ms=int(self._drain_s * 1000), reason="The server is about to stop.")
+        self._presence.go_away(drain_ms=int(self._drain_s * 1000), reason="The server is about to stop.")
         draining = asyncio.create_task(self._sessions.drain(self._drain_s))
         hurry = asyncio.create_task(self._hurry.wait())
         await asyncio.wait((draining, hurry), return_when=asyncio.FIRST_COMPLETED)
@@ -98,4 +98,4 @@ class Service:
         if not draining.done():
             draining.cancel()
             await self._sessions.drain(0.0)
-        await self._endpoint.shut_all(within_s=GOODBYE_S)
+        await self._presence.shut_all(within_s=GOODBYE_S)

@@ -146,7 +146,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: Annotated[
         int, Meta(ge=0, le=1000, description="Messages that wait behind a running reply in one conversation.")
     ] = 16
-    max_connections: Annotated[int, Meta(ge=1, description="WebSocket connections and event streams at once.")] = 10_000
+    max_connections: Annotated[
+        int, Meta(ge=1, description="WebSocket connections and event streams at once.")
+    ] = 10_000
     max_client_connections: Annotated[int, Meta(ge=1, description="Of one client id.")] = 64
     max_key_connections: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="Of one API key or JWT subject; unset: no limit.")

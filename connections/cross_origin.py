@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from connections.origin import Origins
+from connections.refusals import Refusal, Refusals
 
 _SHOWN = "Retry-After, Retry-After-Ms, X-Request-Id"
 
@@ -17,10 +18,17 @@ class CrossOrigin:
     """Stands before an application; `refusal` answers pages that may not ask. Without `Origin`, as from an SDK, it does nothing."""
 
     def __init__(
-        self, app: ASGIApp, origins: Origins, *, method: str, refusal: Callable[[], Response]
+        self,
+        app: ASGIApp,
+        origins: Origins,
+        refusals: Refusals,
+        *,
+        method: str,
+        refusal: Callable[[], Response],
     ) -> None:
         self._app = app
         self._origins = origins
+        self._refusals = refusals
         self._method = method
         self._refusal = refusal
 
@@ -29,6 +37,7 @@ class CrossOrigin:
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if not self._origins.allow(origin, host=headers.get("host")):
+            self._refusals.count(Refusal.ORIGIN)
             await self._refusal()(scope, receive, send)
             return
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -18,16 +17,14 @@ from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
 from connections.connection import Connection, Disconnected, refusal
 from connections.errors import BadFrame, Close, CloseCode, Unauthenticated
-from connections.frames import AuthRefresh, Error, GoAway, Hello, Ready
-from connections.greeting import Greeting, Offer, greeting
+from connections.frames import AuthRefresh, Error, Hello, Ready
+from connections.greeting import Greeter, Greeting
 from connections.handler import FrameHandler
 from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.presence import Presence
 from connections.refusals import Refusal
-from connections.registry import Registry
 from connections.turnstile import Turnstile
-from engine.door import Engine
 from engine.errors import EngineError
 from sessions.errors import Refused
 from sessions.records import Owner
@@ -37,7 +34,6 @@ SUBPROTOCOL = "midstream.v1"
 HELLO_S = 5.0
 PEER = "midstream.peer"
 """The ASGI extension that reaches past the server's queues: its `peer` is a `Peer`."""
-LOADING_S = 10.0
 CLOSE_S = 2.0
 OUTBOX_BYTES = 1024 * 1024
 
@@ -72,20 +68,17 @@ class Endpoint:
         self,
         *,
         sessions: Sessions,
-        registry: Registry,
-        engine: Engine,
-        offer: Offer,
+        greeter: Greeter,
         doorkeeper: Doorkeeper,
+        presence: Presence,
         limiters: Limiters,
         hello_s: float = HELLO_S,
     ) -> None:
         self._sessions = sessions
-        self._registry = registry
-        self._engine = engine
-        self._offer = offer
+        self._greeter = greeter
         self._doorkeeper = doorkeeper
+        self._presence = presence
         self._limiters = limiters
-        self._presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
         self._hello_s = hello_s
 
     async def accept(self, websocket: WebSocket) -> None:
@@ -117,12 +110,11 @@ class Endpoint:
             await transport.close(CloseCode.INTERNAL, "An internal error; reconnect.")
 
     async def _greeting(self) -> Greeting:
-        """What `ready` says; once the model was loaded, this does not wait. Raises Close."""
+        """What `ready` says. Raises Close."""
         try:
-            facts = self._engine.facts or await self._engine.ready(LOADING_S)
+            return await self._greeter.greeting()
         except EngineError as error:
             raise Close(CloseCode.OVERLOAD, "The model is not loaded yet; reconnect.") from error
-        return greeting(self._offer, facts)
 
     async def _identify(self, transport: Socket, hello: Hello, authorization: str | None) -> Identity:
         """Who says hello. Raises Close, Disconnected."""
@@ -154,18 +146,6 @@ class Endpoint:
                 handler = FrameHandler(self._sessions, said.limits, refresh.answer)
                 meter = self._limiters.meter
                 await connection.serve(handler if meter is None else Turnstile(handler, meter))
-
-    def go_away(self, *, drain_ms: int, reason: str) -> None:
-        """Tells every connection that the server is about to stop."""
-        for connection in self._registry.connections():
-            connection.push(GoAway(drain_ms=drain_ms, reason=reason))
-
-    async def shut_all(self, *, within_s: float) -> None:
-        """Closes every connection and waits until they are gone, or the time is up; clients reconnect."""
-        self._registry.shut_all(Close(CloseCode.DRAIN, "The server stops; reconnect."))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._registry.emptied()
 
 
 class _Refresh:

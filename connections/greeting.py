@@ -6,9 +6,11 @@ import msgspec
 
 from connections.frames import Limits, ServerFacts
 from connections.limits import MAX_FRAME_BYTES
+from engine.door import Engine
 from engine.messages import ModelFacts
 
 SERVER = "midstream"
+LOADING_S = 10.0
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,3 +53,21 @@ def greeting(offer: Offer, facts: ModelFacts) -> Greeting:
             messages_per_minute=offer.messages_per_minute,
         ),
     )
+
+
+class Greeter:
+    """Knows the model once it is loaded."""
+
+    def __init__(self, engine: Engine, offer: Offer) -> None:
+        self._engine = engine
+        self._offer = offer
+
+    @property
+    def model(self) -> str:
+        """The name of the model that is served."""
+        return self._offer.model
+
+    async def greeting(self) -> Greeting:
+        """What is said; waits a moment for a model that is loading, and never once it was loaded. Raises EngineError."""
+        facts = self._engine.facts or await self._engine.ready(LOADING_S)
+        return greeting(self._offer, facts)

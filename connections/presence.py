@@ -1,12 +1,14 @@
-"""A connection's stay: its seat, its place in the registry, and what its leaving means to conversations."""
+"""A connection's stay: its seat, its place in the registry, what its leaving means to conversations, and when all have to go."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from connections.connection import Connection
 from connections.errors import Close, CloseCode
+from connections.frames import GoAway
 from connections.limiters import Limiters
 from connections.refusals import Refusal
 from connections.registry import Registry
@@ -36,6 +38,18 @@ class Presence:
             self._limiters.seats.leave(owner, number)
             self._registry.discard(owner, connection)
             self._sessions.disconnect(connection)
+
+    def go_away(self, *, drain_ms: int, reason: str) -> None:
+        """Tells every connection that the server is about to stop."""
+        for connection in self._registry.connections():
+            connection.push(GoAway(drain_ms=drain_ms, reason=reason))
+
+    async def shut_all(self, *, within_s: float) -> None:
+        """Closes every connection and waits until they are gone, or the time is up; clients reconnect."""
+        self._registry.shut_all(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._registry.emptied()
 
     @contextmanager
     def _counting_refusals(self) -> Iterator[None]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.tickets import TTL_S
+from connections.cross_origin import CrossOrigin
 from connections.errors import Unauthenticated
 from connections.json_answers import answer, foreign_page, refusal, refused
+from connections.origin import Origins
+from connections.refusals import Refusals
 from sessions.errors import Refused
 
 
@@ -21,22 +26,18 @@ class TicketGiven(msgspec.Struct, frozen=True):
 
 
 class TicketDoor:
-    """Answers requests. Pages of listed origins may ask across origins (CORS); others get 403."""
+    """Answers requests."""
 
     def __init__(self, doorkeeper: Doorkeeper) -> None:
         self._doorkeeper = doorkeeper
 
-    async def answer(self, request: Request) -> Response:
-        """`{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 403, 404 or 503."""
-        origin, host = request.headers.get("origin"), request.headers.get("host")
-        if not self._doorkeeper.origins.allow(origin, host=host):
-            return foreign_page()
-        response = _preflight() if request.method == "OPTIONS" else await self._ticket(request)
-        if origin is not None:
-            response.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
-        return response
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        response = await self._answer(Request(scope, receive))
+        await response(scope, receive, send)
 
-    async def _ticket(self, request: Request) -> Response:
+    async def _answer(self, request: Request) -> Response:
+        """`{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404 or 503."""
         if self._doorkeeper.asks_nobody:
             return refusal(404, "not_found", "No authentication is configured: no ticket is needed.")
         try:
@@ -46,10 +47,7 @@ class TicketDoor:
         return answer(TicketGiven(ticket, TTL_S))
 
 
-def _preflight() -> Response:
-    headers = {
-        "Access-Control-Allow-Methods": "POST",
-        "Access-Control-Allow-Headers": "Authorization",
-        "Access-Control-Max-Age": "600",
-    }
-    return Response(status_code=204, headers=headers)
+def ticket_routes(door: TicketDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
+    """The route below `/v1`."""
+    shown = CrossOrigin(door, origins, refusals, method="POST", refusal=foreign_page)
+    return [Route("/v1/tickets", shown, methods=["POST", "OPTIONS"])]

@@ -23,8 +23,10 @@ from connections.events.telling import begin
 from connections.events.transport import EventTransport
 from connections.exchange import Exchange
 from connections.json_answers import foreign_page, refused
+from connections.origin import Origins
 from connections.outbox import Outbox
 from connections.presence import Presence
+from connections.refusals import Refusals
 from sessions.guarding import guarded
 from sessions.records import Owner
 from sessions.service import Sessions
@@ -99,7 +101,7 @@ async def _come_back(exchange: Exchange) -> None:
     await exchange.write(begin(retry_ms=RETRY_MS[1]), more=False)
 
 
-def events_routes(door: EventsDoor, doorkeeper: Doorkeeper) -> list[BaseRoute]:
+def events_routes(door: EventsDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
     """The route below `/v1`."""
-    shown = CrossOrigin(door, doorkeeper.origins, method="GET", refusal=foreign_page)
+    shown = CrossOrigin(door, origins, refusals, method="GET", refusal=foreign_page)
     return [Route(PATH, shown, methods=["GET", "OPTIONS"])]

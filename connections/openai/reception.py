@@ -12,39 +12,29 @@ from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import ANONYMOUS, Identity
 from connections.errors import Unauthenticated
 from connections.frames import Limits
-from connections.greeting import Offer, greeting
+from connections.greeting import Greeter
 from connections.limiters import Limiters
 from connections.openai.problems import Problem, nobody
-from connections.origin import Origins
-from engine.door import Engine
 from engine.errors import EngineError
 from sessions.errors import EngineDown
 from sessions.records import Owner
 
 CLIENT = "/openai"
 """The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
-LOADING_S = 10.0
 
 
 class Reception:
     """Stands before every request of these doors."""
 
-    def __init__(self, *, doorkeeper: Doorkeeper, limiters: Limiters, engine: Engine, offer: Offer) -> None:
+    def __init__(self, *, doorkeeper: Doorkeeper, limiters: Limiters, greeter: Greeter) -> None:
         self._doorkeeper = doorkeeper
         self._meter = limiters.meter
-        self._refusals = limiters.refusals
-        self._engine = engine
-        self._offer = offer
+        self._greeter = greeter
 
     @property
     def model(self) -> str:
         """The name of the model that is served."""
-        return self._offer.model
-
-    @property
-    def origins(self) -> Origins:
-        """The pages that may ask."""
-        return self._doorkeeper.origins
+        return self._greeter.model
 
     async def owner(self, request: Request) -> Owner:
         """Who asks. Raises Refused."""
@@ -67,10 +57,9 @@ class Reception:
     async def limits(self) -> Limits:
         """What may be asked for; waits a moment for a model that is loading. Raises EngineDown."""
         try:
-            facts = self._engine.facts or await self._engine.ready(LOADING_S)
+            return (await self._greeter.greeting()).limits
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
-        return greeting(self._offer, facts).limits
 
     async def count(self, owner: Owner) -> None:
         """Counts a message. Raises RateLimited."""

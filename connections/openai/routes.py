@@ -9,13 +9,18 @@ from connections.openai.chat_door import ChatDoor
 from connections.openai.models_door import ModelsDoor
 from connections.openai.problems import foreign_page
 from connections.openai.reception import Reception
+from connections.origin import Origins
+from connections.refusals import Refusals
 from sessions.service import Sessions
 
 
-def openai_routes(sessions: Sessions, reception: Reception) -> list[BaseRoute]:
+def openai_routes(
+    sessions: Sessions, reception: Reception, origins: Origins, refusals: Refusals
+) -> list[BaseRoute]:
     """The routes below `/v1`."""
-    chat = CrossOrigin(ChatDoor(sessions, reception), reception.origins, method="POST", refusal=foreign_page)
-    models = CrossOrigin(ModelsDoor(reception), reception.origins, method="GET", refusal=foreign_page)
+    answering, naming = ChatDoor(sessions, reception), ModelsDoor(reception)
+    chat = CrossOrigin(answering, origins, refusals, method="POST", refusal=foreign_page)
+    models = CrossOrigin(naming, origins, refusals, method="GET", refusal=foreign_page)
     return [
         Route("/v1/chat/completions", chat, methods=["POST", "OPTIONS"]),
         Route("/v1/models", models, methods=["GET", "OPTIONS"]),

@@ -58,7 +58,7 @@ def seqs(frames: list[Frame]) -> list[int]:
 async def connections(running: Running) -> int:
     """How many are open, a moment later."""
     await running.get("/healthz")
-    return running.service._endpoint._registry.statistics().connections
+    return running.service._presence._registry.statistics().connections
 
 
 def text(frames: list[Frame]) -> str:
@@ -190,7 +190,7 @@ async def test_readers_count_as_connections_of_their_client(tmp_path: Path) -> N
         async with reading(running, "ann") as view:
             await view.next("history")
             assert await refusal(running, params=ANN) == (429, "too_many_connections")
-            refusals = running.service._endpoint._limiters.refusals
+            refusals = running.service._presence._limiters.refusals
             assert refusals.statistics()[Refusal.CONNECTIONS] == 1
         while await connections(running) > 1:
             pass
@@ -240,7 +240,7 @@ async def test_a_server_that_stops_says_so_and_readers_come_back(tmp_path: Path)
 
 async def test_who_comes_while_the_last_ones_leave_is_asked_to_come_again(running: Running) -> None:
     """A refusal would be the last word to an EventSource."""
-    running.service._endpoint._registry.shut_all(Close(CloseCode.DRAIN, "The server stops."))
+    running.service._presence._registry.shut_all(Close(CloseCode.DRAIN, "The server stops."))
     async with reading(running, "ann") as view:
         assert await view.rest() == []
     assert (view.answer.status_code, view.retry_ms) == (200, 3000)

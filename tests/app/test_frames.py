@@ -322,7 +322,7 @@ async def test_a_peer_that_answers_no_ping_is_let_go(unread: int, running: Runni
         await silent.send(type="send", client_msg_id="m", content="Much, please.")
         for _ in range(20):
             await silent.send(type="ping")  # their answers fill what the client takes without being read
-        await running.service._endpoint._registry.emptied()
+        await running.service._presence._registry.emptied()
         assert (await silent.closed())[0] == (1006 if unread else 1011)
 
 

@@ -91,3 +91,26 @@ async def test_refusals_are_counted(tmp_path: Path) -> None:
         _, metrics = await answer(running, "/metrics", X_Forwarded_For="203.0.113.9")
     assert 'midstream_refusals_total{reason="address"} 2.0' in metrics
     assert 'midstream_refusals_total{reason="host"} 0.0' in metrics
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/ws"),
+        ("GET", "/v1/realtime"),
+        ("POST", "/v1/tickets"),
+        ("POST", "/v1/chat/completions"),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/conversations/c/events?client_id=ann"),
+    ],
+)
+async def test_pages_that_may_not_come_in_are_counted_at_every_door(
+    method: str, path: str, running: Running
+) -> None:
+    socket = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+    key = {"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    sent = (socket | key) if path in ("/v1/ws", "/v1/realtime") else {}
+    status, _, _ = await running.get(path, method=method, Origin="https://evil.example", **sent)
+    assert status == 403
+    _, metrics = await answer(running, "/metrics")
+    assert 'midstream_refusals_total{reason="origin"} 1.0' in metrics

@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from connections import endpoint
+from connections import greeting
 from tests.app.in_process import Running, Socket, serving
 
 
@@ -141,7 +141,7 @@ async def test_the_server_has_so_many_connections_and_no_more(tmp_path: Path) ->
 async def test_a_client_is_told_to_come_back_when_the_model_takes_too_long(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "LOADING_S", 0.05)
+    monkeypatch.setattr(greeting, "LOADING_S", 0.05)
     running.engine.die(revive=False)
     monkeypatch.setattr(running.engine, "_facts", None)  # as before the first load
     async with connect(running.ws_url) as opened:

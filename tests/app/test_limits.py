@@ -109,7 +109,7 @@ async def test_tokens_of_ended_turns_count_for_the_day(replica: Replica, store: 
 async def test_a_client_has_so_many_connections_over_all_replicas(replica: Replica) -> None:
     ann = {"client_id": "ann"}
     async with replica(max_client_connections=2) as one, replica(max_client_connections=2) as two:
-        await one.service._endpoint._limiters.seats.beat()  # type: ignore[attr-defined] # it began before the other
+        await one.service._presence._limiters.seats.beat()  # type: ignore[attr-defined] # it began before the other
         async with one.socket(ann), two.socket(ann):
             for running in (one, two):
                 async with connect(running.ws_url) as third:
@@ -136,7 +136,7 @@ async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(
         assert (await say(socket, "m2"))[-1]["type"] == "done"
         monkeypatch.setattr("connections.meter.PATIENCE_S", 5.0)
         assert (await say(socket, "m3"))[-1]["type"] == "done"  # for a moment nobody looks again
-        running.service._endpoint._limiters.meter._blind_until = 0.0  # type: ignore[union-attr]
+        running.service._presence._limiters.meter._blind_until = 0.0  # type: ignore[union-attr]
         assert (await say(socket, "m4"))[-1]["code"] == "rate_limited"
 
 

@@ -174,7 +174,7 @@ async def test_a_key_has_many_sessions_and_comes_back_to_each(tmp_path: Path) ->
         assert (await Socket(second).next())["type"] == "session.created"
         reply = (await turn(socket, "One?"))[-1]["response"]["output"][0]
         await first.close()
-        while running.service._endpoint._registry.statistics().connections > 1:
+        while running.service._presence._registry.statistics().connections > 1:
             await running.get("/healthz")
         async with connect(url_of(running, conversation_id=place), **shown) as again:
             await (back := Socket(again)).until("conversation.item.done")

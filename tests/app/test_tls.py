@@ -80,7 +80,7 @@ async def test_a_reader_that_stops_reading_is_let_go_over_tls_too(
             await silent.send(type="send", client_msg_id="m", content="Much, please.")
             for _ in range(20):
                 await silent.send(type="ping")
-            await running.service._endpoint._registry.emptied()
+            await running.service._presence._registry.emptied()
             assert (await silent.closed())[0] == 1006
 
 

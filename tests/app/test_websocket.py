@@ -57,7 +57,7 @@ async def test_a_peer_that_stopped_reading_is_reset(words: int, running: Running
     await one.greet()
     await one.put(type="send", client_msg_id="m", content="Go.")
     await one.until_over(within_s=10)
-    await running.service._endpoint._registry.emptied()
+    await running.service._presence._registry.emptied()
     one.close()
 
 

@@ -116,7 +116,7 @@ async def test_a_client_id_that_is_none_is_refused_by_name(running: Running) -> 
 
 def cut(running: Running) -> None:
     """The server loses its one connection, and says so."""
-    (connection,) = running.service._endpoint._registry.connections()
+    (connection,) = running.service._presence._registry.connections()
     connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
 
 
@@ -163,7 +163,7 @@ async def test_where_the_journal_is_gone_the_reply_is_told_from_its_beginning(ru
 async def test_a_conversation_that_is_gone_ends_its_replies(running: Running) -> None:
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
-    registry = running.service._endpoint._registry
+    registry = running.service._presence._registry
     away = asyncio.Event()
     watching = midstream.Reconnecting(watch=lambda _: away.set())
     async with midstream.connect(running.ws_url, client_id="ann") as other:
