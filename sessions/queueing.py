@@ -69,7 +69,7 @@ class Queue:
             raise Duplicate(known)
         place = await self._place(conversation, live)
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
-        await self._prompts.check(message, generation, Meta.new(""))
+        await live.engine.in_time(self._prompts.check(message, generation, Meta.new("")))
         await self._announcer.announce(conversation, live.record.turn_id)
         head = conversation.live
         try:

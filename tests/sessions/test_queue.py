@@ -13,7 +13,7 @@ from sessions.events import Accepted, Cause, Done, Reason, Removed
 from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
-from tests.sessions.chat import Chat
+from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import WAIT_S, Recorder, continuous
 
 
@@ -72,6 +72,19 @@ async def test_a_message_that_never_fits_is_refused_before_it_waits(chat: Chat, 
         await chat.send("word " * 300, on_busy="enqueue")
     assert len(reader.of(Accepted)) == 1
     chat.cancel()
+
+
+async def test_a_message_that_is_cancelled_before_it_waits_does_not_wait_for_an_engine_that_restarts(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    await chat.running("One?")
+    engine.die(revive=False)
+    sending = chat.begin_send("Two?", on_busy="enqueue")
+    await eventually(lambda: len(chat.room.turns) == 2 and chat.room.turns[1].engine._limit is not None)
+    chat.cancel()
+    assert await sending is None
+    await reader.next(Done, count=2)
+    assert [done.reason for done in reader.of(Done)] == [Reason.CANCELLED] * 2
 
 
 async def test_a_waiting_message_that_is_cancelled_ends_at_once_and_stays_in_the_history(
