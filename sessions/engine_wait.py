@@ -25,11 +25,6 @@ class EngineWait:
         self._until: float | None = None
         self._limit: asyncio.Timeout | None = None
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether something is awaited at this moment."""
-        return self._limit is not None
-
     async def in_time(self, output: Awaitable[T]) -> T | None:
         """Waits for something; None where the engine's time to confirm a stop is up before."""
         try:
@@ -44,10 +39,11 @@ class EngineWait:
             self._limit = None
 
     def stop(self) -> None:
-        """Asks the engine to stop, and gives it `CONFIRM_S` from now on. Synchronous."""
-        self._until = asyncio.get_running_loop().time() + CONFIRM_S
+        """Asks the engine to stop, and gives it `CONFIRM_S` from the first time on. Synchronous."""
         self.stopping.set()
-        if self._limit is not None:
-            self._limit.reschedule(self._until)
+        if self._until is None:
+            self._until = asyncio.get_running_loop().time() + CONFIRM_S
+            if self._limit is not None:
+                self._limit.reschedule(self._until)
         if self.stream is not None:
             self.stream.cancel()

@@ -104,8 +104,13 @@ class Generator:
             turn.count = EngineCount(generated_tokens=0, steps_after=0)
             return Outcome(Reason.CANCELLED)
         stream = listener.engine.stream = self._engine.generate(request)
-        outcome = await listener.engine.in_time(self._follow(listener, stream))
-        if outcome is None:  # the engine does not confirm in time that it has stopped
+        try:
+            outcome = await listener.engine.in_time(self._follow(listener, stream))
+        except EngineLost:
+            if not listener.engine.stopping.is_set():
+                raise
+            outcome = None
+        if outcome is None:  # the engine does not confirm in time, or ever, that it has stopped
             return Outcome(Reason.CANCELLED if turn.is_over else Reason.FILTERED)
         return outcome
 

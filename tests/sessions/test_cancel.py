@@ -97,7 +97,7 @@ async def test_a_queued_turn_that_is_cancelled_does_not_wait_for_an_engine_that_
     """`done` follows two seconds after the cancel at the latest, also where no tokenizer can count the prompt."""
     engine.die(revive=False)
     sending = chat.begin_send("Hello?")
-    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].engine.is_under_way)
+    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].engine._limit is not None)
     chat.cancel()
     assert await sending is None
     done = await reader.next(Done)

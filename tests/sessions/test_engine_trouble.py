@@ -6,7 +6,9 @@ from engine.messages import Request
 from engine.scripted import ScriptedEngine
 from engine.stream import ReplyStream
 from sessions.events import Done, Reason, Status
+from sessions.filters import Filters
 from sessions.generating import Generator
+from sessions.list_filter import ListFilter, Lists
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -70,6 +72,23 @@ async def test_a_cancelled_turn_stays_cancelled_when_the_engine_dies(
     assert len(engine.requests) == 1
 
 
+async def test_a_reply_that_a_filter_ended_before_its_first_word_is_not_made_again(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    """The engine dies before it confirms that it stopped."""
+    darn = ListFilter(incoming=Lists([], [], max_chars=128), outgoing=Lists(["darn"], [], max_chars=128))
+    chat.sessions._runner._generator = Generator(engine, Filters([darn]))
+    engine.hold_cancels = True
+    engine.script("Darn it!")
+    await chat.running("Hello?")
+    engine.step(2)
+    await eventually(lambda: chat.room.turns[0].engine.stopping.is_set())
+    engine.die()
+    done = await reader.next(Done)
+    assert (done.reason, done.chars, done.error) == (Reason.FILTERED, 0, None)
+    assert len(engine.requests) == 1
+
+
 async def test_a_cancel_reaches_the_second_attempt(
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:
@@ -87,7 +106,7 @@ async def test_a_message_waits_for_an_engine_that_comes_back(
 ) -> None:
     engine.die(revive=False)
     sending = chat.begin_send("Hello?")
-    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].engine.is_under_way)
+    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].engine._limit is not None)
     engine.revive()
     assert await sending is None
     await eventually(lambda: len(engine.requests) == 1)
