@@ -82,7 +82,7 @@ async def test_a_reply_that_a_filter_ended_before_its_first_word_is_not_made_aga
     engine.script("Darn it!")
     await chat.running("Hello?")
     engine.step(2)
-    await eventually(lambda: chat.room.turns[0].engine.stopping.is_set())
+    await eventually(chat.room.turns[0].engine.stopping.is_set)
     engine.die()
     done = await reader.next(Done)
     assert (done.reason, done.chars, done.error) == (Reason.FILTERED, 0, None)
