@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 
-from engine.messages import Queued, Request
+from engine.messages import Queued, Request, Retried
 from engine.timed_stream import TimedStream
 from engine.upstream_exchange import Wanted
+from engine.upstream_options import UpstreamOptions
 from engine.upstream_reply import Completion, UpstreamReply
+from engine.upstream_request import estimated_tokens, most_new_tokens
 
 
 class OpenRequest:
     """`sent`: whether the upstream was asked; `position`: the place in the queue that was told last."""
 
-    __slots__ = ("arrival", "position", "reply", "request", "sent", "stream", "task")
+    __slots__ = ("_options", "arrival", "position", "reply", "request", "sent", "stream", "task")
 
-    def __init__(self, request: Request, stream: TimedStream, reply: UpstreamReply, arrival: int) -> None:
-        """Take what was asked and who reads the answer. `arrival` counts up."""
+    def __init__(self, request: Request, stream: TimedStream, options: UpstreamOptions, arrival: int) -> None:
+        """Take what was asked of whom, and who reads the answer. `arrival` counts up. Raises PromptRejected."""
+        self._options = options
         self.request = request
         self.stream = stream
-        self.reply = reply
+        self.reply = self._new_reply()
         self.arrival = arrival
         self.task: asyncio.Task[None] | None = None
         self.sent = False
@@ -40,6 +43,12 @@ class OpenRequest:
         """Whether any of the reply has come."""
         return self.reply.generated_tokens > 0
 
+    def begin_again(self) -> None:
+        """Forget what an attempt told that had no text, and let the reader do so."""
+        self.reply = self._new_reply()
+        self.position = None
+        self.stream.put_nowait(Retried(self.request.request_id, elsewhere=False))
+
     def hear(self, chunk: Completion) -> Wanted:
         """Tell what a chunk makes known; return what is still wanted of the answer."""
         for output in self.reply.take(chunk):
@@ -53,3 +62,12 @@ class OpenRequest:
         if position != self.position:
             self.position = position
             self.stream.put_nowait(Queued(self.request.request_id, position))
+
+    def _new_reply(self) -> UpstreamReply:
+        estimate = estimated_tokens(self.request.messages, self._options.bytes_per_token)
+        return UpstreamReply(
+            self.request.request_id,
+            prompt_tokens=estimate,
+            max_new_tokens=most_new_tokens(self.request.params.max_new_tokens, self._options, estimate),
+            logprobs=self.request.params.top_logprobs is not None,
+        )

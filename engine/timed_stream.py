@@ -25,7 +25,10 @@ class Deliveries:
 
 
 class TimedStream(ReplyStream):
-    """Text that merges while its reader is late has waited since the first of it came."""
+    """Text that merges while its reader is late has waited since the first of it came.
+
+    `deadline`: the loop's time by which its reply shall have ended, whichever engines try; None for any.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class TimedStream(ReplyStream):
         self._deliveries = deliveries
         self._clock = clock
         self._since: float | None = None
+        self.deadline: float | None = None
 
     def handed_to(self, on_cancel: Callable[[str], None], deliveries: Deliveries) -> None:
         """Let another engine answer from now on."""

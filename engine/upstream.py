@@ -20,7 +20,6 @@ from engine.messages import (
     ModelFacts,
     Output,
     Request,
-    Retried,
 )
 from engine.open_request import OpenRequest
 from engine.places import Places
@@ -32,8 +31,8 @@ from engine.upstream_exchange import Exchange, Wanted, http_client
 from engine.upstream_health import backoff
 from engine.upstream_options import UpstreamOptions
 from engine.upstream_prompt import counted_tokens
-from engine.upstream_reply import Completion, UpstreamReply
-from engine.upstream_request import estimated_tokens, most_new_tokens
+from engine.upstream_reply import Completion
+from engine.upstream_request import estimated_tokens
 from engine.upstream_watch import UpstreamWatch
 
 log = logging.getLogger(__name__)
@@ -132,6 +131,8 @@ class UpstreamEngine:
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
         stream = TimedStream(request.request_id, self.cancel, self._counts.deliveries)
+        if (most_s := request.params.max_time_s) is not None:
+            stream.deadline = asyncio.get_running_loop().time() + most_s
         self.take_over(request, stream)
         return stream
 
@@ -140,18 +141,10 @@ class UpstreamEngine:
         stream.handed_to(self.cancel, self._counts.deliveries)
         self._counts.fallbacks += fallback
         try:
-            estimate = estimated_tokens(request.messages, self.options.bytes_per_token)
+            opened = OpenRequest(request, stream, self.options, next(self._arrivals))
         except PromptRejected as error:
             stream.put_nowait(Finished(request.request_id, FinishReason.ERROR, 0, 0, 0, None, str(error)))
             return
-        limit = most_new_tokens(request.params.max_new_tokens, self.options, estimate)
-        reply = UpstreamReply(
-            request.request_id,
-            prompt_tokens=estimate,
-            max_new_tokens=limit,
-            logprobs=request.params.top_logprobs is not None,
-        )
-        opened = OpenRequest(request, stream, reply, next(self._arrivals))
         self._open[request.request_id] = opened
         if self._tasks is not None:
             self._launch(opened, self._tasks)
@@ -209,7 +202,7 @@ class UpstreamEngine:
     async def _serve(self, opened: OpenRequest) -> None:
         """Bring a request to its end, whichever it is."""
         try:
-            async with asyncio.timeout(opened.request.params.max_time_s):
+            async with asyncio.timeout_at(opened.stream.deadline):
                 await self._answer(opened)
         except TimeoutError:
             self._end(opened, [*opened.reply.rest(), opened.reply.finished(FinishReason.TIMEOUT)])
@@ -234,7 +227,8 @@ class UpstreamEngine:
             if (pause_s := next(pauses, None)) is None:
                 raise EngineUnavailable(str(error)) from error
             self._counts.retries += 1
-            opened.stream.put_nowait(Retried(opened.request.request_id, elsewhere=False))
+            self._counts.count(opened.reply)
+            opened.begin_again()
             await asyncio.sleep(pause_s)
 
     async def _attempt(self, opened: OpenRequest) -> EngineError | None:

@@ -234,6 +234,8 @@ async def test_what_fails_before_the_first_token_is_asked_again(
     assert [output for output in outputs if isinstance(output, Retried)] == [
         Retried("r", elsewhere=False)
     ] * 2
+    behind = outputs[max(number for number, output in enumerate(outputs) if isinstance(output, Retried)) + 1]
+    assert behind == Started("r", 8), "what the failed attempt had told is told anew"
     assert text_of(outputs) == "Hello there."
     assert (engine.statistics().retries, engine.statistics().failures) == (2, 2)
 

@@ -143,6 +143,20 @@ async def test_an_upstream_that_is_left_alone_takes_nothing_over(
     assert (error.retry_after_s, asked(*servers)) == (9, [1, 0])
 
 
+async def test_a_request_has_the_time_it_may_take_once_however_many_are_asked(
+    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
+) -> None:
+    fails = Answer(hold_after=0, fail_after=0, error=BUSY["error"])
+    servers[0].answers, servers[1].answers = [fails], [Answer(hold_after=0)]
+    stream = fleet.generate(asking(max_time_s=3600))
+    await servers[0].held.wait()
+    stream.deadline = asyncio.get_running_loop().time()
+    fails.go.set()
+    async with asyncio.timeout(20):
+        assert (await end_of(stream)).reason is FinishReason.TIMEOUT
+    assert fleet.parts[1].statistics().fallbacks == 1
+
+
 async def test_a_reply_that_broke_off_is_not_begun_again(
     fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
 ) -> None:
