@@ -29,6 +29,11 @@ class MergingCollector:
         self._chunks: deque[Chunk] = deque()
         self._last: Queued | Prefilling | Finished | None = None
 
+    @property
+    def chunks(self) -> int:
+        """How many chunks wait."""
+        return len(self._chunks)
+
     def put_nowait(self, output: Output) -> None:
         """Add an output. Nothing may come after `Finished`."""
         match output:

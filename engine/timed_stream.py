@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
@@ -41,7 +42,7 @@ class TimedStream(ReplyStream):
         super().__init__(request_id, on_cancel)
         self._deliveries = deliveries
         self._clock = clock
-        self._since: float | None = None
+        self._arrivals: deque[float] = deque()
         self.deadline: float | None = None
 
     def handed_to(self, on_cancel: Callable[[str], None], deliveries: Deliveries) -> None:
@@ -51,14 +52,15 @@ class TimedStream(ReplyStream):
 
     def put_nowait(self, output: Output) -> None:
         """Hand an output to the reader. What comes after the end is dropped."""
-        if isinstance(output, Chunk) and self._since is None and not self.closed:
-            self._since = self._clock()
+        if isinstance(output, Chunk) and not self.closed:
+            self._arrivals.append(self._clock())
         super().put_nowait(output)
 
     def get_nowait(self) -> Output | None:
         """Take what is there, None where the reader has to wait. Raises as `ReplyStream` does."""
         output = super().get_nowait()
-        if isinstance(output, Chunk) and self._since is not None:
-            self._deliveries.note(self._clock() - self._since)
-            self._since = None
+        if isinstance(output, Chunk):
+            self._deliveries.note(self._clock() - self._arrivals[0])
+            while len(self._arrivals) > self._collector.chunks:
+                self._arrivals.popleft()
         return output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.messages import Chunk, Started
+from engine.stream import MERGED_CHARS
 from engine.timed_stream import Deliveries, TimedStream
 
 
@@ -20,9 +21,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def put(stream: TimedStream, clock: Clock, at: float) -> None:
+def put(stream: TimedStream, clock: Clock, at: float, text: str = "word ") -> None:
     clock.now = at
-    stream.put_nowait(Chunk("r", "word ", 1))
+    stream.put_nowait(Chunk("r", text, 1))
 
 
 def test_text_that_merges_has_waited_since_the_first_of_it_came(clock: Clock) -> None:
@@ -38,6 +39,18 @@ def test_text_that_merges_has_waited_since_the_first_of_it_came(clock: Clock) ->
     clock.now = 5.5
     stream.get_nowait()
     assert (deliveries.count, deliveries.seconds) == (2, 3.5)
+
+
+def test_text_that_leaves_in_pieces_has_waited_since_each_came(clock: Clock) -> None:
+    deliveries = Deliveries()
+    stream = TimedStream("r", lambda _: None, deliveries, clock)
+    put(stream, clock, 1.0)
+    put(stream, clock, 2.0, "x" * MERGED_CHARS)
+    put(stream, clock, 3.0)
+    clock.now = 10.0
+    pieces = [stream.get_nowait() for _ in range(3)]
+    assert [piece.tokens for piece in pieces if isinstance(piece, Chunk)] == [1, 1, 1]
+    assert (deliveries.count, deliveries.seconds) == (3, 9.0 + 8.0 + 7.0)
 
 
 def test_who_takes_over_counts_from_then_on(clock: Clock) -> None:
