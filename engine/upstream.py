@@ -11,7 +11,7 @@ from itertools import count
 from typing import Self
 
 from engine.door import Engine, EngineStatus
-from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
+from engine.errors import EngineError, EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     EngineStatistics,
     Finished,
@@ -22,16 +22,15 @@ from engine.messages import (
     Request,
 )
 from engine.open_request import OpenRequest
-from engine.places import Places
 from engine.running import running
 from engine.timed_stream import TimedStream
+from engine.upstream_attempts import Attempts
 from engine.upstream_counts import UpstreamCounts
 from engine.upstream_errors import RequestRefused
-from engine.upstream_exchange import Exchange, Wanted, http_client
+from engine.upstream_exchange import Exchange, http_client
 from engine.upstream_health import backoff
 from engine.upstream_options import UpstreamOptions
 from engine.upstream_prompt import counted_tokens
-from engine.upstream_reply import Completion
 from engine.upstream_request import estimated_tokens
 from engine.upstream_watch import UpstreamWatch
 
@@ -64,11 +63,11 @@ class UpstreamEngine:
         self._exchange = Exchange(self._client, options)
         self._turned_away = turned_away
         self._watch = UpstreamWatch(self._client, options, on_change)
-        self._places: Places[OpenRequest] = Places(options.max_requests, OpenRequest.wait_at)
         self._open: dict[str, OpenRequest] = {}
         self._arrivals = count()
         self._tasks: asyncio.TaskGroup | None = None
         self._counts = UpstreamCounts()
+        self._attempts = Attempts(self._exchange, self._watch, self._counts, options)
 
     @property
     def status(self) -> EngineStatus:
@@ -234,39 +233,15 @@ class UpstreamEngine:
     async def _attempt(self, opened: OpenRequest) -> EngineError | None:
         """Ask once. Returns what went wrong before anything was said; raises what did behind that."""
         try:
-            await self._watch.life.ready(self.options.timeouts.patience_s)
-            await self._places.enter(opened)
-            try:
-                with self._watch.attempt() as circuit:
-                    await self._ask(opened, circuit.answered)
-            finally:
-                self._places.leave(opened)
+            await self._attempts.make(opened)
         except RequestRefused:
             raise
         except EngineError as error:
-            self._counts.failures += opened.sent and not isinstance(error, EngineBusy)
-            self._counts.shed += opened.sent and isinstance(error, EngineBusy)
-            opened.sent = False
             if opened.said or not self._is_open(opened):
                 raise
             return error
         self._end(opened, opened.reply.finish())
         return None
-
-    async def _ask(self, opened: OpenRequest, answered: Callable[[], None]) -> None:
-        opened.sent = True
-
-        def hear(chunk: Completion) -> Wanted:
-            wanted = opened.hear(chunk)
-            if opened.said:
-                answered()
-            return wanted
-
-        try:
-            await self._exchange.reply(opened.request, opened.reply.max_new_tokens, hear)
-        except EngineError:
-            if not opened.reply.ended:
-                raise
 
     def _fail(self, opened: OpenRequest, error: EngineError) -> None:
         """End a request by what went wrong, behind the text that had come."""
