@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, assert_never
 
 from connections import frames
@@ -29,6 +30,8 @@ from connections.realtime.telling import Said, Telling
 from sessions.service import Sessions
 
 Slow = Coroutine[Any, Any, None]
+TOLD_S = 60.0
+"""How long the next event waits for a late reader to be told of a deletion."""
 
 
 class RealtimeHandler:
@@ -39,17 +42,36 @@ class RealtimeHandler:
         self._telling = telling
         self._inner = inner
         self._sessions = sessions
-        self._one_by_one = asyncio.Lock()  # what is asked behind a deletion sees what waits again
+        self._one_by_one = asyncio.Lock()
+        self._under_way = 0
 
     def handle(self, connection: Connection, event: Asks | frames.Cancel) -> Slow | None:
-        """Decides at once; gives back what waits for the store. Raises Refused."""
+        """Decides at once, but behind a deletion in its turn; gives back what waits for the store. Raises Refused."""
+        if self._under_way or isinstance(event, ItemDelete):
+            return self._in_turn(connection, event)
+        return self._at_once(connection, event)
+
+    async def _in_turn(self, connection: Connection, event: Asks | frames.Cancel) -> None:
+        """Waits for the deletions before it, and for what waits for those; this begins before the next event is read."""
+        slow: Slow | None = None
+        self._under_way += 1
+        try:
+            async with self._one_by_one:
+                if isinstance(event, ItemDelete):
+                    await self._delete(connection, event)
+                else:
+                    slow = self._at_once(connection, event)
+        finally:
+            self._under_way -= 1
+        if slow is not None:
+            await slow
+
+    def _at_once(self, connection: Connection, event: Asks | frames.Cancel) -> Slow | None:
         match event:
             case frames.Cancel():
                 return self._inner.handle(connection, event)
             case ResponseCreate():
                 return self._respond(connection, event)
-            case ItemDelete():
-                return self._delete(connection, event)
             case _:
                 connection.push(Said(events=self._answered(event)))
                 return None
@@ -75,8 +97,7 @@ class RealtimeHandler:
 
     async def _respond(self, connection: Connection, event: ResponseCreate) -> None:
         """Sends what waits; this begins before the next event is read, so that a cancel behind it finds it."""
-        async with self._one_by_one:
-            send = self._asking.ask(event)
+        send = self._asking.ask(event)
         try:
             slow = self._inner.handle(connection, send)
             if slow is not None:
@@ -85,19 +106,23 @@ class RealtimeHandler:
             self._asking.give_back(send.client_msg_id)
             raise
 
-    def _delete(self, connection: Connection, event: ItemDelete) -> Slow | None:
+    async def _delete(self, connection: Connection, event: ItemDelete) -> None:
+        """Raises Invalid, and Refused where others stand behind the item."""
         deleted = self._asking.delete(event.item_id)
         if isinstance(deleted, str):
-            return self._take_back(connection, deleted)
-        connection.push(Said(events=(deleted,)))
-        return None
+            await self._take_back(connection, deleted)
+        else:
+            connection.push(Said(events=(deleted,)))
 
     async def _take_back(self, connection: Connection, turn_id: str) -> None:
-        """Takes an exchange out, of which all who are attached are told. Raises Refused where others stand behind it."""
-        async with self._one_by_one:
-            self._telling.freeing.add(turn_id)
-            try:
-                await self._sessions.take_back(connection.owner, self._asking.conversation_id, turn_id)
-            except BaseException:
-                self._telling.freeing.discard(turn_id)
-                raise
+        """Takes an exchange out, of which all who are attached are told; here its message waits again then. Raises Refused."""
+        told = asyncio.Event()
+        self._telling.freeing[turn_id] = told.set
+        try:
+            await self._sessions.take_back(connection.owner, self._asking.conversation_id, turn_id)
+        except BaseException:
+            self._telling.freeing.pop(turn_id, None)
+            raise
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TOLD_S):
+                await told.wait()

@@ -7,7 +7,7 @@ what waits; a client that puts items behind `previous_item_id` has the order tha
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from connections.frames import Cancelled, Error, Frame, ServerFrame
 from connections.realtime.asking import Asked, Asking
@@ -52,12 +52,12 @@ def item_id(turn_id: str) -> str:
 class Telling:
     """One session, as far as its client is told.
 
-    `freeing`: turns that are taken back so that their items wait again; `after`: the newest item that the client had
-    when it came, if it came back: the first page of the history is told from there on.
+    `freeing`: turns that are taken back so that their items wait again, and whom to call once they do; `after`: the newest
+    item that the client had when it came, if it came back: the first page of the history is told from there on.
     """
 
     def __init__(self, items: Items, asking: Asking, *, after: str | None = None) -> None:
-        self.freeing: set[str] = set()
+        self.freeing: dict[str, Callable[[], None]] = {}
         self._after = after
         self._items = items
         self._asking = asking
@@ -128,11 +128,11 @@ class Telling:
     def _removed(self, turn_id: str) -> list[ServerEvent]:
         """An exchange has left the history; where this session wanted that, the message waits again."""
         items = self._items.of_turn(turn_id)
-        if turn_id not in self.freeing:
+        if (freed := self.freeing.pop(turn_id, None)) is None:
             return self._drop(items)
-        self.freeing.discard(turn_id)
         asked = [one.item_id for one in items if one.role == "user"]
         self._items.change(asked, state=State.WAITING)
+        freed()
         return self._drop([one for one in items if one.role == "assistant"])
 
     def _drop(self, items: Sequence[Item]) -> list[ServerEvent]:

@@ -11,7 +11,7 @@ from connections.connection import BAD_FRAMES
 from connections.realtime.asking import MAX_WAITING
 from engine.messages import Message
 from tests.app.in_process import Frame, Running, Socket
-from tests.app.realtime import LONG, begin, create, paced, prompts, said, session, turn
+from tests.app.realtime import LONG, LONGEST, begin, create, paced, prompts, said, session, turn
 
 
 @pytest.fixture
@@ -126,6 +126,25 @@ async def test_a_cancel_right_behind_its_reply_finds_it(socket: Socket, running:
     await socket.send(type="response.cancel")
     done = (await socket.until("response.done"))[-1]
     assert done["response"]["status"] == "cancelled"
+
+
+async def test_what_comes_behind_a_deletion_comes_in_its_order(socket: Socket, running: Running) -> None:
+    """All in one burst: the reply answers the question alone, and the cancel finds it."""
+    reply = (await turn(socket, "One?"))[-1]["response"]["output"][0]["id"]
+    running.engine.script(LONG)
+    content = [{"type": "input_text", "text": "Later."}]
+    later = {"type": "message", "id": "later", "role": "user", "content": content}
+    await socket.send(type="conversation.item.delete", item_id=reply)
+    await socket.send(type="response.create", response=LONGEST)
+    await socket.send(type="response.cancel")
+    await socket.send(type="conversation.item.create", item=later)
+    events = await socket.until("response.done")
+    assert events[0]["type"] == "conversation.item.deleted"
+    assert events[-1]["response"]["status"] == "cancelled"
+    await socket.send(type="conversation.item.delete", item_id="later")  # as only what waits can be
+    await socket.send(type="session.update", session={})
+    told = [event["type"] for event in await socket.until("session.updated")]
+    assert "conversation.item.deleted" in told
 
 
 async def test_where_nothing_runs_a_cancel_is_an_error(socket: Socket) -> None:

@@ -236,7 +236,7 @@ class Sessions(RuleBasedStateMachine):
             self.session.mirror.hear(told)
         elif told == (self.over or [None])[-1] and not self.running:  # the store has nothing behind it
             self.over.pop()
-            self.session.telling.freeing.add(told)
+            self.session.telling.freeing[told] = lambda: None
             self.session.hear(Removed(conversation_id="c", turn_id=told, seq=9))
 
     @rule()

@@ -1,0 +1,118 @@
+"""What a session's client asks, over a transport in memory: a deletion comes first, however late its client is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, cast
+
+from connections import frames
+from connections.connection import Connection, Disconnected
+from connections.outbox import Outbox
+from connections.realtime.asking import Asking
+from connections.realtime.coding import Coding
+from connections.realtime.handler import RealtimeHandler
+from connections.realtime.items import Items
+from connections.realtime.telling import Telling
+from sessions.events import Accepted, Removed
+from sessions.records import Owner
+from sessions.service import Sessions
+from tests.connections.realtime.session import LIMITS, done
+
+
+class Wire:
+    """A transport whose peer is the test; it may stop being writable."""
+
+    def __init__(self) -> None:
+        self.incoming: asyncio.Queue[str | None] = asyncio.Queue()
+        self.told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.reads = asyncio.Event()
+        self.reads.set()
+
+    async def receive(self) -> str | bytes:
+        if (message := await self.incoming.get()) is None:
+            raise Disconnected
+        return message
+
+    @property
+    def is_writable(self) -> bool:
+        return self.reads.is_set()
+
+    async def writable(self) -> None:
+        await self.reads.wait()
+
+    def write(self, text: bytes) -> None:
+        for line in text.splitlines():
+            self.told.put_nowait(json.loads(line))
+
+    async def close(self, code: int, reason: str) -> None:
+        raise AssertionError(f"{code} {reason}")
+
+    def says(self, kind: str, **event: Any) -> None:
+        self.incoming.put_nowait(json.dumps({"type": kind, **event}))
+
+    async def hears(self, *kinds: str) -> dict[str, Any]:
+        while (event := await self.told.get())["type"] not in kinds:
+            pass
+        return event
+
+
+class Conversation:
+    """Takes back and accepts at once, and says so to the one who asked."""
+
+    def __init__(self, wire: Wire) -> None:
+        items = Items()
+        asking = Asking(items, conversation_id="c", model="m", limits=LIMITS)
+        telling = Telling(items, asking)
+        coding = Coding(telling, conversation_id="c")
+        self.connection = Connection(
+            wire,
+            owner=Owner("ann", "laptop"),
+            outbox=Outbox(max_bytes=10_000),
+            encode=coding.encode,
+            decode=coding.decode,
+        )
+        self.handler = RealtimeHandler(
+            asking=asking, telling=telling, inner=self, sessions=cast("Sessions", self)
+        )
+        self.taken_back = asyncio.Event()
+
+    def handle(self, connection: Connection, frame: frames.Request) -> None:
+        assert isinstance(frame, frames.Send)
+        connection.push(accepted("turn_2", frame.client_msg_id))
+
+    async def take_back(self, _: Owner, conversation_id: str, turn_id: str) -> None:
+        self.connection.push(Removed(conversation_id=conversation_id, turn_id=turn_id, seq=4))
+        self.taken_back.set()
+
+
+def accepted(turn_id: str, client_msg_id: str, content: str | None = None) -> Accepted:
+    return Accepted(
+        conversation_id="c",
+        client_msg_id=client_msg_id,
+        turn_id=turn_id,
+        message_id=f"msg_{turn_id}",
+        epoch="e",
+        seq=1,
+        content=content,
+    )
+
+
+async def test_a_late_reader_finds_its_message_waiting_behind_a_deletion() -> None:
+    wire = Wire()
+    conversation = Conversation(wire)
+    serving = asyncio.create_task(conversation.connection.serve(conversation.handler))
+    for event in (accepted("turn_1", "theirs", "Hi!"), done("turn_1", 0)):
+        conversation.connection.push(event)
+    await wire.hears("response.done")
+    wire.reads.clear()
+    wire.says("conversation.item.delete", item_id="item_1")
+    wire.says("response.create")
+    await conversation.taken_back.wait()
+    for _ in range(20):  # whoever thought now that no item waits would say so
+        await asyncio.sleep(0)
+    wire.reads.set()
+    assert (await wire.hears("conversation.item.deleted"))["item_id"] == "item_1"
+    assert (await wire.hears("error", "response.created"))["type"] == "response.created"
+    wire.incoming.put_nowait(None)
+    await serving
