@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 
 from engine.messages import ChosenToken, Prefilling, Queued, Retried, Started
@@ -11,12 +12,17 @@ from sessions.events import Cause, Done
 from sessions.filtered_reply import Released
 from sessions.pace import Pace
 from sessions.turn import Turn
+from sessions.waiting_text import WaitingText
+
+MAX_WAITING_BYTES = 1024 * 1024
+"""As on a socket."""
 
 
 class EphemeralReply:
     """Iterate it for the text; `done` is its end, set before the iteration ends. The `Listener` of what it hands on.
 
-    `logprobs`: what is told of tokens with the text that was taken last, where it was asked for.
+    `logprobs`: what is told of tokens with the text that was taken last, where it was asked for. `cut_off` is called where
+    the reader is so late that more waits than may: what waits is dropped, and the turn stopped.
     """
 
     def __init__(self, turn: Turn, pace: Pace) -> None:
@@ -24,9 +30,9 @@ class EphemeralReply:
         self.engine = EngineWait()
         self.done: Done | None = None
         self.logprobs: tuple[ChosenToken, ...] = ()
+        self.cut_off: Callable[[], None] = _nobody
         self._pace = pace
-        self._waiting: list[str] = []
-        self._tokens: list[ChosenToken] = []
+        self._waiting = WaitingText()
         self._news = asyncio.Event()
         self._seq = 0
 
@@ -58,11 +64,15 @@ class EphemeralReply:
         """Hands text to the reader, unless the end is decided."""
         if self.turn.is_over:
             return
+        if self._waiting.bytes > MAX_WAITING_BYTES:
+            await asyncio.sleep(0)  # one that is on time takes it now
+            if self._waiting.bytes > MAX_WAITING_BYTES:
+                self._give_up()
+                return
         now = monotonic()
         self._seq += 1
         self.turn.extend(released.text, tokens=released.tokens, seq=self._seq, now=now)
-        self._waiting.append(released.text)
-        self._tokens += released.logprobs
+        self._waiting.put(released)
         self._news.set()
         self._pace.delta(now)
 
@@ -73,15 +83,17 @@ class EphemeralReply:
 
     def get_nowait(self) -> str | None:
         """The text that waits, None where there is none. Raises StopAsyncIteration at the end."""
-        if self._waiting:
-            text = "".join(self._waiting)
-            self._waiting.clear()
-            self.logprobs = tuple(self._tokens)
-            self._tokens.clear()
+        if (taken := self._waiting.take()) is not None:
+            text, self.logprobs = taken
             return text
         if self.done is not None:
             raise StopAsyncIteration
         return None
+
+    def _give_up(self) -> None:
+        self._waiting.clear()
+        self.cancel()
+        self.cut_off()
 
     def __aiter__(self) -> EphemeralReply:
         return self
@@ -91,3 +103,7 @@ class EphemeralReply:
             self._news.clear()
             await self._news.wait()
         return text
+
+
+def _nobody() -> None:
+    """Whoever takes all at once is never late."""

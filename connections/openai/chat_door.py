@@ -61,6 +61,7 @@ class ChatDoor:
 
 
 async def _stream(exchange: Exchange, reply: EphemeralReply, telling: Telling) -> None:
+    reply.cut_off = exchange.cut_off
     await exchange.begin_events(reply.turn_id)
     await exchange.write(telling.begin())
     async for text in reply:

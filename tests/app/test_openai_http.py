@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from socket import socket as TcpSocket  # noqa: N812 - beside WebSockets, which are called sockets here
 from typing import Any
 
 import pytest
@@ -23,6 +24,11 @@ def post(running: Running, body: str, length: int | None = None, **headers: str)
     lines = {"Host": f"127.0.0.1:{running.port}", "Connection": "close", **headers}
     head = "\r\n".join(f"{name}: {value}" for name, value in lines.items())
     return f"POST {CHAT} HTTP/1.1\r\n{head}\r\nContent-Length: {length or len(body)}\r\n\r\n{body}"
+
+
+async def read_all(sock: TcpSocket) -> None:
+    while await asyncio.get_running_loop().sock_recv(sock, 65_536):
+        pass
 
 
 async def test_a_stream_is_events_that_no_proxy_keeps(running: Running) -> None:
@@ -54,14 +60,26 @@ async def test_a_client_that_leaves_while_it_waits_for_the_whole_stops_the_engin
 
 async def test_a_client_that_does_not_read_holds_no_place(running: Running) -> None:
     """Its turn ends as others do; what it did not take waits for it, and goes with it."""
-    running.engine.script(["x" * 1024] * 2000)
+    running.engine.script(["x" * 1024] * 900)
     sock = await running.tight_socket()
     body = json.dumps(HELLO | {"stream": True, "max_tokens": 4000})
     await asyncio.get_running_loop().sock_sendall(sock, post(running, body).encode())
     while not running.engine.requests or running.service._sessions.statistics().turns:
         await running.get("/healthz")
-    assert running.engine.statistics().generated_tokens == 2001
+    assert running.engine.statistics().generated_tokens == 901
     sock.close()
+
+
+async def test_a_client_that_does_not_read_is_cut_off_when_too_much_waits_for_it(running: Running) -> None:
+    running.engine.script(["x" * 16_384] * 2000)
+    sock = await running.tight_socket()
+    body = json.dumps(HELLO | {"stream": True, "max_tokens": 4000})
+    await asyncio.get_running_loop().sock_sendall(sock, post(running, body).encode())
+    while not running.engine.statistics().cancels:
+        await running.get("/healthz")
+    assert running.engine.statistics().generated_tokens < 2000
+    with sock, pytest.raises(ConnectionResetError):
+        await read_all(sock)
 
 
 async def test_tokens_of_these_turns_count_for_the_day(tmp_path: Path) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from redis.asyncio import Redis
 
-from engine.messages import Message, Params
+from engine.messages import ChosenToken, Message, Params, TokenLogprob
 from engine.scripted import ScriptedEngine
 from sessions.ephemeral import Ask
-from sessions.ephemeral_reply import EphemeralReply
+from sessions.ephemeral_reply import MAX_WAITING_BYTES, EphemeralReply
 from sessions.events import Reason
+from sessions.filtered_reply import Released
 from sessions.filters import Filters
 from sessions.list_filter import ListFilter, Lists
 from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
+from sessions.waiting_text import TOLD_AT_ONCE, WaitingText
 from tests.sessions.chat import eventually
 
 ALICE = Owner("anonymous", "alice")
@@ -60,3 +62,40 @@ async def test_a_token_that_a_filter_ends_is_not_told(store: Redis, engine: Scri
     assert "".join(text for text, _ in told) == "One two "
     assert [name for _, some in told for name in some] == ["One", " two"]
     assert reply.ended.reason is Reason.FILTERED
+
+
+async def test_no_more_tokens_are_told_at_once_than_may_be(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    engine.script(["x"] * (TOLD_AT_ONCE + 2))
+    reply = await sessions.answer(ALICE, Ask(HELLO, Params(top_logprobs=20)))
+    await eventually(lambda: bool(engine.requests))
+    engine.step(TOLD_AT_ONCE + 3)
+    await eventually(lambda: reply.done is not None)
+    assert [(len(text), len(reply.logprobs)) async for text in reply] == [
+        (TOLD_AT_ONCE + 2, TOLD_AT_ONCE),
+        (0, 2),
+    ]
+
+
+async def test_a_reader_that_is_too_late_is_cut_off(sessions: Sessions, engine: ScriptedEngine) -> None:
+    engine.script(["x" * 16_384] * 100)
+    reply = await sessions.answer(ALICE, Ask(HELLO))
+    cut: list[str] = []
+    reply.cut_off = lambda: cut.append("off")
+    await eventually(lambda: bool(engine.requests))
+    engine.step(100)
+    await eventually(lambda: reply.done is not None)
+    assert (cut, reply.ended.reason) == (["off"], Reason.CANCELLED)
+    assert [text async for text in reply] == []
+
+
+def test_what_is_told_of_tokens_counts_for_what_may_wait() -> None:
+    likely = TokenLogprob("x", -1.0, b"x")
+    token = ChosenToken(likely, (likely,) * 20, 1)
+    waiting = WaitingText()
+    for _ in range(1000):
+        waiting.put(Released("x", 1, logprobs=(token,)))
+    assert waiting.bytes > MAX_WAITING_BYTES
+    assert sum(len(told) for _, told in iter(waiting.take, None)) == 1000
+    assert waiting.bytes == 0
