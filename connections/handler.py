@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
@@ -12,7 +13,7 @@ from connections.connection import Connection
 from connections.errors import BadFrame, BadParams
 from connections.frames import Limits
 from sessions.cancelling import Cancel, Cancelled
-from sessions.errors import Refused
+from sessions.errors import Refused, StoreDown
 from sessions.places import Again, Behind, Beside
 from sessions.resuming import Position
 from sessions.sends import Send
@@ -87,13 +88,26 @@ class FrameHandler:
         met = self._sessions.cancel(connection.owner, cancel)
         if met is None:
             return self._cancel_elsewhere(connection, frame, cancel)
+        if met.is_forwarded:
+            return self._cancel_both(connection, frame, cancel, met)
         _tell_cancelled(connection, frame, met)
         if met.is_part:
             return self._cancel_the_rest(connection, cancel)
         return self._take_back(connection, frame, met)
 
+    async def _cancel_both(
+        self, connection: Connection, frame: frames.Cancel, cancel: Cancel, met: Cancelled
+    ) -> None:
+        """It has one answer, which is an error where the other replica can't be asked."""
+
+        def tell(_: Cancelled) -> None:
+            _tell_cancelled(connection, frame, met)
+
+        await self._sessions.cancel_elsewhere(connection.owner, cancel, tell=tell)
+
     async def _cancel_the_rest(self, connection: Connection, cancel: Cancel) -> None:
-        await self._sessions.cancel_elsewhere(connection.owner, cancel)
+        with suppress(StoreDown):  # it was answered, with what it met here
+            await self._sessions.cancel_elsewhere(connection.owner, cancel)
 
     async def _cancel_elsewhere(self, connection: Connection, frame: frames.Cancel, cancel: Cancel) -> None:
         tell = partial(_tell_cancelled, connection, frame)

@@ -34,12 +34,13 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
 class Cancelled(msgspec.Struct, frozen=True):
     """What a cancel met. `turn_id` None: nothing ran; `already`: it had ended, or its end was decided.
 
-    `is_part`: others that it means may run on another replica.
+    `is_part`: others that it means may run on another replica; `is_forwarded`: one of them does, or will.
     """
 
     turn_id: str | None
     already: bool
     is_part: bool = False
+    is_forwarded: bool = False
 
 
 Tell = Callable[[Cancelled], None]

@@ -142,9 +142,11 @@ class Turns:
             if running.cancel(conversation, live, cancel.cause, seen_off=cancel.seen_off)
         ]
         met = next(iter(decided or here))
-        is_owner = conversation.live is not None and here == turns
-        is_part = cancel.turn_id is None and not is_owner
-        return Cancelled(met.turn.ids.turn_id, already=not decided, is_part=is_part)
+        is_forwarded = here != turns
+        is_part = cancel.turn_id is None and (conversation.live is None or is_forwarded)
+        return Cancelled(
+            met.turn.ids.turn_id, already=not decided, is_part=is_part, is_forwarded=is_forwarded
+        )
 
     def _where(self, owner: Owner, cancel: Cancel) -> Conversation | None:
         if cancel.turn_id is None:

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.scripted import ScriptedEngine
+from sessions.conversation import Conversation
+from sessions.errors import StoreDown
+from sessions.forwarding import Forwarder
 from sessions.ownership import RunningTurn
 from tests.app.in_process import Frame, Running, Socket, serving
 
@@ -75,6 +78,46 @@ async def test_a_cancel_behind_a_message_ends_what_runs_elsewhere_too(home: Runn
         ends = [await here.next("done") for _ in range(2)]
         assert {done["reason"] for done in ends} == {"cancelled"}
         assert first["turn_id"] in {done["turn_id"] for done in ends}
+
+
+async def nobody(forwarder: Forwarder, conversation: Conversation) -> str | None:
+    raise StoreDown("The store does not answer.")
+
+
+async def test_a_cancel_that_met_a_message_here_has_one_answer_though_nobody_knows_what_runs_elsewhere(
+    home: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Forwarder, "runner_of", nobody)
+    async with home.socket(ANN) as here:
+        await here.send(type="send", client_msg_id="one", content="Hello?")
+        await here.send(type="cancel", conversation_id="default", ref="c")
+        kinds = [frame["type"] for frame in await here.until("done")]
+        assert kinds == ["cancelled", "accepted", "done"]
+
+
+async def test_a_cancel_of_messages_here_and_elsewhere_has_one_answer(
+    home: Running, abroad: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error, where the other replica can't be asked."""
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def ask(forwarder: Forwarder, *_: object) -> None:
+        asked.set()
+        await answered.wait()
+        raise StoreDown("The other replica does not answer.")
+
+    async with home.socket(ANN) as here, abroad.socket(ANN) as there:
+        await begin(here, home)
+        with monkeypatch.context() as patched:
+            patched.setattr(Forwarder, "_ask", ask)
+            await there.send(type="send", client_msg_id="two", content="And now?", on_busy="enqueue")
+            await asked.wait()
+        monkeypatch.setattr(Forwarder, "runner_of", nobody)
+        await there.send(type="send", client_msg_id="three", content="And then?", on_busy="enqueue")
+        error = await there.ask(type="cancel", conversation_id="default", ref="c")
+        assert (error["type"], error["ref"]) == ("error", "c")
+        answered.set()
+        assert (await there.next("error"))["ref"] == "two"
 
 
 @pytest.mark.parametrize("by", ["turn_id", "conversation_id"])
