@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from sessions.errors import NotFound
 from sessions.events import Deleted
 from sessions.live_turn import Subscriber
 
@@ -18,24 +19,28 @@ class Deletion:
 
     def __init__(self) -> None:
         self.known = ""
-        self._asked: dict[Subscriber, str | None] = {}
+        self._asked: list[tuple[Subscriber, str | None]] = []
 
     @contextmanager
     def asked_by(self, subscriber: Subscriber, ref: str | None) -> Iterator[None]:
-        """Somebody waits for it, who is told with a ref."""
-        self._asked[subscriber] = ref
+        """Somebody waits for it, who is told with a ref; it is answered then, also where another one was faster."""
+        self._asked.append(asked := (subscriber, ref))
         try:
             yield
+        except NotFound:
+            if asked in self._asked:
+                raise
         finally:
-            self._asked.pop(subscriber, None)
+            if asked in self._asked:
+                self._asked.remove(asked)
 
     def tell(self, epoch: str, told: Deleted, attached: set[Subscriber]) -> bool:
         """Tells whoever is attached or asked for it; False where it was told before."""
         if epoch == self.known:
             return False
         self.known = epoch
-        refs, self._asked = self._asked, {}
-        for subscriber in attached | refs.keys():
-            ref = refs.get(subscriber)
+        asked, self._asked = self._asked, []
+        others = attached - {subscriber for subscriber, _ in asked}
+        for subscriber, ref in [*asked, *((other, None) for other in others)]:
             subscriber.publish(told if ref is None else msgspec.structs.replace(told, ref=ref))
         return True

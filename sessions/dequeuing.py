@@ -50,7 +50,9 @@ class Dequeuer:
                 prompt = self._prompts.prompt(conversation.keys, message, generation, meta)
                 return await live.engine.in_time(prompt)
         except Refused as refused:  # too late to refuse it: its end says why
-            live.failure = Failure(code=refused.code, message=str(refused))
+            live.failure = Failure(
+                code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
+            )
         return None
 
     async def _lasting_meta(self, conversation: Conversation) -> Meta:

@@ -44,11 +44,12 @@ class Refusal(msgspec.Struct, frozen=True):
     code: str
     message: str
     retryable: bool
+    retry_after_ms: int | None = None
 
     @classmethod
     def of(cls, refused: Refused) -> Refusal:
         """The words of an error."""
-        return cls(refused.code, str(refused), refused.retryable)
+        return cls(refused.code, str(refused), refused.retryable, refused.retry_after_ms)
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
@@ -67,6 +68,7 @@ class RefusedElsewhere(Refused):
         super().__init__(refusal.message)
         self.code = refusal.code  # type: ignore[misc]
         self.retryable = refusal.retryable  # type: ignore[misc]
+        self.retry_after_ms = refusal.retry_after_ms
 
 
 encode_letter = msgspec.json.Encoder().encode

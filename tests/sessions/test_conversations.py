@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from redis.asyncio import Redis
@@ -134,3 +135,12 @@ async def test_a_deleted_one_may_begin_anew(chat: Chat, reader: Recorder) -> Non
     assert second.turn_id != first.turn_id
     assert reader.of(Accepted)[0].epoch != reader.of(Accepted)[1].epoch
     assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello again.")]
+
+
+async def test_a_connection_that_deletes_twice_at_once_is_answered_twice(
+    chat: Chat, reader: Recorder
+) -> None:
+    await chat.exchange("Hello?")
+    delete = partial(chat.sessions.delete, chat.owner, ROOM, subscriber=reader)
+    await asyncio.gather(delete(ref="a"), delete(ref="b"))
+    assert [event.ref for event in reader.of(Deleted)] == ["a", "b"]

@@ -8,9 +8,10 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.cancelling import Cancel, Cancelled
+from sessions.errors import Overloaded
 from sessions.events import Accepted, Cause, Delta, Done, Reason
 from sessions.keys import Keys
-from sessions.letters import RefusedElsewhere
+from sessions.letters import Answer, Refusal, RefusedElsewhere, decode_letter, encode_letter
 from sessions.records import Owner
 from sessions.transactions import Beginning
 from tests.sessions.chat import ROOM, Chat, eventually
@@ -138,6 +139,14 @@ async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
     assert other.cancel() == Cancelled(accepted.turn_id, already=False)
     await other.reader.until(lambda: any(done.turn_id == accepted.turn_id for done in other.reader.of(Done)))
     chat.cancel()
+
+
+def test_a_refusal_says_there_too_when_to_come_again() -> None:
+    refusal = Refusal.of(Overloaded("Full.", retry_after_ms=7000))
+    answer = decode_letter(encode_letter(Answer(number="1", refusal=refusal)))
+    assert isinstance(answer, Answer)
+    assert answer.refusal is not None
+    assert RefusedElsewhere(answer.refusal).retry_after_ms == 7000
 
 
 async def test_a_letter_that_was_not_announced_is_found(

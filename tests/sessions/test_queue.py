@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
+from engine.errors import EngineBusy
 from engine.scripted import ScriptedEngine
 from sessions.errors import ContextOverflow, QueueFull
 from sessions.events import Accepted, Cause, Done, Reason, Removed
@@ -226,3 +227,18 @@ async def test_a_reader_that_comes_back_is_told_of_the_queue(chat: Chat, reader:
     await end(chat, first.turn_id)
     await end(chat, second.turn_id)
     assert continuous(reader.events)
+
+
+async def test_a_queued_message_that_the_engine_has_no_room_for_says_when_to_come_again(
+    chat: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(messages: object) -> int:
+        raise EngineBusy("Full.", retry_after_s=7)
+
+    first = await chat.running("One?", "This")
+    await queued(chat, "Two?")
+    monkeypatch.setattr(chat.engine, "count_tokens", full)
+    await end(chat, first.turn_id)
+    error = (await reader.next(Done, count=2)).error
+    assert error is not None
+    assert (error.code, error.retry_after_ms) == ("overloaded", 7000)
