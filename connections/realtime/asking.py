@@ -31,6 +31,7 @@ from connections.realtime.server_events import (
     SessionUpdated,
 )
 from connections.realtime.settings import Settings, of_response, of_session
+from sessions.events import Accepted
 
 BETWEEN = "\n\n"
 """What stands between items that became one message."""
@@ -129,10 +130,15 @@ class Asking:
             params=self._params(settings),
         )
 
-    def taken_in(self, client_msg_id: str, turn_id: str) -> Asked | None:
+    def taken_in(self, accepted: Accepted) -> Asked | None:
         """A turn was accepted; gives what was asked, if it was asked here."""
-        if (asked := self._taken(client_msg_id)) is not None:
-            self._items.change(asked.items, state=State.STORED, turn_id=turn_id)
+        if (asked := self._taken(accepted.client_msg_id)) is not None:
+            self._items.change(
+                asked.items,
+                state=State.STORED,
+                turn_id=accepted.turn_id,
+                message_id=accepted.message_id,
+            )
             self._bent = asked.bends
         return asked
 

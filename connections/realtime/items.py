@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import takewhile
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,7 +33,7 @@ class State(Enum):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A message. `turn_id`: of a stored one, the turn that it belongs to."""
+    """A message. Of a stored one `turn_id` is the turn that it belongs to, and `message_id` its name on other doors, once known."""
 
     item_id: str
     role: Role
@@ -41,6 +41,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     status: ItemStatus = "completed"
     state: State = State.STORED
     turn_id: str = ""
+    message_id: str = ""
 
     def shown(self) -> server_events.Item:
         """The item as clients see it; one that has no text yet has no content."""
@@ -68,6 +69,21 @@ class Items:
         """What the next reply answers."""
         return [item for item in self if item.state is State.WAITING]
 
+    def stored(self) -> list[Item]:
+        """What is in the history."""
+        return [item for item in self if item.state is State.STORED]
+
+    def behind(self, *message_ids: str | None) -> list[Item]:
+        """The stored items behind the last one that is one of these messages; None: behind the root.
+
+        A reply that is being written may be any message that is not known. Without one, all items are behind that.
+        """
+        stored = self.stored()
+        places = [place for place, item in enumerate(stored) if item.message_id in message_ids]
+        if not places and None not in message_ids:
+            places = [place for place, item in enumerate(stored) if not item.message_id]
+        return stored[max(places, default=-1) + 1 :]
+
     def of_turn(self, turn_id: str) -> list[Item]:
         """The stored items of a turn."""
         return [item for item in self if item.state is State.STORED and item.turn_id == turn_id]
@@ -85,17 +101,21 @@ class Items:
         self._forget_oldest()
         return previous
 
-    def change(self, item_ids: Iterable[str], *, state: State, turn_id: str = "") -> None:
+    def change(
+        self, item_ids: Iterable[str], *, state: State, turn_id: str = "", message_id: str = ""
+    ) -> None:
         """What happened to items; to those that are still there."""
         for item_id in item_ids:
             if (item := self._items.get(item_id)) is not None:
-                self._items[item_id] = msgspec.structs.replace(item, state=state, turn_id=turn_id)
+                self._items[item_id] = msgspec.structs.replace(
+                    item, state=state, turn_id=turn_id, message_id=message_id
+                )
 
-    def finish(self, item_id: str, text: str, status: ItemStatus) -> tuple[Item, str | None]:
+    def finish(self, item_id: str, **whole: Any) -> tuple[Item, str | None]:
         """A reply is whole; gives it, and the id of the item before it."""
-        item = msgspec.structs.replace(self._items[item_id], text=text, status=status)
+        item = msgspec.structs.replace(self._items[item_id], **whole)
         self._items[item_id] = item
-        self._chars += len(text)
+        self._chars += len(item.text)
         place = self._order.index(item_id)
         return item, self._order[place - 1] if place else None
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from connections.frames import Cancelled, Error, Frame, ServerFrame
 from connections.realtime.asking import Asked, Asking
 from connections.realtime.items import Item, Items, State
@@ -62,6 +64,8 @@ class Telling:
         self._items = items
         self._asking = asking
         self._replies: dict[str, Reply] = {}
+        self._aside: set[str] = set()  # turns that go on beside the branch of a newer one
+        self._lost = False  # a parent that is not known may be one that was not told
 
     def tell(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: PLR0911 - one for each kind
         """The events of a frame; none of what has no word here."""
@@ -77,23 +81,41 @@ class Telling:
             case Removed():
                 return self._removed(frame.turn_id)
             case Deleted():
-                return self._drop([one for one in self._items if one.state is State.STORED])
+                return self._drop(self._items.stored())
             case HistoryPage():
                 return self._history(frame)
+            case Gap():
+                self._lost = True
         error = _error(frame)
         return () if error is None else (error_event(error),)
 
     def _accepted(self, accepted: Accepted) -> list[ServerEvent]:
-        asked = self._asking.taken_in(accepted.client_msg_id, accepted.turn_id)
+        gone = self._leave(accepted)
+        asked = self._asking.taken_in(accepted)
         message = self._others_message(accepted)
-        return [*message, *self._begin(accepted.turn_id, self._reply(accepted.turn_id, asked))]
+        return [*gone, *message, *self._begin(accepted.turn_id, self._reply(accepted.turn_id, asked))]
+
+    def _leave(self, accepted: Accepted) -> list[ServerEvent]:
+        """Takes out what is on another branch than a turn: a reply that is being written, once it has ended."""
+        if accepted.parent_id is msgspec.UNSET or self._lost:
+            return []
+        gone = self._items.behind(accepted.message_id, accepted.parent_id)
+        self._aside |= {item.turn_id for item in gone if item.turn_id in self._replies}
+        return self._drop([item for item in gone if item.turn_id not in self._aside])
 
     def _others_message(self, accepted: Accepted) -> list[ServerEvent]:
         """What was sent by another door, or on another connection; nothing where a message is answered once more."""
-        if accepted.content is None or self._items.get(accepted.message_id) is not None:
+        known = {item.message_id for item in self._items.stored()}
+        if accepted.content is None or accepted.message_id in known:
             return []
         return self._whole(
-            Item(item_id=accepted.message_id, role="user", text=accepted.content, turn_id=accepted.turn_id)
+            Item(
+                item_id=accepted.message_id,
+                role="user",
+                text=accepted.content,
+                turn_id=accepted.turn_id,
+                message_id=accepted.message_id,
+            )
         )
 
     def _whole(self, item: Item) -> list[ServerEvent]:
@@ -112,17 +134,26 @@ class Telling:
             metadata=None if asked is None else asked.metadata,
         )
 
-    def _begin(self, turn_id: str, reply: Reply) -> list[ServerEvent]:
+    def _begin(self, turn_id: str, reply: Reply, message_id: str = "") -> list[ServerEvent]:
         self._replies[turn_id] = reply
-        item = Item(item_id=reply.item_id, role="assistant", text="", status="in_progress", turn_id=turn_id)
+        item = Item(
+            item_id=reply.item_id,
+            role="assistant",
+            text="",
+            status="in_progress",
+            turn_id=turn_id,
+            message_id=message_id,
+        )
         return reply.begin(item, self._items.store(item))
 
     def _done(self, done: Done) -> list[ServerEvent]:
         reply = self._replies.pop(done.turn_id, None)
         if reply is None:
             return []
-        item, previous = self._items.finish(reply.item_id, reply.kept(done), item_status(done))
-        removed = self._removed(done.turn_id) if done.removed else []
+        item, previous = self._items.finish(
+            reply.item_id, text=reply.kept(done), status=item_status(done), message_id=done.message_id
+        )
+        removed = self._removed(done.turn_id) if done.removed or done.turn_id in self._aside else []
         return [*reply.end(item, previous, done), *removed]
 
     def _removed(self, turn_id: str) -> list[ServerEvent]:
@@ -139,12 +170,13 @@ class Telling:
         for item in items:
             self._items.remove(item.item_id)
             self._replies.pop(item.turn_id, None)
+            self._aside.discard(item.turn_id)
         return [ItemDeleted(item_id=item.item_id) for item in items]
 
     def _history(self, page: HistoryPage) -> list[ServerEvent]:
         """Brings the items to what a page says: messages that are not known are added, those of other branches go."""
         shown = {(message.turn_id, message.role) for message in page.messages}
-        stored = [item for item in self._items if item.state is State.STORED]
+        stored = self._items.stored()
         known = [place for place, item in enumerate(stored) if (item.turn_id, item.role) in shown]
         first = known[0] if known else 0
         gone = [item for item in stored[first:] if (item.turn_id, item.role) not in shown]
@@ -161,7 +193,7 @@ class Telling:
     def _message(self, message: ShownMessage) -> list[ServerEvent]:
         if message.status == RUNNING:
             reply = self._reply(message.turn_id)
-            begun = self._begin(message.turn_id, reply)
+            begun = self._begin(message.turn_id, reply, message.message_id)
             return [*begun, reply.text(message.content)] if message.content else begun
         return self._whole(
             Item(
@@ -170,6 +202,7 @@ class Telling:
                 text=message.content,
                 status="completed" if message.status == "complete" else "incomplete",
                 turn_id=message.turn_id,
+                message_id=message.message_id,
             )
         )
 

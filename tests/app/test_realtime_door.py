@@ -89,6 +89,31 @@ async def test_all_doors_see_one_conversation(running: Running) -> None:
         assert len(texts[0]) == done["chars"]
 
 
+async def test_another_doors_branches_take_the_place_of_what_was_there(running: Running) -> None:
+    async with (
+        session(running, conversation_id="ours", client_id="ann") as here,
+        running.socket({"client_id": "ann"}) as native,
+    ):
+        asked = (await create(here, "One?"))["item"]["id"]
+        await here.send(type="response.create")
+        first = (await here.next("response.done"))["response"]["output"][0]["id"]
+        page = await native.ask(type="history", conversation_id="ours")
+        message, reply = (one["message_id"] for one in page["messages"])
+        where = {"conversation_id": "ours", "client_msg_id": "m1"}
+        await native.send(type="regenerate", message_id=reply, **where)
+        assert (await here.next())["item_id"] == first
+        events = await here.until("response.done")
+        added = [event for event in events if event["type"] == "conversation.item.added"]
+        assert [event["previous_item_id"] for event in added] == [asked]
+        second = added[0]["item"]["id"]
+        where["client_msg_id"] = "m2"
+        await native.send(type="edit", message_id=message, content="Two?", **where)
+        assert [(await here.next())["item_id"] for _ in range(2)] == [asked, second]
+        edited = await here.next("conversation.item.added")
+        assert (edited["previous_item_id"], edited["item"]["content"][0]["text"]) == (None, "Two?")
+        await here.next("response.done")
+
+
 async def test_a_key_comes_in_by_a_header_or_by_a_subprotocol(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text(f"ann:{digest_of('sk-ann')}\n")

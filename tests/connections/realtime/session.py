@@ -32,7 +32,7 @@ def done(turn_id: str, chars: int, reason: Reason = Reason.STOP, **more: Any) ->
     return Done(
         conversation_id="c",
         turn_id=turn_id,
-        message_id="m",
+        message_id=f"reply_{turn_id}",
         seq=9,
         reason=reason,
         chars=chars,

@@ -80,6 +80,6 @@ def test_an_item_without_text_yet_has_no_content() -> None:
     assert coming.shown().content == ()
     items = Items()
     items.store(coming)
-    whole, previous = items.finish("a", "Hello!", "completed")
+    whole, previous = items.finish("a", text="Hello!", status="completed")
     assert previous is None
     assert [(part.type, part.text) for part in whole.shown().content] == [("output_text", "Hello!")]

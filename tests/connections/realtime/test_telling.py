@@ -29,15 +29,16 @@ from sessions.paging import HistoryPage, ShownMessage
 from tests.connections.realtime.session import LIMITS, Mirror, done
 
 
-def accepted(turn_id: str, client_msg_id: str, content: str | None = None) -> Accepted:
+def accepted(turn_id: str, client_msg_id: str, content: str | None = None, **more: Any) -> Accepted:
     return Accepted(
         conversation_id="c",
         client_msg_id=client_msg_id,
         turn_id=turn_id,
-        message_id=f"msg_{turn_id}",
+        message_id=more.pop("message_id", f"msg_{turn_id}"),
         epoch="e",
         seq=1,
         content=content,
+        **more,
     )
 
 
@@ -161,6 +162,44 @@ def test_another_branch_takes_the_place_of_the_one_before() -> None:
     assert session.mirror.order == ["msg_turn_1", item_id("turn_3"), mine]
 
 
+def test_an_edit_takes_the_place_of_what_it_edits_and_of_all_behind_it() -> None:
+    session = Session()
+    for turn_id in ("turn_1", "turn_2", "turn_3"):
+        session.run(turn_id)
+    mine = session.create("Hi?")
+    session.hear(accepted("turn_4", "theirs", "Hi there!", parent_id="reply_turn_1"))
+    assert session.mirror.order == ["msg_turn_1", "item_1", "msg_turn_4", "item_4", mine]
+    session.hear(done("turn_4", 0))
+    session.hear(accepted("turn_5", "theirs", "Hi again!", parent_id=None))
+    assert session.mirror.order == ["msg_turn_5", "item_5", mine]
+
+
+def test_another_reply_to_a_message_from_here_takes_the_place_of_the_one_before() -> None:
+    session = Session()
+    asked = [session.create("Hi?"), session.create("Hm?")]
+    send = session.asking.ask(ResponseCreate())
+    session.hear(accepted("turn_1", send.client_msg_id, parent_id=None))
+    session.hear(done("turn_1", 0))
+    again = {"message_id": "msg_turn_1", "parent_id": None}
+    session.hear(accepted("turn_2", "theirs", "Hi?", **again))
+    assert session.mirror.order == [*asked, "item_2"]
+
+
+def test_a_reply_on_a_branch_that_is_left_goes_once_it_has_ended() -> None:
+    session = Session()
+    session.run("turn_1")
+    session.hear(accepted("turn_2", "theirs", "And?", parent_id="reply_turn_1"))
+    session.hear(
+        accepted("turn_3", "theirs", "Or?", parent_id="reply_turn_2")
+    )  # whose name nobody has said yet
+    assert session.mirror.order[-4:] == ["msg_turn_2", "item_2", "msg_turn_3", "item_3"]
+    session.hear(accepted("turn_4", "theirs", "Hi there!", parent_id=None))
+    for turn_id in ("turn_2", "turn_3"):
+        session.hear(done(turn_id, 0))
+    assert session.mirror.ended == ["resp_1", "resp_2", "resp_3"]
+    assert session.mirror.order == ["msg_turn_4", "item_4"]
+
+
 def test_a_reply_that_is_being_written_is_told_from_where_it_stands() -> None:
     session = Session(after="msg_turn_1")
     session.mirror.order = ["msg_turn_1"]
@@ -263,6 +302,18 @@ class Sessions(RuleBasedStateMachine):
         turn_id = self.next_turn()
         self.session.hear(accepted(turn_id, "theirs", "Hi!"))
         self.running[turn_id] = 0
+
+    @rule(again=st.booleans(), place=st.none() | st.integers(0, 20))
+    def others_branch(self, *, again: bool, place: int | None) -> None:
+        """An edit, or another reply."""
+        turn_id, role = self.next_turn(), "user" if again else "assistant"
+        known = [one.message_id for one in self.session.items.stored() if one.role == role and one.message_id]
+        which = known[place % len(known)] if known and place is not None else None
+        names = {"message_id": which} if again and which else {}
+        self.session.hear(accepted(turn_id, "theirs", "Hi!", parent_id=None if again else which, **names))
+        self.running[turn_id] = 0
+        there = {one.turn_id for one in self.session.items if one.role == "assistant"}
+        self.over = [one for one in self.over if one in there]
 
     @precondition(lambda self: self.running)
     @rule(text=st.text(min_size=1, max_size=3))
