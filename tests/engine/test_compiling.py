@@ -13,6 +13,9 @@ from engine.core import Core
 from engine.errors import ModelNotUsable
 from tests.engine.tiny_models import VOCABULARY, asking, prompt, run_out, served, tokens_of
 
+uncovered = pytest.mark.no_cover
+"""Half as long again otherwise: what would be traced is the compiler."""
+
 Graph = Callable[..., list[object]]
 
 
@@ -28,6 +31,7 @@ def nothing_compiled_before() -> None:
     torch.compiler.reset()
 
 
+@uncovered
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from within the compiler
 def test_a_compiled_model_writes_what_it_wrote_and_nothing_is_left_to_compile_while_people_wait() -> None:
     graphs: list[Graph] = []
@@ -62,6 +66,7 @@ def test_a_compiler_that_runs_out_of_memory_is_no_fault_of_the_model() -> None:
         compile_forward(served("llama").module, VOCABULARY, backend=backend)
 
 
+@uncovered
 def test_a_compiler_that_changes_what_is_said_is_not_trusted() -> None:
     def backend(graph: Graph, _inputs: object) -> Graph:
         return lambda *arguments: [

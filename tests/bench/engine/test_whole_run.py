@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.bench.engine import __main__ as command
 from tests.bench.engine.conduct import conduct
 from tests.bench.engine.crew import Crew, assembled
-from tests.bench.engine.findings import Figure
+from tests.bench.engine.findings import Figure, decode
 from tests.bench.engine.plan import QUICK
 from tests.bench.engine.records import Bound, Load, Memory, MemoryFacts, NextTurn, Observed, TurnTimes
 from tests.bench.engine.roster import Name, Worker
@@ -39,6 +41,19 @@ def test_every_figure_is_found_and_nothing_fails(crew: Crew) -> None:
     assert {run.contender for run in report.runs} == set(Name)
     assert all(run.tokens_per_s > 0 for run in report.runs)
     assert all(found.label in table(report) for found in report.findings)
+
+
+def test_one_figure_is_measured_told_and_written(
+    crew: Crew, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "assembled", lambda: nullcontext(crew))
+    options = ["--quick", "--only", "memory", "--rounds", "1", "--model", "tiny", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["bench", *options])
+    assert command.main() == 0
+    report = decode((tmp_path / "engine.json").read_bytes())
+    assert [found.figure for found in report.findings] == [Figure.MEMORY]
+    assert (tmp_path / "engine.png").is_file()
+    assert report.findings[0].label in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", Name)
