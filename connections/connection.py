@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
 from connections import codec
 from connections.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
-from connections.frames import Cancel, Error, Frame, Ping, Request
+from connections.frames import Error, Frame
 from connections.outbox import Outbox
 from connections.strikes import Strikes
-from sessions.errors import Overloaded, Refused
+from connections.under_way import Slow, UnderWay
+from sessions.errors import Refused
 from sessions.events import Event
 from sessions.records import Owner
 
-MAX_REQUESTS = 64
-MAX_CANCELS = 64
-"""That wait: for another replica, or to take an exchange back. They have room of their own, since a cancel must be heard."""
 FLUSH_S = 1.0
 BAD_FRAMES = 20
 BAD_FRAMES_S = 60.0
@@ -59,14 +57,24 @@ class Disconnected(ConnectionsError):
     """The peer has gone."""
 
 
-class Handler(Protocol):
+class Asked(Protocol):
+    """What a message asks for."""
+
+    @property
+    def ref(self) -> str | None:
+        """What its answer is to carry back."""
+        ...
+
+
+AskedT = TypeVar("AskedT", bound=Asked)
+HandledT_contra = TypeVar("HandledT_contra", contravariant=True)
+
+
+class Handler(Protocol[HandledT_contra]):
     """Answers frames."""
 
-    def handle(self, connection: Connection, frame: Any) -> Coroutine[None, None, None] | None:
-        """Does what is quick at once, and gives back what has to wait. Raises BadFrame, BadParams, Refused.
-
-        A frame is what the connection's `decode` gives.
-        """
+    def handle(self, connection: Connection, frame: HandledT_contra, /) -> Slow | None:
+        """Does what is quick at once, and gives back what has to wait. Raises BadFrame, BadParams, Refused."""
         ...
 
 
@@ -80,18 +88,15 @@ class Connection:
         owner: Owner,
         outbox: Outbox,
         encode: Callable[[Frame], bytes] = codec.encode,
-        decode: Callable[[str | bytes], Any] = codec.decode,
     ) -> None:
         self.connection_id = f"conn_{secrets.token_hex(8)}"
         self.owner = owner
         self.closed = False
         self._transport = transport
         self._encode = encode
-        self._decode = decode
         self._outbox = outbox
         self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
-        self._requests: set[asyncio.Task[None]] = set()
-        self._cancels: set[asyncio.Task[None]] = set()
+        self._under_way = UnderWay()
         self._behind = asyncio.Event()
         self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
 
@@ -130,11 +135,11 @@ class Connection:
         if not self._ending.done():
             self._ending.set_result(close)
 
-    async def serve(self, handler: Handler) -> None:
-        """Serves until the peer goes or the connection is shut."""
-        await self.run(partial(self._read, handler))
+    async def serve(self, handler: Handler[AskedT], decode: Callable[[str | bytes], AskedT]) -> None:
+        """Serves until the peer goes or the connection is shut. `decode` reads messages and may raise BadFrame."""
+        await self.run(partial(self._read, handler, decode))
 
-    async def run(self, reading: Callable[[asyncio.TaskGroup], Coroutine[None, None, None]]) -> None:
+    async def run(self, reading: Callable[[asyncio.TaskGroup], Slow]) -> None:
         """Serves a peer that is read by `reading`, which may begin tasks that end with the connection."""
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -156,20 +161,24 @@ class Connection:
                     await self._catch_up()
         raise close
 
-    async def _read(self, handler: Handler, tasks: asyncio.TaskGroup) -> None:
+    async def _read(
+        self, handler: Handler[AskedT], decode: Callable[[str | bytes], AskedT], tasks: asyncio.TaskGroup
+    ) -> None:
         while True:
-            self._answer(handler, await self._transport.receive(), tasks)
+            message = await self._transport.receive()
+            self._answer(handler, partial(decode, message), tasks)
             await asyncio.sleep(0)  # a burst of frames keeps neither the writer waiting nor other connections
 
-    def _answer(self, handler: Handler, message: str | bytes, tasks: asyncio.TaskGroup) -> None:
+    def _answer(
+        self, handler: Handler[AskedT], decoded: Callable[[], AskedT], tasks: asyncio.TaskGroup
+    ) -> None:
         ref = None
         try:
-            frame = self._decode(message)
+            frame = decoded()
             ref = frame.ref or getattr(frame, "client_msg_id", None)
-            if (slow := self._ask(handler, frame)) is not None:
-                kin = self._cancels if isinstance(frame, Cancel) else self._requests
-                kin.add(request := tasks.create_task(self._finish(slow, ref)))
-                request.add_done_callback(partial(_finished, slow, kin))
+            self._under_way.check_room(frame)
+            if (slow := handler.handle(self, frame)) is not None:
+                self._under_way.begin(frame, slow, partial(self._finish, ref), tasks)
         except BadFrame as error:
             self.push(Error(ref=error.ref or ref, code=error.code, message=str(error), retryable=False))
             if self._strikes.add(asyncio.get_running_loop().time()):
@@ -179,17 +188,7 @@ class Connection:
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
             self.push(self._incident(ref))
 
-    def _ask(self, handler: Handler, frame: Request) -> Coroutine[None, None, None] | None:
-        """Hands a frame on, unless too many wait; a cancel does what it can do at once. Raises Overloaded."""
-        if len(self._requests) >= MAX_REQUESTS and not isinstance(frame, Cancel | Ping):
-            raise Overloaded("Too many requests at once.")
-        slow = handler.handle(self, frame)
-        if slow is not None and isinstance(frame, Cancel) and len(self._cancels) >= MAX_CANCELS:
-            slow.close()
-            raise Overloaded("Too many cancels at once: what this one would have waited for is not done.")
-        return slow
-
-    async def _finish(self, slow: Coroutine[None, None, None], ref: str | None) -> None:
+    async def _finish(self, ref: str | None, slow: Slow) -> None:
         try:
             await slow
         except (Refused, BadParams) as error:
@@ -224,13 +223,6 @@ class Connection:
                 return
             self._transport.write(self._encode(frame))
         self._behind.set()
-
-
-def _finished(
-    slow: Coroutine[None, None, None], kin: set[asyncio.Task[None]], request: asyncio.Task[None]
-) -> None:
-    kin.discard(request)
-    slow.close()  # the connection may have ended before it began
 
 
 def refusal(error: Refused | BadParams, ref: str | None) -> Error:

@@ -145,7 +145,7 @@ class Endpoint:
                 refresh = _Refresh(standing, connection, ready)
                 handler = FrameHandler(self._sessions, said.limits, refresh.answer)
                 meter = self._limiters.meter
-                await connection.serve(handler if meter is None else Turnstile(handler, meter))
+                await connection.serve(handler if meter is None else Turnstile(handler, meter), codec.decode)
 
 
 class _Refresh:

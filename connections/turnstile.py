@@ -23,7 +23,7 @@ class Turnstile:
     lets others run between two.
     """
 
-    def __init__(self, inner: Handler, meter: Meter) -> None:
+    def __init__(self, inner: Handler[Request], meter: Meter) -> None:
         self._inner = inner
         self._meter = meter
         self._one_by_one = asyncio.Lock()

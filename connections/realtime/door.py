@@ -14,7 +14,7 @@ from connections.authentication.identity import Identity
 from connections.connection import Connection, Disconnected, Handler
 from connections.endpoint import OUTBOX_BYTES, Socket, too_many_at_once
 from connections.errors import BadParams, Close, CloseCode
-from connections.frames import AuthRefresh, Limits
+from connections.frames import AuthRefresh, Limits, Request
 from connections.handler import FrameHandler
 from connections.limiters import Limiters
 from connections.openai.problems import foreign_page, invalid, problem_of
@@ -128,7 +128,6 @@ class RealtimeDoor:
             owner=guest.owner,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
-            decode=coding.decode,
         )
         inner = self._frames(guest.limits)
         handler = RealtimeHandler(asking=asking, telling=telling, inner=inner, sessions=self._sessions)
@@ -137,9 +136,9 @@ class RealtimeDoor:
             if guest.asked.known:
                 await self._show_history(connection, place)
             with self._doorkeeper.inside(guest.identity, connection):
-                await connection.serve(handler)
+                await connection.serve(handler, coding.decode)
 
-    def _frames(self, limits: Limits) -> Handler:
+    def _frames(self, limits: Limits) -> Handler[Request]:
         """What answers the frames that a client's events become."""
         frames, meter = FrameHandler(self._sessions, limits, _no_refresh), self._limiters.meter
         return frames if meter is None else Turnstile(frames, meter)

@@ -37,7 +37,9 @@ TOLD_S = 60.0
 class RealtimeHandler:
     """Answers one session's events. `inner`: what answers frames."""
 
-    def __init__(self, *, asking: Asking, telling: Telling, inner: Handler, sessions: Sessions) -> None:
+    def __init__(
+        self, *, asking: Asking, telling: Telling, inner: Handler[frames.Request], sessions: Sessions
+    ) -> None:
         self._asking = asking
         self._telling = telling
         self._inner = inner

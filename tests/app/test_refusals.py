@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from connections.connection import MAX_REQUESTS
+from connections.under_way import MAX_REQUESTS
 from engine.scripted import ScriptedEngine
 from sessions.service import Sessions
 from tests.app.in_process import Frame, Running, Socket, serving

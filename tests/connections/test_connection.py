@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from connections.connection import MAX_CANCELS, MAX_REQUESTS, Connection, Disconnected
+from connections import codec
+from connections.connection import Connection, Disconnected
 from connections.errors import BadFrame, BadParams, Close, CloseCode
 from connections.frames import Cancel, Cancelled, Delete, Hello, History, Ping, Pong, Request, Send
 from connections.outbox import Outbox
 from connections.strikes import Strikes
+from connections.under_way import MAX_CANCELS, MAX_REQUESTS
 from sessions.errors import NotFound
 from sessions.events import Deleted, Delta
 from sessions.records import Owner
@@ -127,7 +129,7 @@ class Peer:
 async def served(max_bytes: int = 64 * 1024) -> AsyncIterator[Peer]:
     peer = Peer(max_bytes)
     before = asyncio.all_tasks()
-    peer.serving = asyncio.create_task(peer.connection.serve(peer.desk))
+    peer.serving = asyncio.create_task(peer.connection.serve(peer.desk, codec.decode))
     yield peer
     peer.wire.leaves()
     await peer.serving

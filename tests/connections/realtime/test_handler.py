@@ -64,13 +64,12 @@ class Conversation:
         items = Items()
         asking = Asking(items, conversation_id="c", model="m", limits=LIMITS)
         telling = Telling(items, asking)
-        coding = Coding(telling, conversation_id="c")
+        self.coding = coding = Coding(telling, conversation_id="c")
         self.connection = Connection(
             wire,
             owner=Owner("ann", "laptop"),
             outbox=Outbox(max_bytes=10_000),
             encode=coding.encode,
-            decode=coding.decode,
         )
         self.handler = RealtimeHandler(
             asking=asking, telling=telling, inner=self, sessions=cast("Sessions", self)
@@ -101,7 +100,9 @@ def accepted(turn_id: str, client_msg_id: str, content: str | None = None) -> Ac
 async def test_a_late_reader_finds_its_message_waiting_behind_a_deletion() -> None:
     wire = Wire()
     conversation = Conversation(wire)
-    serving = asyncio.create_task(conversation.connection.serve(conversation.handler))
+    serving = asyncio.create_task(
+        conversation.connection.serve(conversation.handler, conversation.coding.decode)
+    )
     for event in (accepted("turn_1", "theirs", "Hi!"), done("turn_1", 0)):
         conversation.connection.push(event)
     await wire.hears("response.done")
