@@ -154,7 +154,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None, Meta(description="Of one API key or JWT subject; unset: no limit.")
     ] = None
     max_pending_connections: Annotated[
-        int, Meta(ge=1, description="Of those that have not said hello yet; more are refused with 503.")
+        int, Meta(ge=1, description="Of those that are not let in yet; more are refused with 503.")
     ] = 2000
     messages_per_minute: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="Of one client id; unset: no limit.")

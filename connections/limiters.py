@@ -1,4 +1,4 @@
-"""All that bounds what clients may take of this server, as the endpoint needs it."""
+"""All that bounds what clients may take of this server, as its doors need it."""
 
 from __future__ import annotations
 

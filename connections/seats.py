@@ -1,4 +1,4 @@
-"""Room for connections: of clients and keys over all replicas, and of those at this one that have not said hello."""
+"""Room for connections: of clients and keys over all replicas, and of those at this one that are not let in yet."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FreeSeats:
 
 
 class WaitingRoom:
-    """Connections that have not said hello."""
+    """Connections that are not let in yet: they have to say hello, or their key is looked at."""
 
     def __init__(self, *, places: int) -> None:
         self._free = places
