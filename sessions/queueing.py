@@ -154,7 +154,7 @@ class Queue:
             done = live.turn.end(Reason.CANCELLED, seq=conversation.next_seq(), now=monotonic())
             conversation.turns.remove(live)
             if done.removed and conversation.newest_reply == live.record.reply_id:
-                conversation.newest_reply = live.record.parent_id or ""
+                conversation.newest_reply = _accepted(conversation)[-1].record.reply_id
             saved = await journal.write(Entry(done.seq, encode(done), _exit(conversation, live, done)))
             self._teller.tell(conversation, done if saved else msgspec.structs.replace(done, saved=False))
         live.record = msgspec.structs.replace(live.record, done=done)
@@ -170,8 +170,12 @@ def _head(conversation: Conversation) -> TurnJournal | None:
 
 
 def _queued(conversation: Conversation) -> list[LiveTurn]:
-    accepted = [live for live in conversation.turns if live.turn.accepted_at is not None]
-    return accepted[1:]
+    return _accepted(conversation)[1:]
+
+
+def _accepted(conversation: Conversation) -> list[LiveTurn]:
+    """The turn that runs, and those that wait behind it."""
+    return [live for live in conversation.turns if live.turn.accepted_at is not None]
 
 
 async def _has_head(conversation: Conversation) -> bool:

@@ -11,6 +11,7 @@ from engine.errors import EngineBusy
 from engine.scripted import ScriptedEngine
 from sessions.errors import ContextOverflow, QueueFull
 from sessions.events import Accepted, Cause, Done, Reason, Removed
+from sessions.places import Beside
 from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
@@ -176,6 +177,21 @@ async def test_a_waiting_message_can_be_rolled_back_alone(chat: Chat, reader: Re
     assert [said for _, said in await chat.told()] == ["One?", chat.engine._reply]
     assert continuous(reader.events)
     assert not reader.of(Removed)
+
+
+async def test_what_is_sent_behind_a_waiting_edit_that_was_rolled_back_follows_the_running_reply(
+    chat: Chat, reader: Recorder
+) -> None:
+    """An edit of the first message has no parent; what comes behind it still has one."""
+    first = await chat.running("One?", "This")
+    chat.begin_send("Another one?", on_busy="enqueue", place=Beside(first.message_id))
+    edit = await reader.next(Accepted, count=2)
+    chat.cancel(edit.turn_id, rollback=True)
+    await reader.next(Done)
+    behind = await queued(chat, "Two?")
+    done = await end(chat, first.turn_id)
+    assert behind.parent_id == done.message_id
+    chat.cancel()
 
 
 async def test_a_duplicate_of_a_waiting_message_is_told_so(chat: Chat) -> None:
