@@ -10,6 +10,8 @@ from redis.asyncio import Redis
 
 from connections.under_way import MAX_REQUESTS
 from engine.scripted import ScriptedEngine
+from sessions import running as turns_running
+from sessions import turn_journal
 from sessions.service import Sessions
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.sessions.chat import eventually
@@ -42,10 +44,14 @@ async def test_an_engine_that_gave_up_is_unavailable(tmp_path: Path) -> None:
         assert told(await socket.ask(**SEND)) == ("error", "engine_unavailable", "r", True)
 
 
-async def test_a_running_reply_outlives_a_stalled_store(tmp_path: Path, store_url: str, store: Redis) -> None:
+async def test_a_running_reply_outlives_a_stalled_store(
+    tmp_path: Path, store_url: str, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The reply goes on from memory, which is told, and so is that its end is not saved."""
+    for module in (turns_running, turn_journal):
+        monkeypatch.setattr(module, "PATIENCE_S", 0.25)
     engine = ScriptedEngine(by_hand=True, reply="one two three")
-    async with serving(tmp_path, engine, redis_url=store_url) as running, running.socket() as socket:
+    async with serving(tmp_path, engine, redis_url=store_url) as service, service.socket() as socket:
         accepted = await socket.ask(**SEND)
         engine.step()
         await socket.next("delta")
