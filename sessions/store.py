@@ -22,6 +22,8 @@ LUA = Path(__file__).parent / "lua"
 TROUBLES = (errors.RedisError, errors.RedisClusterException, TimeoutError, OSError)
 """All that the client raises: a full disk or too few replicas come as answers that no other type of error has."""
 
+_LOST = "the handler is closed"
+
 
 class Script:
     """A Lua script by its SHA-1; `parts` are files put together in order."""
@@ -57,7 +59,8 @@ def store_errors() -> Iterator[None]:
     """Turns the client's many troubles into `StoreDown`, and keeps cancellations that the client loses.
 
     The client sends through `asyncio.wait_for`, which on Python 3.11 drops a cancellation that comes in the moment
-    of its success (bpo-37658): a loop around the store could then not be ended.
+    of its success (bpo-37658): a loop around the store could then not be ended. A connection that was lost a moment ago is
+    a RuntimeError of uvloop's to whoever writes to it.
     """
     task = asyncio.current_task()
     cancels = task.cancelling() if task is not None else 0
@@ -66,6 +69,11 @@ def store_errors() -> Iterator[None]:
     except TROUBLES as error:
         _keep_cancellation(task, cancels)
         raise StoreDown(f"The store refuses or does not answer ({type(error).__name__}).") from error
+    except RuntimeError as error:
+        if _LOST not in str(error):
+            raise
+        _keep_cancellation(task, cancels)
+        raise StoreDown("The connection to the store was lost.") from error
     _keep_cancellation(task, cancels)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
+import uvloop
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
 from sessions.ownership import Ownership
 from sessions.servers import connect
-from sessions.store import REMOVE, run_script
+from sessions.store import REMOVE, run_script, store_errors
 
 
 async def test_a_script_that_the_server_forgot_runs_all_the_same(store: Redis) -> None:
@@ -25,6 +27,30 @@ async def test_a_store_that_is_not_there_is_down() -> None:
     async with connect("unix:///nowhere.sock") as client:
         with pytest.raises(StoreDown, match="ConnectionError"):
             await run_script(client, REMOVE, ["a", "b"], [])
+
+
+def test_a_connection_that_was_lost_a_moment_ago_is_a_store_that_is_down() -> None:
+    """uvloop's word for it is a RuntimeError."""
+
+    async def end(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def write_to_a_lost_one() -> None:
+        async with await asyncio.start_server(end, "127.0.0.1", 0) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            await reader.read()
+            writer.transport.abort()
+            with suppress(OSError):
+                await writer.wait_closed()
+            with pytest.raises(StoreDown, match="lost"), store_errors():
+                writer.writelines([b"PING"])
+
+    uvloop.run(write_to_a_lost_one())
+
+
+async def test_any_other_defect_stays_one() -> None:
+    with pytest.raises(RuntimeError, match="ours"), store_errors():
+        raise RuntimeError("ours")
 
 
 async def test_a_store_that_refuses_to_write_is_down(store: Redis) -> None:
