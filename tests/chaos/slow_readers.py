@@ -177,8 +177,9 @@ async def _wait_freed(slow: list[tuple[ThinSocket, float]]) -> list[float]:
     while left and loop.time() < end:
         await asyncio.sleep(LOOK_S)
         now = loop.time()
-        freed += [now - since for one, since in left if one.is_over]
-        left = [(one, since) for one, since in left if not one.is_over]
+        over = {one for one, _ in left if one.is_over}  # looked at once: the next look may find more
+        freed += [now - since for one, since in left if one in over]
+        left = [(one, since) for one, since in left if one not in over]
     for one, _ in slow:
         one.close()
     return freed
