@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from connections import codec
-from connections.connection import Connection, Disconnected
+from connections.connection import Connection
 from connections.errors import BadFrame, BadParams, Close, CloseCode
 from connections.frames import Cancel, Cancelled, Delete, Hello, History, Ping, Pong, Request, Send
 from connections.outbox import Outbox
@@ -21,46 +20,9 @@ from connections.under_way import MAX_CANCELS, MAX_REQUESTS
 from sessions.errors import NotFound
 from sessions.events import Deleted, Delta
 from sessions.records import Owner
+from tests.connections.wire import Wire
 
 SEND = {"type": "send", "client_msg_id": "m1", "content": "x"}
-
-
-class Wire:
-    """A transport whose peer is the test; it may stop being writable."""
-
-    def __init__(self) -> None:
-        self.incoming: asyncio.Queue[str | bytes | None] = asyncio.Queue()
-        self.sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.reads = asyncio.Event()
-        self.reads.set()
-        self.closed: tuple[int, str] | None = None
-
-    async def receive(self) -> str | bytes:
-        if (message := await self.incoming.get()) is None:
-            raise Disconnected
-        return message
-
-    @property
-    def is_writable(self) -> bool:
-        return self.reads.is_set()
-
-    async def writable(self) -> None:
-        await self.reads.wait()
-
-    def write(self, text: bytes) -> None:
-        self.sent.put_nowait(json.loads(text))
-
-    async def close(self, code: int, reason: str) -> None:
-        self.closed = (code, reason)
-
-    def says(self, frame: dict[str, Any] | str | bytes) -> None:
-        self.incoming.put_nowait(json.dumps(frame) if isinstance(frame, dict) else frame)
-
-    def leaves(self) -> None:
-        self.incoming.put_nowait(None)
-
-    def told(self) -> list[dict[str, Any]]:
-        return [self.sent.get_nowait() for _ in range(self.sent.qsize())]
 
 
 class Desk:

@@ -29,7 +29,7 @@ class Counts:
         return self.room, [Reading(gauge.limit, 1_000) for gauge in gauges]
 
     def charge(self, gauges: Sequence[Gauge], tokens: int) -> None:
-        raise NotImplementedError
+        raise AssertionError(f"{tokens} tokens are charged, and no turn has ended")
 
 
 class Room:

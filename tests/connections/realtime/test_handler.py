@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any, cast
+from typing import cast
 
 from connections import frames
-from connections.connection import Connection, Disconnected
+from connections.connection import Connection
 from connections.outbox import Outbox
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
@@ -18,43 +17,7 @@ from sessions.events import Accepted, Removed
 from sessions.records import Owner
 from sessions.service import Sessions
 from tests.connections.realtime.session import LIMITS, done
-
-
-class Wire:
-    """A transport whose peer is the test; it may stop being writable."""
-
-    def __init__(self) -> None:
-        self.incoming: asyncio.Queue[str | None] = asyncio.Queue()
-        self.told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.reads = asyncio.Event()
-        self.reads.set()
-
-    async def receive(self) -> str | bytes:
-        if (message := await self.incoming.get()) is None:
-            raise Disconnected
-        return message
-
-    @property
-    def is_writable(self) -> bool:
-        return self.reads.is_set()
-
-    async def writable(self) -> None:
-        await self.reads.wait()
-
-    def write(self, text: bytes) -> None:
-        for line in text.splitlines():
-            self.told.put_nowait(json.loads(line))
-
-    async def close(self, code: int, reason: str) -> None:
-        raise AssertionError(f"{code} {reason}")
-
-    def says(self, kind: str, **event: Any) -> None:
-        self.incoming.put_nowait(json.dumps({"type": kind, **event}))
-
-    async def hears(self, *kinds: str) -> dict[str, Any]:
-        while (event := await self.told.get())["type"] not in kinds:
-            pass
-        return event
+from tests.connections.wire import Wire
 
 
 class Conversation:
@@ -107,13 +70,13 @@ async def test_a_late_reader_finds_its_message_waiting_behind_a_deletion() -> No
         conversation.connection.push(event)
     await wire.hears("response.done")
     wire.reads.clear()
-    wire.says("conversation.item.delete", item_id="item_1")
-    wire.says("response.create")
+    wire.says({"type": "conversation.item.delete", "item_id": "item_1"})
+    wire.says({"type": "response.create"})
     await conversation.taken_back.wait()
     for _ in range(20):  # whoever thought now that no item waits would say so
         await asyncio.sleep(0)
     wire.reads.set()
     assert (await wire.hears("conversation.item.deleted"))["item_id"] == "item_1"
     assert (await wire.hears("error", "response.created"))["type"] == "response.created"
-    wire.incoming.put_nowait(None)
+    wire.leaves()
     await serving
