@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -61,6 +62,7 @@ def serve(**options: Any) -> None:
     try:
         settings = Settings.read(os.environ, options)
         logs.set_up(style=settings.log_format, level=settings.log_level)
+        gc.freeze()  # what was imported: the collector would hold up all connections to look through it again
         uvloop.run(serve_forever(settings))
     except* _OPERATOR_ERRORS as group:  # they pass through task groups, each of which wraps them once more
         failures = leaves(group)

