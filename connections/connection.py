@@ -97,7 +97,8 @@ class Connection:
         self._outbox = outbox
         self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._under_way = UnderWay()
-        self._behind = asyncio.Event()
+        self._is_behind = False
+        self._fell_behind = asyncio.Event()
         self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
 
     def push(self, frame: Frame) -> None:
@@ -107,7 +108,7 @@ class Connection:
         """
         if self.closed:
             return
-        if self._behind.is_set():  # the writer sends what waits once the peer reads again
+        if self._is_behind:  # the writer sends what waits once the peer reads again
             self._outbox.put_nowait(frame)
         elif self._transport.is_writable and self._outbox.pass_nowait(frame):
             self._transport.write(self._encode(frame))
@@ -206,12 +207,13 @@ class Connection:
 
     async def _write(self) -> None:
         while True:
-            await self._behind.wait()
+            await self._fell_behind.wait()
             await self._catch_up()
+            self._fell_behind.clear()
 
     async def _catch_up(self) -> None:
         """Returns once nothing waits. Raises Disconnected."""
-        while self._behind.is_set():
+        while self._is_behind:
             await self._transport.writable()
             self._flush()
 
@@ -219,10 +221,11 @@ class Connection:
         """Hands on what waits, as far as its reader takes it."""
         while self._transport.is_writable:
             if (frame := self._outbox.take_nowait()) is None:
-                self._behind.clear()
+                self._is_behind = False
                 return
             self._transport.write(self._encode(frame))
-        self._behind.set()
+        self._is_behind = True
+        self._fell_behind.set()
 
 
 def refusal(error: Refused | BadParams, ref: str | None) -> Error:

@@ -18,6 +18,9 @@ from sessions.paging import HistoryPage
 MERGED_CHARS = 16 * 1024
 """A merged delta is at most four times as many bytes of UTF-8: 64 KiB."""
 _FRAME_BYTES = 512
+_FRESH = 32
+_SHORT_CHARS = 128
+"""So many deltas, as short as these, wait before they are merged: a late reader is touched once for many of them."""
 
 
 class OutboxStatistics(msgspec.Struct, frozen=True):
@@ -82,6 +85,7 @@ class Outbox:
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._waiting: deque[_Text | _Whole] = deque()
+        self._fresh: list[Delta] = []  # behind all that waits, not merged so far
         self._growing: dict[str, _Text] = {}  # by conversation: the delta that is its newest event
         self._statuses: dict[str, _Whole] = {}  # by turn: the status that waits
         self._handed: dict[str, int] = {}
@@ -93,14 +97,18 @@ class Outbox:
 
     @property
     def is_over_full(self) -> bool:
-        """Whether more waits than may."""
+        """Whether more waits than may; the few short deltas that are not merged so far don't count."""
         return self._bytes > self._max_bytes
 
     def put_nowait(self, frame: Frame) -> None:
         """Takes a frame. The bound is watched by whoever owns the connection: nothing is dropped here."""
+        if isinstance(frame, Delta):
+            self._fresh.append(frame)
+            if len(self._fresh) >= _FRESH or len(frame.text) > _SHORT_CHARS:
+                self._merge()
+            return
+        self._merge()
         match frame:
-            case Delta():
-                self._put_delta(frame)
             case Accepted() | Done() | Removed():
                 self._close(frame.conversation_id)
                 self._put(_Whole(self._covering(frame)))
@@ -114,13 +122,14 @@ class Outbox:
 
     def pass_nowait(self, frame: Frame) -> bool:
         """Lets text pass that nothing waits before, as if put in and taken out; False where it has to be put in."""
-        if self._waiting or not isinstance(frame, Delta):
+        if self._waiting or self._fresh or not isinstance(frame, Delta):
             return False
         self._handed[frame.turn_id] = frame.off + len(frame.text)
         return True
 
     def take_nowait(self) -> Frame | None:
         """The next frame; it counts as handed to the transport."""
+        self._merge()
         if not self._waiting:
             return None
         slot = self._waiting.popleft()
@@ -140,6 +149,7 @@ class Outbox:
 
     def withdraw(self, turn_id: str, chars: int) -> None:
         """Takes back what waits of a turn's text beyond `chars`; the event behind it covers the seqs."""
+        self._merge()
         kept: deque[_Text | _Whole] = deque()
         for slot in self._waiting:
             if isinstance(slot, _Text) and slot.first.turn_id == turn_id:
@@ -152,7 +162,13 @@ class Outbox:
 
     def statistics(self) -> OutboxStatistics:
         """Facts of this moment."""
+        self._merge()
         return OutboxStatistics(len(self._waiting), self._bytes, self._merged)
+
+    def _merge(self) -> None:
+        for delta in self._fresh:
+            self._put_delta(delta)
+        self._fresh.clear()
 
     def _put_delta(self, delta: Delta) -> None:
         growing = self._growing.get(delta.conversation_id)
