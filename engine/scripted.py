@@ -131,7 +131,7 @@ class ScriptedEngine:
     def step(self, steps: int = 1) -> None:
         """Make one token for every request of the batch, `steps` times. Nothing happens while the engine is not ready."""
         for _ in range(steps if self._ready else 0):
-            self._count(steps=1)
+            self._counts["steps"] += 1
             for run in list(islice(self._runs.values(), self._facts.max_batch)):
                 self._advance(run)
 
@@ -177,7 +177,7 @@ class ScriptedEngine:
     def _play(self, run: ScriptedReply) -> None:
         if not run.started:
             run.start(self.cached_tokens)
-            self._count(cached_tokens=run.cached)
+            self._counts["cached_tokens"] += run.cached
         if not run.prefilled:
             self._prefill(run)
         if run.prefilled:
@@ -186,11 +186,11 @@ class ScriptedEngine:
     def _prefill(self, run: ScriptedReply) -> None:
         before = run.computed
         run.prefill(self.prefill_tokens)
-        self._count(prompt_tokens=run.computed - before)
+        self._counts["prompt_tokens"] += run.computed - before
 
     def _speak(self, run: ScriptedReply) -> None:
         run.generated += 1
-        self._count(generated_tokens=1)
+        self._counts["generated_tokens"] += 1
         if not run.script:
             self._finish(run, FinishReason.STOP)
             return
@@ -206,7 +206,7 @@ class ScriptedEngine:
 
     def _confirm_cancel(self, run: ScriptedReply, steps_after: int = 0) -> None:
         if not run.stream.closed:
-            self._count(cancels=1, steps_after_cancel=steps_after)
+            self._counts.update(cancels=1, steps_after_cancel=steps_after)
             self._finish(run, FinishReason.CANCELLED, steps_after=steps_after)
 
     def _finish(
@@ -228,10 +228,6 @@ class ScriptedEngine:
         waiting = islice(self._runs.values(), self._facts.max_batch, None)
         for position, run in enumerate(waiting, start=1):
             run.wait_at(position)
-
-    def _count(self, **more: int) -> None:
-        for name, amount in more.items():
-            self._counts[name] += amount
 
     def _keep_ticking(self) -> None:
         idle = not self._runs or not self._ready

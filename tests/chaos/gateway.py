@@ -5,10 +5,9 @@ Its settings come from the environment, as the product's do; what the engine say
 
 from __future__ import annotations
 
-import asyncio
+import gc
 import os
 import sys
-from collections.abc import Sequence
 
 import msgspec
 import uvloop
@@ -16,14 +15,14 @@ import uvloop
 from app import logs, server
 from app.composition import composed
 from app.server import listen
-from app.service import Service
 from app.settings import Settings
 from engine.messages import Request
 from engine.scripted import ScriptedEngine
 from engine.stream import ReplyStream
-from sessions import ownership, reaping
+from sessions import ownership, reaping, running
 from sessions import replica as sessions_replica
-from sessions.journal import Entry, Journal
+from sessions.journal import Entry
+from sessions.turn_journal import TurnJournal
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,23 +58,22 @@ class _Engine(ScriptedEngine):
         return stream
 
 
-class _Unwritten(Journal):
+class _Unwritten(TurnJournal):
     """Takes every entry for written."""
 
-    def put_nowait(
-        self, keys: tuple[str, str], turn_id: str, entries: Sequence[Entry]
-    ) -> asyncio.Future[bool]:
-        written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        written.set_result(False)
-        return written
+    async def write(self, entry: Entry) -> bool:
+        return True
+
+    async def write_rest(self) -> None:
+        return
 
 
 async def _serve(settings: Settings, script: Script) -> None:
     _hurry(script.hurry)
+    if not script.journal:
+        vars(running)["TurnJournal"] = _Unwritten  # the product has no setting for it
     with listen(settings.host, settings.port) as listener:
         async with composed(settings, _Engine(script)) as service:
-            if not script.journal:
-                _write_nothing(service)
             await service.run(listener)
 
 
@@ -86,15 +84,11 @@ def _hurry(times: float) -> None:
                 setattr(module, name, getattr(module, name) / times)
 
 
-def _write_nothing(service: Service) -> None:
-    sessions = service._sessions
-    sessions._runner._journal = _Unwritten(sessions._client, replica="")
-
-
 def main() -> None:
     """Serve until a signal."""
     settings = Settings.read(os.environ)
     logs.set_up(style=settings.log_format, level=settings.log_level)
+    gc.freeze()  # as the product's command does
     uvloop.run(_serve(settings, msgspec.json.decode(sys.argv[1], type=Script)))
 
 
