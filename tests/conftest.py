@@ -14,9 +14,16 @@ from sessions import running, turn_journal
 from sessions.embedded import embedded_store
 from sessions.servers import connect
 from tests.server_process import ServerProcess, serving
+from tests.traced import trace_none, traced
 
 for name in ("NO_PROXY", "no_proxy"):  # a proxy may be needed for packages; loopback is no business of its
     os.environ[name] = "127.0.0.1,localhost"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_traced() -> None:
+    """Coverage follows those processes alone that say so."""
+    trace_none()
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +36,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A running server with the demo model, shared by tests that leave it as it is. Use a `client_id` of your own."""
-    with serving(tmp_path_factory.mktemp("server")) as shared:
+    with traced(), serving(tmp_path_factory.mktemp("server")) as shared:
         yield shared
 
 

@@ -17,6 +17,7 @@ from engine.errors import EngineLost, PromptRejected
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request, Started
 from engine.options import EngineOptions
 from engine.supervisor import RestartPolicy
+from tests.traced import traced
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,10 +31,11 @@ async def running(tiny_llama: Path) -> AsyncIterator[EngineClient]:
         EngineOptions(model=str(tiny_llama), device="cpu", max_batch=4),
         restarts=RestartPolicy(first_delay_s=0.01, deaths=100),
     )
-    supervision = asyncio.create_task(client.run())
-    yield client
-    supervision.cancel()
-    await asyncio.wait([supervision])
+    with traced():
+        supervision = asyncio.create_task(client.run())
+        yield client
+        supervision.cancel()
+        await asyncio.wait([supervision])
 
 
 @pytest_asyncio.fixture(loop_scope="module")

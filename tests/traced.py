@@ -1,0 +1,27 @@
+"""Which of the processes that tests start count for coverage. Tracing doubles the time of a start: few of them do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_CONFIG = "COVERAGE_PROCESS_CONFIG"
+_kept: dict[str, str] = {}
+
+
+def trace_none() -> None:
+    """From here on processes are started untraced, but inside of `traced`."""
+    if (config := os.environ.pop(_CONFIG, None)) is not None:
+        _kept[_CONFIG] = config
+
+
+@contextmanager
+def traced() -> Iterator[None]:
+    """What is started inside the block counts, where coverage is measured at all."""
+    os.environ.update(_kept)
+    try:
+        yield
+    finally:
+        for name in _kept:
+            del os.environ[name]
