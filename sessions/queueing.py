@@ -17,9 +17,8 @@ from sessions.branches import Placed, placed
 from sessions.conversation import Conversation
 from sessions.ending import EndTeller, reply_of
 from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown
-from sessions.events import Done, Reason, encode
+from sessions.events import Done, Reason
 from sessions.history import History
-from sessions.journal import Entry
 from sessions.keys import now_ms
 from sessions.live_turn import LiveTurn
 from sessions.prompting import Prompts
@@ -115,7 +114,7 @@ class Queue:
                 queue_position=position,
             )
             patch = _entry(conversation, live, None if place.answered else message)
-            await journal.write(Entry(event.seq, encode(event), patch))
+            await journal.write(event, patch)
             live.turn.accept(now=monotonic())
             conversation.publish_accepted(live, event)
             return True
@@ -155,7 +154,7 @@ class Queue:
             conversation.turns.remove(live)
             if done.removed and conversation.newest_reply == live.record.reply_id:
                 conversation.newest_reply = _accepted(conversation)[-1].record.reply_id
-            saved = await journal.write(Entry(done.seq, encode(done), _exit(conversation, live, done)))
+            saved = await journal.write(done, _exit(conversation, live, done))
             self._teller.tell(conversation, done if saved else msgspec.structs.replace(done, saved=False))
         live.record = msgspec.structs.replace(live.record, done=done)
         conversation.release(live)

@@ -9,9 +9,8 @@ import msgspec
 from engine.messages import Prefilling, Queued, Retried, Started
 from sessions.conversation import Conversation
 from sessions.engine_wait import EngineWait
-from sessions.events import Status, StatusState, encode
+from sessions.events import Status, StatusState
 from sessions.filtered_reply import Released
-from sessions.journal import Entry
 from sessions.live_turn import LiveTurn
 from sessions.pace import Pace
 from sessions.turn import Turn
@@ -62,14 +61,14 @@ class Run(msgspec.Struct, frozen=True):
 
     async def hear(self, released: Released) -> None:
         """Journals text and tells it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
-        conversation = self.conversation
+        conversation, turn = self.conversation, self.live.turn
         async with conversation.ordering:
-            if self.turn.is_over:
+            if turn.is_over:
                 return
             seq = conversation.next_seq()
-            delta = self.turn.extend(released.text, tokens=released.tokens, seq=seq, now=monotonic())
-            self._note(saved=await self.journal.write(Entry(delta.seq, encode(delta))))
-            if not self.turn.is_over:  # a cancel may have come while the store wrote
+            delta = turn.extend(released.text, tokens=released.tokens, seq=seq, now=monotonic())
+            self._note(saved=await self.journal.write(delta))
+            if not turn.is_over:  # a cancel may have come while the store wrote
                 conversation.publish_delta(self.live, delta)
                 self.pace.delta(monotonic())
 

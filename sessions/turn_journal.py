@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from sessions.errors import OwnershipLost, StoreDown
+from sessions.events import Journalled, encode
 from sessions.journal import Entry, Journal
 
 PATIENCE_S = 0.25
@@ -33,12 +34,12 @@ class TurnJournal:
         """Whether the store did not take in time what it was given."""
         return self._late
 
-    async def write(self, entry: Entry) -> bool:
-        """Takes an entry; True once all is in the store. Waits for a store that answers, `PATIENCE_S` at most.
+    async def write(self, event: Journalled, patch: bytes = b"") -> bool:
+        """Takes an event; True once all is in the store. Waits for a store that answers, `PATIENCE_S` at most.
 
-        Raises OwnershipLost.
+        `patch`: what it changes in the conversation besides. Raises OwnershipLost.
         """
-        self._unwritten.append(entry)
+        self._unwritten.append(Entry(event.seq, encode(event), patch))
         self._collect()
         while self._unwritten and not self._late:
             self._begin()

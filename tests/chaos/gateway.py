@@ -21,7 +21,7 @@ from engine.scripted import ScriptedEngine
 from engine.stream import ReplyStream
 from sessions import ownership, reaping, running
 from sessions import replica as sessions_replica
-from sessions.journal import Entry
+from sessions.events import Journalled
 from sessions.turn_journal import TurnJournal
 
 
@@ -59,9 +59,9 @@ class _Engine(ScriptedEngine):
 
 
 class _Unwritten(TurnJournal):
-    """Takes every entry for written."""
+    """Takes every event for written."""
 
-    async def write(self, entry: Entry) -> bool:
+    async def write(self, event: Journalled, patch: bytes = b"") -> bool:
         return True
 
     async def write_rest(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.errors import OwnershipLost, StoreDown
+from sessions.events import Removed
 from sessions.journal import Entry, Journal
 from sessions.store import load_scripts
 from sessions.turn_journal import TurnJournal
@@ -30,6 +31,10 @@ async def begun(store: Redis, *names: str) -> None:
 async def seqs(store: Redis, name: str) -> list[bytes]:
     rows = cast("list[tuple[bytes, object]]", await store.xrange(keys(name)[1]))
     return [seq for seq, _ in rows]
+
+
+def event(seq: int) -> Removed:
+    return Removed(conversation_id="a", turn_id="a", seq=seq)
 
 
 @pytest.fixture
@@ -96,11 +101,11 @@ async def test_a_turn_whose_store_is_away_goes_on_and_catches_up(store: Redis, j
     await begun(store, "a")
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
     await store.config_set("min-replicas-to-write", 1)
-    assert not await turn.write(Entry(2, b"two"))
-    assert not await turn.write(Entry(3, b"three"))
+    assert not await turn.write(event(2))
+    assert not await turn.write(event(3))
     await store.config_set("min-replicas-to-write", 0)
     seq = 3
-    while not await turn.write(Entry(seq := seq + 1, b"more")):
+    while not await turn.write(event(seq := seq + 1)):
         await store.ping()
     assert await seqs(store, "a") == [f"{number}-0".encode() for number in range(2, seq + 1)]
 
@@ -109,7 +114,7 @@ async def test_the_rest_is_written_at_the_end_or_its_trouble_told(store: Redis, 
     await begun(store, "a")
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
     await store.config_set("min-replicas-to-write", 1)
-    assert not await turn.write(Entry(2, b"two"))
+    assert not await turn.write(event(2))
     with pytest.raises(StoreDown):
         await turn.write_rest()
     await store.config_set("min-replicas-to-write", 0)
@@ -121,7 +126,7 @@ async def test_a_lost_turn_learns_it_at_its_next_write(store: Redis, journal: Jo
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
     await load_scripts(store)
     with pytest.raises(OwnershipLost):
-        await turn.write(Entry(2, b"two"))
+        await turn.write(event(2))
 
 
 async def test_what_is_dropped_is_never_waited_for_and_does_not_count_as_written(
@@ -129,7 +134,7 @@ async def test_what_is_dropped_is_never_waited_for_and_does_not_count_as_written
 ) -> None:
     await begun(store, "a")
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
-    writing = asyncio.ensure_future(turn.write(Entry(2, b"two")))
+    writing = asyncio.ensure_future(turn.write(event(2)))
     await eventually(lambda: turn._writing is not None)
     turn.drop()
     with pytest.raises(OwnershipLost):

@@ -11,8 +11,7 @@ from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
 from sessions import replica, running, turn_journal, turns
-from sessions.events import Accepted, Done, Reason
-from sessions.journal import Entry
+from sessions.events import Accepted, Done, Journalled, Reason
 from sessions.policy import Policy
 from sessions.records import Owner, digest
 from sessions.service import Sessions
@@ -58,12 +57,12 @@ async def test_text_that_was_stored_but_not_told_comes_before_the_end(
     assert journal is not None
     write = journal.write
 
-    async def stand_still(entry: Entry) -> bool:
-        await write(entry)
+    async def stand_still(event: Journalled) -> bool:
+        await write(event)
         await close_all(chat, other, store)
-        return await write(entry)
+        return await write(event)
 
-    monkeypatch.setattr(turn_journal.TurnJournal, "write", lambda _, entry: stand_still(entry))
+    monkeypatch.setattr(turn_journal.TurnJournal, "write", lambda _, event: stand_still(event))
     chat.engine.step()
     done = await reader.next(Done)
     await chat.quiet()
