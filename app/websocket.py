@@ -86,9 +86,7 @@ class Protocol(WebSocketsSansIOProtocol):
         return self._is_open
 
     def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8; nothing where the connection is over."""
-        if not self._is_open:
-            return
+        """Sends a text message, UTF-8. Only while `is_writable`."""
         message = text_message(text)
         if len(message) <= PIECE_BYTES:
             self.transport.write(message)

@@ -45,7 +45,7 @@ class Transport(Protocol):
         ...
 
     def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8."""
+        """Sends a text message, UTF-8. Only while `is_writable`."""
         ...
 
     async def close(self, code: int, reason: str) -> None:

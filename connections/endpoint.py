@@ -17,7 +17,7 @@ from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
 from connections.connection import Connection, Disconnected, refusal
 from connections.errors import BadFrame, Close, CloseCode, Unauthenticated
-from connections.frames import AuthRefresh, Error, Hello, Ready
+from connections.frames import AuthRefresh, Error, Frame, Hello, Ready
 from connections.greeting import Greeter, Greeting
 from connections.handler import FrameHandler
 from connections.limiters import Limiters
@@ -53,7 +53,7 @@ class Peer(Protocol):
         ...
 
     def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8."""
+        """Sends a text message, UTF-8. Only while `is_writable`."""
         ...
 
     def abort(self) -> None:
@@ -126,7 +126,7 @@ class Endpoint:
         except Refused as refused:  # the store or the keys of who signs tokens: neither is the client's fault
             why = refusal(refused, hello.ref)
             close = Close(CloseCode.OVERLOAD, f"{refused} Reconnect.")
-        transport.write(codec.encode(why))
+        transport.tell(why)
         raise close
 
     async def _serve(self, transport: Socket, hello: Hello, identity: Identity, said: Greeting) -> None:
@@ -168,6 +168,7 @@ class Socket:
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
+        self.write = self._peer.write
 
     async def receive(self) -> str | bytes:
         """The next message. Raises Disconnected."""
@@ -187,9 +188,10 @@ class Socket:
         if not await self._peer.until_writable():
             raise Disconnected
 
-    def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8."""
-        self._peer.write(text)
+    def tell(self, frame: Frame) -> None:
+        """Sends what a peer is told before there is a connection, if it is still there."""
+        if self.is_writable:
+            self.write(codec.encode(frame))
 
     async def close(self, code: int, reason: str) -> None:
         """Ends the connection, within a bounded time also where the peer does not read."""
@@ -223,5 +225,5 @@ async def _hello(transport: Socket, *, within_s: float) -> Hello:
         ref = frame.ref
     except BadFrame as error:
         why, ref = f"{why} {error}", error.ref
-    transport.write(codec.encode(Error(ref=ref, code="unauthenticated", message=why, retryable=False)))
+    transport.tell(Error(ref=ref, code="unauthenticated", message=why, retryable=False))
     raise Close(CloseCode.UNAUTHENTICATED, "The first frame must be a hello.")

@@ -31,6 +31,12 @@ class TurnState(StrEnum):
     ENDED = "ended"
 
 
+# Asked with every delta: an enum's members are found slowly.
+_STREAMING = TurnState.STREAMING
+_SPEAKS = (TurnState.STREAMING, TurnState.ACCEPTED)
+_OVER = (TurnState.ENDING, TurnState.ENDED)
+
+
 class IllegalTransition(Exception):
     """A turn was asked for what its state does not allow: a defect of the caller."""
 
@@ -120,7 +126,7 @@ class Turn:
     @property
     def is_over(self) -> bool:
         """Whether its end is decided."""
-        return self.state in (TurnState.ENDING, TurnState.ENDED)
+        return self.state in _OVER
 
     def accept(self, *, now: float) -> None:
         """The user's message is in the history."""
@@ -141,9 +147,9 @@ class Turn:
 
     def extend(self, text: str, *, tokens: int, seq: int, now: float) -> Delta:
         """More text of the reply. Raises IllegalTransition once the end is decided."""
-        if self.state not in (TurnState.ACCEPTED, TurnState.STREAMING):
+        if self.state not in _SPEAKS:
             raise IllegalTransition(f"extend in {self.state}")
-        self.state = TurnState.STREAMING
+        self.state = _STREAMING
         if self._first_at is None:
             self._first_at = now
         delta = Delta(
