@@ -26,27 +26,57 @@ def replies(core: Core) -> list[list[int]]:
     return [tokens_of(outputs, str(n)) for n in range(3)]
 
 
-@pytest.fixture(autouse=True)
-def nothing_compiled_before() -> None:
+class Inductor:
+    """The real compiler; it counts its graphs, and what they compute becomes zeros while it `lies`."""
+
+    def __init__(self) -> None:
+        self._compile: Any = torch._dynamo.lookup_backend("inductor")
+        self.graphs = 0
+        self.lies = False
+
+    def __call__(self, graph: Any, inputs: Any) -> Graph:
+        self.graphs += 1
+        compiled = self._compile(graph, inputs)
+
+        def run(*arguments: object) -> list[object]:
+            made = compiled(*arguments)
+            return [zeroed(one) for one in made] if self.lies else made
+
+        return run
+
+
+def zeroed(made: object) -> object:
+    return torch.zeros_like(made) if isinstance(made, torch.Tensor) and made.is_floating_point() else made
+
+
+@pytest.fixture(scope="module")
+def inductor() -> Inductor:
+    """One for all models of a kind: what it compiled for the first serves the others."""
     torch.compiler.reset()
+    return Inductor()
 
 
 @uncovered
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from within the compiler
-def test_a_compiled_model_writes_what_it_wrote_and_nothing_is_left_to_compile_while_people_wait() -> None:
-    graphs: list[Graph] = []
-    inductor = torch._dynamo.lookup_backend("inductor")
-
-    def counting(graph: Any, inputs: Any) -> Any:
-        graphs.append(graph)
-        return inductor(graph, inputs)
-
+def test_a_compiled_model_writes_what_it_wrote_and_nothing_is_left_to_compile_while_people_wait(
+    inductor: Inductor,
+) -> None:
     model = served("mistral")
     before = replies(Core(model, step_target_s=1e-9))
-    compile_forward(model.module, VOCABULARY, backend=counting)
-    warm = len(graphs)
+    compile_forward(model.module, VOCABULARY, backend=inductor)
+    warm = inductor.graphs
     assert replies(Core(model, step_target_s=1e-9)) == before
-    assert 0 < warm == len(graphs)
+    assert 0 < warm == inductor.graphs
+
+
+@uncovered
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from within the compiler
+def test_a_compiler_that_changes_what_is_said_is_not_trusted(
+    inductor: Inductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inductor, "lies", True)
+    with pytest.raises(ModelNotUsable, match="says something else"):
+        compile_forward(served("mistral").module, VOCABULARY, backend=inductor)
 
 
 def test_a_machine_that_can_not_compile_is_told_so() -> None:
@@ -63,16 +93,4 @@ def test_a_compiler_that_runs_out_of_memory_is_no_fault_of_the_model() -> None:
         raise AssertionError
 
     with pytest.raises(RuntimeError, match="allocate memory"):
-        compile_forward(served("llama").module, VOCABULARY, backend=backend)
-
-
-@uncovered
-def test_a_compiler_that_changes_what_is_said_is_not_trusted() -> None:
-    def backend(graph: Graph, _inputs: object) -> Graph:
-        return lambda *arguments: [
-            torch.zeros_like(made) if isinstance(made, torch.Tensor) and made.is_floating_point() else made
-            for made in graph(*arguments)
-        ]
-
-    with pytest.raises(ModelNotUsable, match="says something else"):
         compile_forward(served("llama").module, VOCABULARY, backend=backend)
