@@ -9,29 +9,34 @@ from demo_model.numbers import counted
 from demo_model.turns import Dialogue, Skill
 
 
-def written(seed: int, amount: int = 200) -> list[Dialogue]:
+def written(seed: int, amount: int) -> list[Dialogue]:
     rng = random.Random(seed)
     return [dialogues.write(rng, most_characters=900, longest_count=40) for _ in range(amount)]
 
 
-def test_the_same_seed_writes_the_same_dialogues() -> None:
-    assert written(3) == written(3)
-    assert written(3) != written(4)
+@pytest.fixture(scope="module")
+def many() -> list[Dialogue]:
+    return written(1, 400)
 
 
-def test_a_dialogue_alternates_and_ends_in_any_role() -> None:
-    for dialogue in written(1):
+def test_the_same_seed_writes_the_same_dialogues(many: list[Dialogue]) -> None:
+    assert written(1, 100) == many[:100]
+    assert written(2, 100) != many[:100]
+
+
+def test_a_dialogue_alternates_and_ends_in_any_role(many: list[Dialogue]) -> None:
+    for dialogue in many:
         roles = [message.role for message in dialogue.messages if message.role != "system"]
         assert roles[0] == "user"
         assert all(first != second for first, second in pairwise(roles))
 
 
-def test_no_empty_message_is_written() -> None:
-    assert all(message.content for dialogue in written(1) for message in dialogue.messages)
+def test_no_empty_message_is_written(many: list[Dialogue]) -> None:
+    assert all(message.content for dialogue in many for message in dialogue.messages)
 
 
-def test_held_out_names_and_sums_are_never_in_training() -> None:
-    text = "\n".join(message.content for dialogue in written(1, 400) for message in dialogue.messages)
+def test_held_out_names_and_sums_are_never_in_training(many: list[Dialogue]) -> None:
+    text = "\n".join(message.content for dialogue in many for message in dialogue.messages)
     for low, high in combinations(range(101), 2):
         if not held_out(f"sum:{low}:{high}"):
             continue
@@ -42,8 +47,8 @@ def test_held_out_names_and_sums_are_never_in_training() -> None:
         assert f"meet you, {name}" not in text
 
 
-def test_some_replies_are_interrupted_and_some_vanish() -> None:
-    messages = [message for dialogue in written(1) for message in dialogue.messages]
+def test_some_replies_are_interrupted_and_some_vanish(many: list[Dialogue]) -> None:
+    messages = [message for dialogue in many for message in dialogue.messages]
     assert any(message.interrupted for message in messages)
     assert any("\n" in message.content for message in messages if message.role == "user")
 
