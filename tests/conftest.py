@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -36,15 +37,24 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A running server with the demo model, shared by tests that leave it as it is. Use a `client_id` of your own."""
-    with traced(), serving(tmp_path_factory.mktemp("server")) as shared:
+    with ExitStack() as stack:
+        with traced():
+            shared = stack.enter_context(serving(tmp_path_factory.mktemp("server")))
         yield shared
 
 
+@pytest.fixture(scope="session")
+def hardy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The server behind `own_server`."""
+    with serving(tmp_path_factory.mktemp("own_server")) as hardy:
+        yield hardy
+
+
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A running server that the test may stop, kill and restart."""
-    with serving(tmp_path) as own:
-        yield own
+def own_server(hardy_server: ServerProcess) -> ServerProcess:
+    """A running server that the test may stop, kill and restart. Others did so before: use a `client_id` of your own."""
+    hardy_server.bring_back()
+    return hardy_server
 
 
 @pytest.fixture

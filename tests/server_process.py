@@ -96,6 +96,12 @@ class ServerProcess:
         self.stop()
         self.start()
 
+    def bring_back(self) -> None:
+        """Starts it again where it was ended; waits until it is ready."""
+        if self.process is None or self.process.poll() is not None:
+            self.start()
+        self.wait_ready()
+
     def engine_pid(self) -> int:
         """The process id of the engine that runs now."""
         assert self.process is not None

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import NamedTuple
 
-from tests.e2e.wire import assert_no_hole, has_text, is_end_of, text_of, wire
+from tests.e2e.wire import Frame, assert_no_hole, has_text, is_end_of, text_of, wire
 from tests.server_process import ServerProcess
 
 LONG = "Count from 1 to 500."
 GREEDY = {"temperature": 0}
 
 
-async def test_the_engine_is_killed_in_the_middle_of_a_reply(
+async def test_the_engine_is_killed_in_the_middle_of_a_reply_and_before_the_first_token_of_another(
     own_server: ServerProcess, client_id: str
 ) -> None:
-    """The turn ends once as interrupted, the socket stays, and the next message is answered."""
-    async with wire(own_server.ws_url, client_id) as alice:
+    """The one ends once as interrupted, its socket stays, and the next message is answered. To the other it costs time.
+
+    Of that nothing was sent yet, so it is tried again.
+    """
+    engine = own_server.engine_pid()
+    async with (
+        wire(own_server.ws_url, client_id) as alice,
+        wire(own_server.ws_url, f"{client_id}-bob") as bob,
+    ):
         accepted = await alice.say(LONG, params=GREEDY)
         await alice.until(has_text(accepted["turn_id"], 20))
-        os.kill(own_server.engine_pid(), signal.SIGKILL)
+        os.kill(engine, signal.SIGSTOP)  # it can't answer Bob before it dies
+        await bob.put(type="send", client_msg_id="m", content="What is 7 plus 8?")
+        os.kill(engine, signal.SIGKILL)
         done = await alice.until(is_end_of(accepted["turn_id"]))
         _, after = await alice.chat("Hello!")
         history = await alice.history()
+        late = await bob.until("done")
 
     assert done["reason"] == "interrupted"
     assert done["error"]["code"] == "engine_unavailable"
@@ -30,20 +41,7 @@ async def test_the_engine_is_killed_in_the_middle_of_a_reply(
     assert history[1]["content"] == text_of(alice.seen, accepted["turn_id"])
     assert history[1]["status"] == "interrupted"
     assert_no_hole(alice.seen)
-
-
-async def test_an_engine_killed_before_the_first_token_costs_only_time(
-    own_server: ServerProcess, client_id: str
-) -> None:
-    """Nothing was sent yet, so the turn is tried again, once, and says so."""
-    engine = own_server.engine_pid()
-    async with wire(own_server.ws_url, client_id) as alice:
-        os.kill(engine, signal.SIGSTOP)  # it can't answer before it dies
-        await alice.put(type="send", client_msg_id="m", content="What is 7 plus 8?")
-        os.kill(engine, signal.SIGKILL)
-        done = await alice.until("done")
-
-    assert done["reason"] == "stop"
+    assert late["reason"] == "stop"
 
 
 async def test_the_service_is_killed_in_the_middle_of_a_reply(
@@ -69,10 +67,12 @@ async def test_the_service_is_killed_in_the_middle_of_a_reply(
     assert after["reason"] == "stop"
 
 
-async def test_the_service_is_stopped_in_the_middle_of_a_reply(
+async def test_the_service_is_stopped_in_the_middle_of_a_reply_and_started_again(
     own_server: ServerProcess, client_id: str
 ) -> None:
-    """It says goodbye first, ends the reply in its time, and leaves with exit code 0."""
+    """It says goodbye first, ends the reply in its time, and leaves with exit code 0; the restart forgets nothing."""
+    branched = await Branched.made(own_server, f"{client_id}-bob")
+    said = own_server.log.read_bytes()
     async with wire(own_server.ws_url, client_id) as alice:
         accepted = await alice.say(LONG, params=GREEDY)
         await alice.until(has_text(accepted["turn_id"], 20))
@@ -83,9 +83,41 @@ async def test_the_service_is_stopped_in_the_middle_of_a_reply(
         await alice.socket.wait_closed()
         assert alice.socket.close_code == 1012
     assert own_server.process.wait(timeout=30) == 0
+    assert b"Traceback" not in own_server.log.read_bytes().removeprefix(said)
     own_server.start()
     async with wire(own_server.ws_url, client_id) as again:
         history = await again.history()
 
     assert done["reason"] in ("interrupted", "stop")
     assert history[-1]["content"] == text_of(alice.seen, accepted["turn_id"])
+    await branched.is_there(own_server, f"{client_id}-bob")
+
+
+class Branched(NamedTuple):
+    """A conversation whose only message was edited, as it was told at the time."""
+
+    text: str
+    message_id: str
+    active: list[Frame]
+
+    @classmethod
+    async def made(cls, server: ServerProcess, client_id: str) -> Branched:
+        """The question has the id `once`, and its reply is the active one no more."""
+        async with wire(server.ws_url, client_id) as bob:
+            text, done = await bob.chat("What is 7 plus 8?", params=GREEDY, client_msg_id="once")
+            question, _ = await bob.history()
+            await bob.chat("Hello!", type="edit", message_id=question["message_id"])
+            return cls(text, done["message_id"], await bob.history())
+
+    async def is_there(self, server: ServerProcess, client_id: str) -> None:
+        """Both branches are; any of them can be made active, and a message sent again is only told again."""
+        async with wire(server.ws_url, client_id) as bob:
+            active = await bob.history()
+            before = await bob.history(leaf=self.message_id)
+            repeated, _ = await bob.chat("What is 7 plus 8?", client_msg_id="once")
+            after = await bob.history(leaf=self.message_id)
+
+        assert active == self.active
+        assert [message["content"] for message in before] == ["What is 7 plus 8?", self.text]
+        assert before[0]["siblings"] == active[0]["siblings"]
+        assert (repeated, after) == (self.text, before)

@@ -26,20 +26,3 @@ async def test_another_reply_is_made_from_what_was_kept_of_the_prompt(
     assert ended["usage"]["cached_tokens"] > 0
     assert history[-1]["siblings"] == [done["message_id"], ended["message_id"]]
     assert_no_hole(alice.seen)
-
-
-async def test_branches_are_there_after_a_restart(own_server: ServerProcess, client_id: str) -> None:
-    """And any of them can be made active again."""
-    async with wire(own_server.ws_url, client_id) as alice:
-        text, done = await alice.chat("What is 7 plus 8?", params=GREEDY)
-        question, _ = await alice.history()
-        edit = {"type": "edit", "message_id": question["message_id"]}
-        other, _ = await alice.chat("Hello!", **edit)
-    own_server.restart()
-    async with wire(own_server.ws_url, client_id) as alice:
-        active = await alice.history()
-        before = await alice.history(leaf=done["message_id"])
-
-    assert [message["content"] for message in active] == ["Hello!", other]
-    assert [message["content"] for message in before] == ["What is 7 plus 8?", text]
-    assert before[0]["siblings"] == active[0]["siblings"]

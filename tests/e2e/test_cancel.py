@@ -1,35 +1,25 @@
-"""Stop means stop, wherever the turn is: promises 3, 4, 5 and 13."""
+"""Stop means stop, wherever the turn is: promises 3, 4, 5 and 13. Of one that waits for its place: test_status.py."""
 
 from __future__ import annotations
 
 import asyncio
 import urllib.request
-from collections.abc import Iterator
 
-import pytest
-
-from tests.e2e.wire import Wire, assert_no_hole, has_text, is_end_of, text_of, wire
-from tests.server_process import ServerProcess, serving
+from tests.e2e.wire import Frame, Wire, assert_no_hole, has_text, is_end_of, text_of, wire
+from tests.server_process import ServerProcess
 
 LONG = "Count from 1 to 300."
 GREEDY = {"temperature": 0}
 
 
-@pytest.fixture(scope="module")
-def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server whose engine runs one reply at a time, so that a second one waits."""
-    with serving(tmp_path_factory.mktemp("narrow"), {"MIDSTREAM_MAX_BATCH": "1"}) as server:
-        yield server
-
-
-async def stop(client: Wire, turn_id: str, **fields: object) -> tuple[dict, dict]:
+async def stop(client: Wire, turn_id: str, **fields: object) -> tuple[Frame, Frame]:
     """Cancels; gives `cancelled` and `done`."""
     await client.put(type="cancel", turn_id=turn_id, ref="stop", **fields)
     cancelled = await client.until("cancelled")
     return cancelled, await client.until(is_end_of(turn_id))
 
 
-def assert_stopped(done: dict, cause: str = "client") -> None:
+def assert_stopped(done: Frame, cause: str = "client") -> None:
     """A cancelled turn says by whom, and that the engine stopped at once."""
     assert done["reason"] == "cancelled"
     assert done["cancel"]["cause"] == cause
@@ -86,21 +76,6 @@ async def test_in_prefill(server: ServerProcess, client_id: str) -> None:
 
     assert_stopped(done)
     assert done["usage"]["generated_tokens"] == 0
-
-
-async def test_while_queued(narrow: ServerProcess, client_id: str) -> None:
-    """A turn that waits for a place in the batch ends without costing a step."""
-    async with wire(narrow.ws_url, client_id) as alice:
-        running = await alice.say(LONG, conversation_id="a", params=GREEDY)
-        await alice.until(has_text(running["turn_id"]))
-        waiting = await alice.say(LONG, conversation_id="b", params=GREEDY)
-        _, done = await stop(alice, waiting["turn_id"])
-        _, other = await stop(alice, running["turn_id"])
-
-    assert_stopped(done)
-    assert done["cancel"]["steps_after"] == 0
-    assert done["usage"]["generated_tokens"] == 0
-    assert_stopped(other)
 
 
 async def test_after_the_end_and_twice(server: ServerProcess, client_id: str) -> None:

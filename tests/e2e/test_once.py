@@ -38,20 +38,6 @@ async def test_sent_again_after_its_end(server: ServerProcess, client_id: str) -
     assert len(history) == 2
 
 
-async def test_sent_again_after_a_restart(own_server: ServerProcess, client_id: str) -> None:
-    """A restart forgets nothing that was accepted."""
-    async with wire(own_server.ws_url, client_id) as alice:
-        text, _ = await alice.chat("What is 7 plus 8?", client_msg_id="once")
-        before = await alice.history()
-    own_server.restart()
-    async with wire(own_server.ws_url, client_id) as again:
-        history = await again.history()
-        repeated, _ = await again.chat("What is 7 plus 8?", client_msg_id="once")
-
-    assert history == before
-    assert repeated == text
-
-
 async def test_other_content_under_a_known_id_is_a_conflict(server: ServerProcess, client_id: str) -> None:
     """And leaves the history as it was."""
     async with wire(server.ws_url, client_id) as alice:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -30,11 +29,18 @@ def there(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield replica
 
 
-@pytest.fixture
-def here(store_url: str, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A replica that the test may stop and kill."""
-    with serving(tmp_path, {"MIDSTREAM_REDIS_URL": store_url}) as replica:
+@pytest.fixture(scope="module")
+def replica(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The server behind `here`."""
+    with serving(tmp_path_factory.mktemp("here"), {"MIDSTREAM_REDIS_URL": store_url}) as replica:
         yield replica
+
+
+@pytest.fixture
+def here(replica: ServerProcess) -> ServerProcess:
+    """A replica that the test may stop and kill."""
+    replica.bring_back()
+    return replica
 
 
 async def resumed(client: Wire, seen: list[Frame]) -> Frame:
@@ -57,6 +63,27 @@ async def goes_on(there: ServerProcess, client_id: str, seen: list[Frame], turn_
         _, after = await again.chat("Hello!")
         assert after["reason"] == "stop"
     return done
+
+
+async def test_another_replicas_client_sees_a_reply_and_stops_it(
+    here: ServerProcess, there: ServerProcess, client_id: str
+) -> None:
+    async with wire(here.ws_url, client_id) as alice, wire(there.ws_url, client_id) as phone:
+        accepted = await alice.say(LONG, params=GREEDY)
+        await alice.until(has_text(accepted["turn_id"], 20))
+        page = await phone.history()
+        assert [message["status"] for message in page] == ["complete", "running"]
+        await phone.until(has_text(accepted["turn_id"], 40))
+        await phone.put(type="cancel", ref="stop")
+        cancelled = await phone.until(lambda frame: frame.get("ref") == "stop")
+        done = await alice.until(is_end_of(accepted["turn_id"]))
+        seen_there = await phone.until(is_end_of(accepted["turn_id"]))
+        history = await phone.history()
+    assert (cancelled["type"], cancelled["turn_id"]) == ("cancelled", accepted["turn_id"])
+    assert done["cancel"]["cause"] == "client"
+    assert done["cancel"]["steps_after"] <= 1
+    assert seen_there["text_sha256"] == done["text_sha256"]
+    assert history[1]["content"] == text_of(alice.seen, accepted["turn_id"])
 
 
 async def test_a_reply_that_was_cut_by_a_deploy_is_whole_on_the_other_replica(
@@ -88,24 +115,3 @@ async def test_a_dead_replicas_reply_is_ended_by_the_other_in_ten_seconds(
         here.kill()
     done = await goes_on(there, client_id, alice.seen, accepted["turn_id"])
     assert (done["reason"], done["error"]["code"]) == ("interrupted", "internal")
-
-
-async def test_another_replicas_client_sees_a_reply_and_stops_it(
-    here: ServerProcess, there: ServerProcess, client_id: str
-) -> None:
-    async with wire(here.ws_url, client_id) as alice, wire(there.ws_url, client_id) as phone:
-        accepted = await alice.say(LONG, params=GREEDY)
-        await alice.until(has_text(accepted["turn_id"], 20))
-        page = await phone.history()
-        assert [message["status"] for message in page] == ["complete", "running"]
-        await phone.until(has_text(accepted["turn_id"], 40))
-        await phone.put(type="cancel", ref="stop")
-        cancelled = await phone.until(lambda frame: frame.get("ref") == "stop")
-        done = await alice.until(is_end_of(accepted["turn_id"]))
-        seen_there = await phone.until(is_end_of(accepted["turn_id"]))
-        history = await phone.history()
-    assert (cancelled["type"], cancelled["turn_id"]) == ("cancelled", accepted["turn_id"])
-    assert done["cancel"]["cause"] == "client"
-    assert done["cancel"]["steps_after"] <= 1
-    assert seen_there["text_sha256"] == done["text_sha256"]
-    assert history[1]["content"] == text_of(alice.seen, accepted["turn_id"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,10 @@ LONG = "Count from 1 to 500."
 GREEDY = {"temperature": 0}
 
 
-@pytest.fixture
-def narrow_server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A running server of the test's own that makes one reply at a time."""
-    with serving(tmp_path, {"MIDSTREAM_MAX_BATCH": "1"}) as narrow:
+@pytest.fixture(scope="module")
+def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A running server that makes one reply at a time. Leave nothing running on it."""
+    with serving(tmp_path_factory.mktemp("narrow"), {"MIDSTREAM_MAX_BATCH": "1"}) as narrow:
         yield narrow
 
 
@@ -27,9 +26,14 @@ def statuses(client: Wire, turn_id: str, state: str) -> list[Frame]:
     return [status for status in told if status["state"] == state]
 
 
-async def test_a_reply_waits_for_its_place_and_then_comes(narrow_server: ServerProcess) -> None:
+async def test_a_reply_waits_for_its_place_and_then_comes(
+    narrow_server: ServerProcess, client_id: str
+) -> None:
     """The second client is next in line, is told so, and gets its text once the first one stops."""
-    async with wire(narrow_server.ws_url, "alice") as alice, wire(narrow_server.ws_url, "bob") as bob:
+    async with (
+        wire(narrow_server.ws_url, client_id) as alice,
+        wire(narrow_server.ws_url, f"{client_id}-bob") as bob,
+    ):
         first = await alice.say(LONG, params=GREEDY)
         await alice.until(has_text(first["turn_id"]))
         second = await bob.say("Hello!", params=GREEDY)
@@ -45,13 +49,13 @@ async def test_a_reply_waits_for_its_place_and_then_comes(narrow_server: ServerP
 
 
 async def test_a_cancel_in_the_queue_needs_no_step_and_lets_the_next_one_move_up(
-    narrow_server: ServerProcess,
+    narrow_server: ServerProcess, client_id: str
 ) -> None:
-    """Who waits behind a cancelled turn is told of the place gained."""
+    """Who waits behind a cancelled turn is told of the place gained; who runs before it is stopped as ever."""
     async with (
-        wire(narrow_server.ws_url, "alice") as alice,
-        wire(narrow_server.ws_url, "bob") as bob,
-        wire(narrow_server.ws_url, "carol") as carol,
+        wire(narrow_server.ws_url, client_id) as alice,
+        wire(narrow_server.ws_url, f"{client_id}-bob") as bob,
+        wire(narrow_server.ws_url, f"{client_id}-carol") as carol,
     ):
         first = await alice.say(LONG, params=GREEDY)
         await alice.until(has_text(first["turn_id"]))
@@ -62,8 +66,14 @@ async def test_a_cancel_in_the_queue_needs_no_step_and_lets_the_next_one_move_up
         await bob.put(type="cancel", turn_id=second["turn_id"])
         done = await bob.until(is_end_of(second["turn_id"]))
         moved = await carol.until("status")
+        await alice.put(type="cancel", turn_id=first["turn_id"])
+        running = await alice.until(is_end_of(first["turn_id"]))
+        await carol.until(is_end_of(third["turn_id"]))
 
-    assert (done["reason"], done["cancel"]["steps_after"]) == ("cancelled", 0)
+    assert (done["reason"], done["cancel"]["cause"]) == ("cancelled", "client")
+    assert (done["cancel"]["steps_after"], done["usage"]["generated_tokens"]) == (0, 0)
+    assert (running["reason"], running["cancel"]["cause"]) == ("cancelled", "client")
+    assert running["cancel"]["steps_after"] <= 1
     assert (moved["turn_id"], moved["queue_position"]) == (third["turn_id"], 1)
 
 
