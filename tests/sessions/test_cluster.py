@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -22,6 +23,8 @@ from sessions.service import Sessions
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, watched_by_sentinel
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 POLICY = Policy(ttl_s=3600, max_turns=100)
 ROOMS = [f"room-{number}" for number in range(9)]
@@ -39,15 +42,19 @@ async def chatting(store: Redis, *, alone: bool = False) -> AsyncIterator[Chat]:
         chat.leave()
 
 
-@pytest.fixture
-async def nodes(tmp_path: Path) -> AsyncIterator[list[Node]]:
-    async with cluster(tmp_path / "cluster") as nodes:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[list[Node]]:
+    """A cluster for all tests, of which the last one takes a node down."""
+    async with cluster(tmp_path_factory.mktemp("nodes") / "cluster") as nodes:
         yield nodes
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def clustered(nodes: list[Node]) -> AsyncIterator[Redis]:
-    """A client that was told one of the nodes."""
+    """A client that was told one of the nodes, on which nothing is kept."""
+    for node in nodes:
+        await node.ask("FLUSHALL")
+        await node.ask("SCRIPT", "FLUSH")
     async with connect(f"redis+cluster://127.0.0.1:{nodes[0].port}") as client:
         yield client
 
@@ -185,7 +192,7 @@ async def test_a_server_that_becomes_a_replica_is_left(tmp_path: Path) -> None:
         ("redis+sentinel://host:port/master", "integer"),
     ],
 )
-def test_a_url_that_names_no_server_is_told(url: str, why: str) -> None:
+async def test_a_url_that_names_no_server_is_told(url: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         connect(url)
 
