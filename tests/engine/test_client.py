@@ -96,6 +96,27 @@ async def test_a_model_that_is_not_there_is_told_without_a_traceback(
     assert "Traceback" not in capfd.readouterr().err
 
 
+async def test_a_stalled_process_is_replaced_and_one_that_does_not_listen_is_killed_at_the_stop(
+    tiny_llama: Path,
+) -> None:
+    heartbeat = HeartbeatOptions(interval_s=0.1, misses=20)
+    async with client_of(tiny_llama, heartbeat=heartbeat, stop_deadline_s=0.1).running() as engine:
+        await engine.ready(timeout_s=100)
+        stalled = engine.pid
+        assert stalled is not None
+        stream = engine.generate(ENDLESS)
+        await anext(stream)
+        os.kill(stalled, signal.SIGSTOP)
+        with pytest.raises(EngineLost, match="SIGKILL"):
+            async for _ in stream:
+                pass
+        await engine.ready(timeout_s=100)
+        replacement = engine.pid
+        assert replacement not in {None, stalled}
+        os.kill(replacement, signal.SIGSTOP)
+    assert has_ended(replacement, 0)
+
+
 async def test_deaths_and_failed_restarts_end_in_failure(tiny_llama: Path, tmp_path: Path) -> None:
     """A model that was served and cannot be loaded again may come back: it is tried as often as after a crash."""
     model = shutil.copytree(tiny_llama, tmp_path / "model")
@@ -112,31 +133,6 @@ async def test_deaths_and_failed_restarts_end_in_failure(tiny_llama: Path, tmp_p
             await anext(waiting)
         with pytest.raises(EngineUnavailable, match="exit code 3"):
             await engine.ready()
-
-
-async def test_a_stalled_process_is_replaced(tiny_llama: Path) -> None:
-    heartbeat = HeartbeatOptions(interval_s=0.2, misses=20)
-    async with client_of(tiny_llama, heartbeat=heartbeat).running() as engine:
-        await engine.ready(timeout_s=100)
-        stalled = engine.pid
-        assert stalled is not None
-        stream = engine.generate(ENDLESS)
-        await anext(stream)
-        os.kill(stalled, signal.SIGSTOP)
-        with pytest.raises(EngineLost, match="SIGKILL"):
-            async for _ in stream:
-                pass
-        await engine.ready(timeout_s=100)
-        assert engine.pid != stalled
-
-
-async def test_a_process_that_does_not_listen_is_killed_at_the_stop(tiny_llama: Path) -> None:
-    async with client_of(tiny_llama, stop_deadline_s=0.1).running() as engine:
-        await engine.ready(timeout_s=100)
-        pid = engine.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-    assert has_ended(pid, 0)
 
 
 async def test_a_killed_gateway_takes_its_engine_along(tiny_llama: Path) -> None:
