@@ -182,34 +182,3 @@ async def test_the_policy_of_the_server_stops_what_would_get_past_the_sanitizer(
     """)
     await expect(chat.page.locator("body > img")).to_be_attached()
     assert await chat.page.title() == "Midstream"
-
-
-async def test_a_restart_of_the_server_keeps_the_conversation(
-    chat: ChatPage, own_server: ServerProcess, complaints: Complaints
-) -> None:
-    complaints.expected = ["WebSocket connection to"]
-    await chat.open(own_server.url)
-    await chat.ask("My name is Ada.")
-    seen = await chat.seen()
-    own_server.stop()
-    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
-    own_server.start()
-    await chat.connected()
-    assert await chat.seen() == seen
-    assert "Ada" in await chat.ask("What is my name?")
-
-
-async def test_a_restart_in_the_middle_of_a_reply_shows_what_is_kept_of_it(
-    chat: ChatPage, own_server: ServerProcess, complaints: Complaints
-) -> None:
-    complaints.expected = ["WebSocket connection to"]
-    await chat.open(own_server.url)
-    await count_until(chat, 5)
-    own_server.restart()
-    await chat.connected()
-    await chat.ended()
-    await expect(chat.badge()).to_be_visible()
-    seen = await chat.seen()
-    await chat.page.reload()
-    await expect(chat.replies).to_have_count(1)
-    assert await chat.seen() == seen

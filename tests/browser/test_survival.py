@@ -1,4 +1,4 @@
-"""What a reply outlives on a real server: a reload, a cut network. And what it does not: a tab that is closed for good."""
+"""What a reply outlives on a real server: a reload, a cut network. And what it does not: a restart, a tab closed for good."""
 
 from __future__ import annotations
 
@@ -67,6 +67,33 @@ async def test_a_reply_is_read_to_its_end_in_another_tab(
     await later.open(address)
     await later.until_shown("5,")
     await count_on(later)
+
+
+async def test_a_restart_keeps_the_conversations_and_what_came_of_a_reply(
+    chat: ChatPage, context: BrowserContext, own_server: ServerProcess, complaints: Complaints
+) -> None:
+    complaints.expected = ["WebSocket connection to"]
+    await chat.open(own_server.url)
+    await chat.ask("My name is Ada.")
+    seen = await chat.seen()
+    other = ChatPage(await context.new_page())
+    await other.open(own_server.url)
+    await other.page.get_by_role("button", name="New conversation").click()
+    await other.type(COUNT)
+    await other.until_shown("5,")
+    own_server.stop()
+    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+    own_server.start()
+    await chat.connected()
+    assert await chat.seen() == seen
+    assert "Ada" in await chat.ask("What is my name?")
+    await other.connected()
+    await other.ended()
+    await expect(other.badge()).to_be_visible()
+    seen = await other.seen()
+    await other.page.reload()
+    await expect(other.replies).to_have_count(1)
+    assert await other.seen() == seen
 
 
 async def test_a_page_asks_for_twenty_seconds_to_come_back_and_no_more(chat: ChatPage, peer: Peer) -> None:
