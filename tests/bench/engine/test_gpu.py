@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import torch
 
 from tests.bench.engine import gpu
+from tests.bench.engine.crew import Crew, assembled
 from tests.bench.engine.findings import Figure
 from tests.bench.engine.plan import Plan
 from tests.bench.engine.roster import Name
 from tests.bench.engine.shapes import SPECK
+from tests.bench.engine.weights import save
+
+
+@contextmanager
+def equipped(*, device: str, most_at_once: int) -> Iterator[Crew]:
+    """A crew whose model is there: that a process of its own draws one is seen where all figures are."""
+    with assembled(device=device, most_at_once=most_at_once) as crew:
+        save(SPECK, crew._folder / SPECK.name)
+        yield crew
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
@@ -21,7 +34,8 @@ def test_without_a_device_it_says_so_and_measures_nothing(
     assert "no CUDA device" in capsys.readouterr().out
 
 
-def test_both_get_their_turns_at_all_levels_within_the_budget() -> None:
+def test_both_get_their_turns_at_all_levels_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "assembled", equipped)
     plan = Plan(models=(SPECK,), levels=(1, 2), rounds=1, prompt_tokens=8, new_tokens=12, budget_s=240.0)
     report = gpu.conduct(plan, "a processor", device="cpu")
     assert not report.failures

@@ -18,7 +18,6 @@ from tests.bench.engine.records import Bound, Load, Memory, MemoryFacts, NextTur
 from tests.bench.engine.roster import Name, Worker
 from tests.bench.engine.shapes import SPECK, Shape
 from tests.bench.engine.table import table
-from tests.bench.engine.workers import Process
 from tests.bench.running import MeasurementFailed
 
 PLAN = msgspec.structs.replace(
@@ -96,16 +95,16 @@ def test_a_contender_that_does_not_start_is_told_with_its_last_words_and_not_tri
             )
 
 
-def test_a_process_that_takes_too_long_is_ended_and_asked_no_more(crew: Crew, tmp_path: Path) -> None:
+def test_a_process_that_takes_too_long_is_ended_and_asked_no_more(crew: Crew) -> None:
     worker = Worker(
-        contender=Name.OURS, folder=str(crew.model(SPECK)), dtype="bfloat16", vocabulary=SPECK.vocabulary
+        contender=Name.OURS, folder=str(crew.model(SPECK)), dtype=PLAN.dtype, vocabulary=SPECK.vocabulary
     )
-    process = Process(worker, tmp_path / "log")
+    process = crew._process(worker)  # nobody asks the crew for it behind this
     endless = Memory(turns=10**9, settled=10**8, at_once=2)
     for told in ("no answer within", "had ended before"):
         with pytest.raises(MeasurementFailed, match=told):
             process.ask(endless, MemoryFacts, limit_s=0.1)
-    process.end()
+    assert not process.alive
 
 
 def test_a_shape_that_no_model_has_is_told(tmp_path: Path) -> None:
