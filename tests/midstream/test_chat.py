@@ -8,7 +8,7 @@ import os
 import pty
 import sys
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from connections.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from midstream.chat import kept_client_id
 from tests.app.in_process import Running, serving
+from tests.traced import traced
 
 LONG = "word " * 20_000
 CTRL_C, CTRL_D = "\x03", "\x04"
@@ -36,6 +37,13 @@ class Deaf(ScriptedEngine):
 
     def _cancel(self, request_id: str) -> None:
         self.asked.set()
+
+
+@pytest.fixture(autouse=True)
+def counted() -> Iterator[None]:
+    """The terminal client runs in no process but those of this module."""
+    with traced():
+        yield
 
 
 def environment(home: Path) -> dict[str, str]:
