@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.core import Core
 from engine.loader import load
+from engine.messages import FinishReason
 from engine.probe import probe
 from tests.engine.families import FAMILIES, VOCABULARY
 from tests.engine.tiny_models import (
@@ -64,13 +65,14 @@ def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family:
     """More requests than slots, prompts in chunks of 16, lengths of all kinds, one cancelled in between."""
     as_loaded = replace(served(family, max_batch=3), module=probe(make(family), VOCABULARY).module)
     core = Core(as_loaded, step_target_s=1e-9)
-    jobs = {f"r{n}": (prompt(5 + 17 * n % 70, salt=n), 6 + 9 * n % 31) for n in range(9)}
+    jobs = {f"r{n}": (prompt(5 + 17 * n % 70, salt=n), 6 + 5 * n % 17) for n in range(9)}
     outputs = []
     for name, (tokens, count) in jobs.items():
         core.submit(asking(name, tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
         outputs += core.step() + core.step()
     core.cancel("r4")
     outputs += run_out(core)
+    assert end_of(outputs, "r4").reason is FinishReason.CANCELLED
     reference = make(family)
     for name, (tokens, count) in jobs.items():
         if name != "r4":
