@@ -15,7 +15,6 @@ import msgspec
 import uvloop
 
 from app import logs
-from app.composition import serve as serve_forever
 from app.keys import keys
 from app.settings import PREFIX, Settings, SettingsError
 from connections.errors import leaves
@@ -58,6 +57,8 @@ main.add_command(keys)
 @_setting_options
 def serve(**options: Any) -> None:
     """Serve chats: the page at /, the WebSocket at /v1/ws."""
+    from app.composition import serve as serve_forever  # noqa: PLC0415 - the other commands need none of it
+
     failures: list[Exception] = []
     try:
         settings = Settings.read(os.environ, options)
