@@ -150,6 +150,13 @@ async def test_an_open_request_bars_its_id_from_both_engines(fleet: EngineFleet)
     assert await text_of(fleet.generate(request))
 
 
+async def test_statistics_are_those_of_all(fleet: EngineFleet) -> None:
+    each = [engine.statistics() for engine in fleet.parts]
+    told = fleet.statistics()
+    assert told.steps == sum(one.steps for one in each)
+    assert told.kv_total_bytes == sum(one.kv_total_bytes for one in each)
+
+
 async def test_a_killed_engine_is_routed_around_until_it_serves_again(fleet: EngineFleet) -> None:
     victim = await turn(fleet, "survivor")
     dying, living = fleet.parts[victim], fleet.parts[1 - victim]
@@ -183,10 +190,3 @@ async def test_what_waits_while_no_engine_runs_is_served_by_the_first_that_does(
     assert [type(end) for end in await asyncio.gather(*lost, return_exceptions=True)] == [EngineLost] * 2
     assert fleet.status.state is EngineState.RESTARTING
     assert await asyncio.gather(text_of(fleet.generate(asking())), fleet.count_tokens(HELLO))
-
-
-async def test_statistics_are_those_of_all(fleet: EngineFleet) -> None:
-    each = [engine.statistics() for engine in fleet.parts]
-    told = fleet.statistics()
-    assert told.steps == sum(one.steps for one in each)
-    assert told.kv_total_bytes == sum(one.kv_total_bytes for one in each)
