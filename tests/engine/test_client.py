@@ -99,7 +99,7 @@ async def test_a_model_that_is_not_there_is_told_without_a_traceback(
 async def test_a_stalled_process_is_replaced_and_one_that_does_not_listen_is_killed_at_the_stop(
     tiny_llama: Path,
 ) -> None:
-    heartbeat = HeartbeatOptions(interval_s=0.1, misses=20)
+    heartbeat = HeartbeatOptions(interval_s=0.1, misses=40)
     async with client_of(tiny_llama, heartbeat=heartbeat, stop_deadline_s=0.1).running() as engine:
         await engine.ready(timeout_s=100)
         stalled = engine.pid
