@@ -86,7 +86,7 @@ class Protocol(WebSocketsSansIOProtocol):
         return self._is_open
 
     def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8. Only while `is_writable`."""
+        """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
         message = text_message(text)
         if len(message) <= PIECE_BYTES:
             self.transport.write(message)

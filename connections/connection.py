@@ -45,7 +45,7 @@ class Transport(Protocol):
         ...
 
     def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8. Only while `is_writable`."""
+        """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
@@ -78,6 +78,27 @@ class Handler(Protocol[HandledT_contra]):
         ...
 
 
+class _Flag:
+    """An event that is asked with every delta: for the price of an attribute."""
+
+    __slots__ = ("_event", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        self.is_set = True
+        self._event.set()
+
+    def clear(self) -> None:
+        self.is_set = False
+        self._event.clear()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+
 class Connection:
     """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to."""
 
@@ -97,8 +118,7 @@ class Connection:
         self._outbox = outbox
         self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._under_way = UnderWay()
-        self._is_behind = False
-        self._fell_behind = asyncio.Event()
+        self._behind = _Flag()
         self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
 
     def push(self, frame: Frame) -> None:
@@ -108,7 +128,7 @@ class Connection:
         """
         if self.closed:
             return
-        if self._is_behind:  # the writer sends what waits once the peer reads again
+        if self._behind.is_set:  # the writer sends what waits once the peer reads again
             self._outbox.put_nowait(frame)
         elif self._transport.is_writable and self._outbox.pass_nowait(frame):
             self._transport.write(self._encode(frame))
@@ -207,13 +227,12 @@ class Connection:
 
     async def _write(self) -> None:
         while True:
-            await self._fell_behind.wait()
+            await self._behind.wait()
             await self._catch_up()
-            self._fell_behind.clear()
 
     async def _catch_up(self) -> None:
         """Returns once nothing waits. Raises Disconnected."""
-        while self._is_behind:
+        while self._behind.is_set:
             await self._transport.writable()
             self._flush()
 
@@ -221,11 +240,10 @@ class Connection:
         """Hands on what waits, as far as its reader takes it."""
         while self._transport.is_writable:
             if (frame := self._outbox.take_nowait()) is None:
-                self._is_behind = False
+                self._behind.clear()
                 return
             self._transport.write(self._encode(frame))
-        self._is_behind = True
-        self._fell_behind.set()
+        self._behind.set()
 
 
 def refusal(error: Refused | BadParams, ref: str | None) -> Error:

@@ -53,7 +53,7 @@ class Peer(Protocol):
         ...
 
     def write(self, text: bytes) -> None:
-        """Sends a text message, UTF-8. Only while `is_writable`."""
+        """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
         ...
 
     def abort(self) -> None:
@@ -168,7 +168,7 @@ class Socket:
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
-        self.write = self._peer.write
+        self.write = self._peer.write  # found once: it is called with every delta
 
     async def receive(self) -> str | bytes:
         """The next message. Raises Disconnected."""

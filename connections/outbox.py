@@ -18,7 +18,7 @@ from sessions.paging import HistoryPage
 MERGED_CHARS = 16 * 1024
 """A merged delta is at most four times as many bytes of UTF-8: 64 KiB."""
 _FRAME_BYTES = 512
-_FRESH = 32
+_MOST_FRESH = 32
 _SHORT_CHARS = 128
 """So many deltas, as short as these, wait before they are merged: a late reader is touched once for many of them."""
 
@@ -104,7 +104,7 @@ class Outbox:
         """Takes a frame. The bound is watched by whoever owns the connection: nothing is dropped here."""
         if isinstance(frame, Delta):
             self._fresh.append(frame)
-            if len(self._fresh) >= _FRESH or len(frame.text) > _SHORT_CHARS:
+            if len(self._fresh) >= _MOST_FRESH or len(frame.text) > _SHORT_CHARS:
                 self._merge()
             return
         self._merge()

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 import msgspec
@@ -74,7 +75,7 @@ def _load(options: EngineOptions, channel: BlockingChannel, lanes: Lanes, intake
     from engine.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
     from engine.loader import load  # noqa: PLC0415
 
-    gc.freeze()
+    gc.freeze()  # with some garbage of the imports, too little to look for
     gc.enable()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -111,7 +112,7 @@ def _leave(_signal: int, _frame: object) -> NoReturn:
 
 
 def _finish_undisturbed() -> None:
-    """Ignore further wishes to end: raised into the interpreter's own end they would print a traceback."""
+    """Ignore further wishes to end: raised behind the last `except` they would print a traceback."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
@@ -127,16 +128,22 @@ def _ender() -> Callable[[], None]:
     return end
 
 
-def _ending_at_once() -> NoReturn:
+def _run_and_end() -> NoReturn:
     """Run, and end without taking torch and the model down piece by piece: that takes a second, the kernel none."""
     try:
         code = main(sys.argv[1:])
-    except SystemExit:
-        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+        if code:
+            log.critical("the engine ends: %s", end.code)
+    except Exception:  # noqa: BLE001 - the process' own boundary
+        sys.excepthook(*sys.exc_info())
+        code = 1
     logging.shutdown()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
     os._exit(code)
 
 
 if __name__ == "__main__":
-    _ending_at_once()
+    _run_and_end()

@@ -19,9 +19,11 @@ def trace_none() -> None:
 @contextmanager
 def traced() -> Iterator[None]:
     """What is started inside the block counts, where coverage is measured at all."""
+    before = os.environ.get(_CONFIG)
     os.environ.update(_kept)
     try:
         yield
     finally:
-        for name in _kept:
-            del os.environ[name]
+        os.environ.pop(_CONFIG, None)
+        if before is not None:
+            os.environ[_CONFIG] = before

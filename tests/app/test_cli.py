@@ -93,3 +93,4 @@ def test_ctrl_c_ends_the_service_well(own_server: ServerProcess) -> None:
     said = own_server.log.read_bytes()
     assert own_server.end(signal.SIGINT) == 0
     assert b"Traceback" not in own_server.log.read_bytes().removeprefix(said)
+    own_server.start(wait=False)  # or another process may take its port

@@ -296,3 +296,13 @@ def test_the_size_counts_what_frames_hold() -> None:
         assert outbox.is_over_full
         drained(outbox)
         assert outbox.statistics().bytes == 0
+
+
+def test_short_deltas_alone_fill_it_in_the_end() -> None:
+    outbox = Outbox(max_bytes=4 * MERGED_CHARS)
+    for number in range(4 * MERGED_CHARS):
+        outbox.put_nowait(delta("a", seq=number + 1, off=number))
+        if outbox.is_over_full:
+            break
+    assert outbox.is_over_full
+    assert outbox.statistics().bytes < 5 * MERGED_CHARS

@@ -32,6 +32,7 @@ class Wire:
         await self.reads.wait()
 
     def write(self, text: bytes) -> None:
+        assert self.is_writable
         for line in text.splitlines():
             self.sent.put_nowait(json.loads(line))
 

@@ -13,7 +13,6 @@ from tests.server_process import ServerProcess, serving
 
 LONG = "Count from 1 to 500."
 GREEDY = {"temperature": 0}
-Pair = tuple[ServerProcess, ServerProcess]
 
 
 @pytest.fixture(scope="module")

@@ -49,10 +49,15 @@ def zeroed(made: object) -> object:
     return torch.zeros_like(made) if isinstance(made, torch.Tensor) and made.is_floating_point() else made
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_compiled() -> None:
+    """What other modules had compiled counts for nothing here."""
+    torch.compiler.reset()
+
+
 @pytest.fixture(scope="module")
 def inductor() -> Inductor:
     """One for all models of a kind: what it compiled for the first serves the others."""
-    torch.compiler.reset()
     return Inductor()
 
 

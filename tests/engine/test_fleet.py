@@ -19,6 +19,7 @@ from engine.errors import EngineLost
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request, Started
 from engine.options import EngineOptions, spread
 from engine.supervisor import RestartPolicy
+from tests.sessions.chat import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -151,6 +152,7 @@ async def test_an_open_request_bars_its_id_from_both_engines(fleet: EngineFleet)
 
 
 async def test_statistics_are_those_of_all(fleet: EngineFleet) -> None:
+    await eventually(lambda: all(engine.statistics().kv_total_bytes for engine in fleet.parts))
     each = [engine.statistics() for engine in fleet.parts]
     told = fleet.statistics()
     assert told.steps == sum(one.steps for one in each)

@@ -99,7 +99,7 @@ def test_a_process_that_takes_too_long_is_ended_and_asked_no_more(crew: Crew) ->
     worker = Worker(
         contender=Name.OURS, folder=str(crew.model(SPECK)), dtype=PLAN.dtype, vocabulary=SPECK.vocabulary
     )
-    process = crew._process(worker)  # nobody asks the crew for it behind this
+    process = crew._process(worker)
     endless = Memory(turns=10**9, settled=10**8, at_once=2)
     for told in ("no answer within", "had ended before"):
         with pytest.raises(MeasurementFailed, match=told):
