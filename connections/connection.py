@@ -78,29 +78,23 @@ class Handler(Protocol[HandledT_contra]):
         ...
 
 
-class _Flag:
-    """An event that is asked with every delta: for the price of an attribute."""
-
-    __slots__ = ("_event", "is_set")
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._event = asyncio.Event()
-
-    def set(self) -> None:
-        self.is_set = True
-        self._event.set()
-
-    def clear(self) -> None:
-        self.is_set = False
-        self._event.clear()
-
-    async def wait(self) -> None:
-        await self._event.wait()
-
-
 class Connection:
     """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to."""
+
+    # A reply may have a thousand late readers, and each token looks at all of them: little memory, in one place.
+    __slots__ = (
+        "__weakref__",
+        "_behind",
+        "_encode",
+        "_ending",
+        "_outbox",
+        "_strikes",
+        "_transport",
+        "_under_way",
+        "closed",
+        "connection_id",
+        "owner",
+    )
 
     def __init__(
         self,
@@ -118,7 +112,7 @@ class Connection:
         self._outbox = outbox
         self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._under_way = UnderWay()
-        self._behind = _Flag()
+        self._behind = asyncio.Event()
         self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
 
     def push(self, frame: Frame) -> None:
@@ -128,7 +122,7 @@ class Connection:
         """
         if self.closed:
             return
-        if self._behind.is_set:  # the writer sends what waits once the peer reads again
+        if self._outbox.waits:  # the writer sends what waits once the peer reads again
             self._outbox.put_nowait(frame)
         elif self._transport.is_writable and self._outbox.pass_nowait(frame):
             self._transport.write(self._encode(frame))
@@ -232,7 +226,7 @@ class Connection:
 
     async def _catch_up(self) -> None:
         """Returns once nothing waits. Raises Disconnected."""
-        while self._behind.is_set:
+        while self._behind.is_set():
             await self._transport.writable()
             self._flush()
 

@@ -82,6 +82,18 @@ class _Whole:
 class Outbox:
     """Frames on their way to one transport."""
 
+    __slots__ = (
+        "_bytes",
+        "_fresh",
+        "_growing",
+        "_handed",
+        "_max_bytes",
+        "_merged",
+        "_statuses",
+        "_waiting",
+        "_withdrawn",
+    )
+
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._waiting: deque[_Text | _Whole] = deque()
@@ -94,6 +106,11 @@ class Outbox:
         ] = {}  # by conversation: the first seq that its next event has to cover
         self._bytes = 0
         self._merged = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._fresh or self._waiting)
 
     @property
     def is_over_full(self) -> bool:
@@ -122,7 +139,7 @@ class Outbox:
 
     def pass_nowait(self, frame: Frame) -> bool:
         """Lets text pass that nothing waits before, as if put in and taken out; False where it has to be put in."""
-        if self._waiting or self._fresh or not isinstance(frame, Delta):
+        if self.waits or not isinstance(frame, Delta):
             return False
         self._handed[frame.turn_id] = frame.off + len(frame.text)
         return True
