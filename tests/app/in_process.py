@@ -64,8 +64,8 @@ class Running:
 
     @asynccontextmanager
     async def socket(self, hello: Frame | None = None, **options: Any) -> AsyncIterator[Socket]:
-        """A connection that said hello and read `ready`."""
-        async with open_socket(self.ws_url, **options) as opened:
+        """A connection that said hello and read `ready`; what a test does not read holds up neither side's close."""
+        async with open_socket(self.ws_url, **{"max_queue": None} | options) as opened:
             socket = Socket(opened)
             await socket.send(type="hello", **(hello or {}))
             socket.ready = await socket.next("ready")

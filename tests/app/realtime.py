@@ -27,7 +27,7 @@ def paced(folder: Path, **settings: Any) -> AbstractAsyncContextManager[Running]
 @asynccontextmanager
 async def session(running: Running, **query: str) -> AsyncIterator[Socket]:
     """A session whose first event was read."""
-    async with connect(url_of(running, **query)) as opened:
+    async with connect(url_of(running, **query), max_queue=None) as opened:
         socket = Socket(opened)
         socket.ready = (await socket.next("session.created"))["session"]
         yield socket
