@@ -12,8 +12,6 @@ PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet 
 TORCH_INDEX ?=
 # Tried in this order; or name one: make install PYTHON=/opt/python/bin/python3
 PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
-# Tests at once: one more than there are cores, because they wait for processes a third of the time.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Options for the command behind a verb: make run ARGS='--port 9000'
 ARGS ?=
 
@@ -45,7 +43,7 @@ specs: $(DEV) ## write the specifications and the page's types anew, from the ty
 test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile -m 'not clients' --cov --cov-report=term-missing:skip-covered $(ARGS)
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not clients' --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 test-clients: $(DEV) ## stock clients of OpenAI's API against this service, each installed beside the others in .cache
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v tests/clients $(ARGS)
