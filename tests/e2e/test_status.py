@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -26,48 +27,56 @@ def statuses(client: Wire, turn_id: str, state: str) -> list[Frame]:
     return [status for status in told if status["state"] == state]
 
 
-async def test_a_reply_waits_for_its_place_and_then_comes(
-    narrow_server: ServerProcess, client_id: str
-) -> None:
-    """The second client is next in line, is told so, and gets its text once the first one stops."""
+class Waiting(NamedTuple):
+    """Alice's reply is written, Bob's waits behind it. `running` and `next`: their `accepted`; `queued`: what Bob was told."""
+
+    alice: Wire
+    bob: Wire
+    running: Frame
+    next: Frame
+    queued: Frame
+
+
+@pytest.fixture
+async def waiting(narrow_server: ServerProcess, client_id: str) -> AsyncIterator[Waiting]:
     async with (
         wire(narrow_server.ws_url, client_id) as alice,
         wire(narrow_server.ws_url, f"{client_id}-bob") as bob,
     ):
-        first = await alice.say(LONG, params=GREEDY)
-        await alice.until(has_text(first["turn_id"]))
-        second = await bob.say("Hello!", params=GREEDY)
-        queued = await bob.until("status")
-        await alice.put(type="cancel", turn_id=first["turn_id"])
-        await alice.until(is_end_of(first["turn_id"]))
-        done = await bob.until(is_end_of(second["turn_id"]))
+        running = await alice.say(LONG, params=GREEDY)
+        await alice.until(has_text(running["turn_id"]))
+        behind = await bob.say("Hello!", params=GREEDY)
+        yield Waiting(alice, bob, running, behind, await bob.until("status"))
 
-    assert (queued["turn_id"], queued["state"], queued["queue_position"]) == (second["turn_id"], "queued", 1)
-    assert statuses(alice, first["turn_id"], "queued") == []
+
+async def stopped(client: Wire, turn: Frame) -> Frame:
+    """Cancels a client's turn; gives its end."""
+    await client.put(type="cancel", turn_id=turn["turn_id"])
+    return await client.until(is_end_of(turn["turn_id"]))
+
+
+async def test_a_reply_waits_for_its_place_and_then_comes(waiting: Waiting) -> None:
+    """The second client is next in line, is told so, and gets its text once the first one stops."""
+    alice, bob, running, behind, queued = waiting
+    await stopped(alice, running)
+    done = await bob.until(is_end_of(behind["turn_id"]))
+
+    assert (queued["turn_id"], queued["state"], queued["queue_position"]) == (behind["turn_id"], "queued", 1)
+    assert statuses(alice, running["turn_id"], "queued") == []
     assert (done["reason"], done["chars"] > 0) == ("stop", True)
     assert_no_hole(bob.seen)
 
 
 async def test_a_cancel_in_the_queue_needs_no_step_and_lets_the_next_one_move_up(
-    narrow_server: ServerProcess, client_id: str
+    waiting: Waiting, narrow_server: ServerProcess, client_id: str
 ) -> None:
     """Who waits behind a cancelled turn is told of the place gained; who runs before it is stopped as ever."""
-    async with (
-        wire(narrow_server.ws_url, client_id) as alice,
-        wire(narrow_server.ws_url, f"{client_id}-bob") as bob,
-        wire(narrow_server.ws_url, f"{client_id}-carol") as carol,
-    ):
-        first = await alice.say(LONG, params=GREEDY)
-        await alice.until(has_text(first["turn_id"]))
-        second = await bob.say("Hello!")
-        await bob.until("status")
+    async with wire(narrow_server.ws_url, f"{client_id}-carol") as carol:
         third = await carol.say("Hello!")
         assert (await carol.until("status"))["queue_position"] == 2
-        await bob.put(type="cancel", turn_id=second["turn_id"])
-        done = await bob.until(is_end_of(second["turn_id"]))
+        done = await stopped(waiting.bob, waiting.next)
         moved = await carol.until("status")
-        await alice.put(type="cancel", turn_id=first["turn_id"])
-        running = await alice.until(is_end_of(first["turn_id"]))
+        running = await stopped(waiting.alice, waiting.running)
         await carol.until(is_end_of(third["turn_id"]))
 
     assert (done["reason"], done["cancel"]["cause"]) == ("cancelled", "client")
