@@ -133,7 +133,7 @@ def _run_and_end() -> NoReturn:
     try:
         code = main(sys.argv[1:])
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
+        code = (end.code or 0) if isinstance(end.code, int | None) else 1
         if code:
             log.critical("the engine ends: %s", end.code)
     except Exception:  # noqa: BLE001 - the process' own boundary

@@ -148,8 +148,8 @@ class ReplyStream:
 
     async def __anext__(self) -> Output:
         while (output := self.get_nowait()) is None:
-            self._news = news = asyncio.get_running_loop().create_future()
-            await news
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
         return output
 
     def _wake(self) -> None:
