@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -29,6 +29,12 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, *, patience: Patience) -> None:
         super().__init__(config)
         self._patience = patience
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Lets `serve` come to its end."""
+        self.should_exit = True
+        self._ending.set()
 
     @property
     def scheme(self) -> str:
@@ -54,6 +60,13 @@ class Server(uvicorn.Server):
             for one in sockets or ()
         ]
         self.started = True
+
+    async def main_loop(self) -> None:
+        """Makes the `date` header anew each second until the end, at which it wakes; uvicorn's own looks ten times."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._ending.wait()
 
     def _protocol(self) -> asyncio.Protocol:
         return HttpProtocol(

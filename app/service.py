@@ -62,7 +62,7 @@ class Service:
                 starting.cancel()
                 watching.cancel()
                 await self._drain()
-                self._server.should_exit = True
+                self._server.end()
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)

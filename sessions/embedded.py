@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import fcntl
-import os
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 LOCK_S = 5.0
@@ -46,7 +47,7 @@ async def embedded_store(data_dir: Path, *, max_memory: str = "1gb") -> AsyncIte
             await _answers(process, socket, folder)
             yield f"unix://{socket}"
         finally:
-            await _stop(process)
+            await _stop(process, socket)
 
 
 def _lock_file(folder: Path, data_dir: Path) -> TextIO:
@@ -123,9 +124,8 @@ def _die_with_parent() -> None:
 
 
 async def _answers(process: asyncio.subprocess.Process, socket: Path, folder: Path) -> None:
-    client = Redis(unix_socket_path=str(socket))
     try:
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(START_S), _client(socket) as client:
             while not await _pong(client):
                 if process.returncode is not None:
                     raise EmbeddedStoreFailed(
@@ -134,8 +134,6 @@ async def _answers(process: asyncio.subprocess.Process, socket: Path, folder: Pa
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise EmbeddedStoreFailed(f"The embedded store did not start in {START_S:g} s.") from None
-    finally:
-        await client.aclose()
 
 
 async def _pong(client: Redis) -> bool:
@@ -145,13 +143,21 @@ async def _pong(client: Redis) -> bool:
         return False
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
+async def _stop(process: asyncio.subprocess.Process, socket: Path) -> None:
+    """Asks by command, for signals are looked at ten times a second only; ends it where it does not listen."""
     try:
         async with asyncio.timeout(STOP_S):
+            with suppress(RedisError, OSError):  # not listening, or gone: its answer is a closed connection
+                async with _client(socket) as client:
+                    await client.shutdown()
+            if process.returncode is None:
+                process.terminate()
             await process.wait()
     except TimeoutError:
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         await process.wait()
+
+
+def _client(socket: Path) -> Redis:
+    """A client that tries once."""
+    return Redis(unix_socket_path=str(socket), retry=Retry(NoBackoff(), 0))

@@ -6,9 +6,9 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from redis.asyncio import Redis
 
 from sessions import running, turn_journal
@@ -63,15 +63,24 @@ def client_id() -> str:
     return f"test-{uuid.uuid4().hex}"
 
 
-@pytest.fixture
-async def store_url(tmp_path: Path) -> AsyncIterator[str]:
-    """The URL of an embedded store of the test's own."""
-    async with embedded_store(tmp_path) as url:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_store_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """The URL of the embedded store behind `store_url`."""
+    async with embedded_store(tmp_path_factory.mktemp("shared")) as url:
         yield url
 
 
 @pytest.fixture
+async def store_url(shared_store_url: str) -> str:
+    """The URL of an empty store that is left running, and set as it was."""
+    async with connect(shared_store_url) as client:
+        await client.flushall()
+        await client.script_flush()
+    return shared_store_url
+
+
+@pytest.fixture
 async def store(store_url: str) -> AsyncIterator[Redis]:
-    """A client of the test's own store."""
+    """A client of an empty store."""
     async with connect(store_url) as client:
         yield client

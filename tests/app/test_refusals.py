@@ -14,6 +14,7 @@ from sessions import running as turns_running
 from sessions import turn_journal
 from sessions.service import Sessions
 from tests.app.in_process import Frame, Running, Socket, serving
+from tests.refusing_store import refusing_writes
 from tests.sessions.chat import eventually
 
 SEND = {"type": "send", "client_msg_id": "m", "content": "Hello?", "ref": "r"}
@@ -70,10 +71,12 @@ async def test_a_running_reply_outlives_a_stalled_store(
 
 
 async def test_a_store_that_takes_no_writes_is_told(tmp_path: Path, store_url: str, store: Redis) -> None:
-    async with serving(tmp_path, redis_url=store_url) as running, running.socket() as socket:
-        await store.config_set("min-replicas-to-write", 1)
+    async with (
+        serving(tmp_path, redis_url=store_url) as running,
+        running.socket() as socket,
+        refusing_writes(store),
+    ):
         assert told(await socket.ask(**SEND)) == ("error", "store_unavailable", "r", True)
-        await store.config_set("min-replicas-to-write", 0)
 
 
 async def test_a_defect_is_a_number_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from app.shared_counts import SharedCounts
 from connections.quotas import Quotas
 from sessions.records import Owner
 from sessions.servers import connect
+from tests.refusing_store import without_memory
 
 ANN, BOB = Owner("key:lab", "ann"), Owner("key:lab", "bob")
 MINUTE_MS = 60_000
@@ -104,11 +105,10 @@ async def test_tokens_that_the_store_did_not_take_are_charged_when_it_is_back(
 ) -> None:
     monkeypatch.setattr("app.shared_counts.AGAIN_S", 0.01)
     gauges = Quotas(tokens_per_day=100).gauges(ANN)
-    await store.config_set("maxmemory", 1)
-    charging = asyncio.create_task(replicas[0].run())
-    replicas[0].charge(gauges, 60)
-    await asyncio.sleep(0.05)
-    await store.config_set("maxmemory", 0)
+    async with without_memory(store):
+        charging = asyncio.create_task(replicas[0].run())
+        replicas[0].charge(gauges, 60)
+        await asyncio.sleep(0.05)
     while (await replicas[1].take(gauges))[1][0].used < 60:
         pass
     charging.cancel()

@@ -13,6 +13,7 @@ from connections.errors import Close
 from sessions.errors import StoreDown
 from sessions.records import Owner
 from sessions.servers import connect
+from tests.refusing_store import without_memory
 
 ANN, BOB = Owner("key:lab", "ann"), Owner("key:lab", "bob")
 
@@ -86,10 +87,9 @@ async def test_a_store_that_refuses_keeps_nobody_out_and_hears_of_them_later(
 ) -> None:
     one, two = replicas
     await two.sit(ANN, "a1")
-    await store.config_set("maxmemory", 1)
-    assert await sits(one, ANN, "a2") is None
-    two.leave(ANN, "a1")
-    await store.config_set("maxmemory", 0)
+    async with without_memory(store):
+        assert await sits(one, ANN, "a2") is None
+        two.leave(ANN, "a1")
     await one.beat()
     await two.beat()
     assert await sits(two, ANN, "a3") is None

@@ -14,6 +14,7 @@ from sessions.events import Removed
 from sessions.journal import Entry, Journal
 from sessions.store import load_scripts
 from sessions.turn_journal import TurnJournal
+from tests.refusing_store import refusing_writes
 from tests.sessions.chat import eventually
 
 
@@ -100,10 +101,9 @@ async def test_a_writer_that_no_longer_waits_is_left_alone(store: Redis, journal
 async def test_a_turn_whose_store_is_away_goes_on_and_catches_up(store: Redis, journal: Journal) -> None:
     await begun(store, "a")
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
-    await store.config_set("min-replicas-to-write", 1)
-    assert not await turn.write(event(2))
-    assert not await turn.write(event(3))
-    await store.config_set("min-replicas-to-write", 0)
+    async with refusing_writes(store):
+        assert not await turn.write(event(2))
+        assert not await turn.write(event(3))
     seq = 3
     while not await turn.write(event(seq := seq + 1)):
         await store.ping()
@@ -113,11 +113,10 @@ async def test_a_turn_whose_store_is_away_goes_on_and_catches_up(store: Redis, j
 async def test_the_rest_is_written_at_the_end_or_its_trouble_told(store: Redis, journal: Journal) -> None:
     await begun(store, "a")
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
-    await store.config_set("min-replicas-to-write", 1)
-    assert not await turn.write(event(2))
-    with pytest.raises(StoreDown):
-        await turn.write_rest()
-    await store.config_set("min-replicas-to-write", 0)
+    async with refusing_writes(store):
+        assert not await turn.write(event(2))
+        with pytest.raises(StoreDown):
+            await turn.write_rest()
     await turn.write_rest()
     assert await seqs(store, "a") == [b"2-0"]
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
-from sessions import replica, running, turn_journal, turns
+from sessions import turn_journal
 from sessions.events import Accepted, Done, Journalled, Reason
-from sessions.policy import Policy
-from sessions.records import Owner, digest
-from sessions.service import Sessions
+from sessions.records import digest
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -98,22 +93,3 @@ async def test_a_reply_whose_conversation_is_gone_from_the_store_has_its_end(
     done = await reader.next(Done)
     await chat.quiet()
     assert (done.reason, done.saved, reader.text(done.turn_id)) == (Reason.INTERRUPTED, False, "This")
-
-
-async def test_a_server_stops_though_messages_wait_behind_an_end_that_is_not_saved(
-    store: Redis, owner: Owner, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replica, "SAVE_S", 0.1)
-    monkeypatch.setattr(turns, "TOLD_S", 0.1)
-    for module in (running, turn_journal):
-        monkeypatch.setattr(module, "PATIENCE_S", 0.1)
-    pid = int((await store.info("server"))["process_id"])
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
-        await chat.running("One?", "This")
-        await enqueue(chat, "Two?")
-        os.kill(pid, signal.SIGKILL)
-        chat.engine.step(20)
-        assert not (await chat.reader.next(Done)).saved
-    assert len(chat.reader.of(Done)) == 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 from redis.asyncio import Redis
 
@@ -15,6 +12,7 @@ from sessions.events import Done, Reason, Resumed, Status
 from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
+from tests.refusing_store import without_memory
 from tests.sessions.chat import Chat
 from tests.sessions.recorder import Recorder, continuous
 
@@ -26,15 +24,6 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PATIENCE_S", 0.25)
     for module in (ownership, replica):
         monkeypatch.setattr(module, "RENEW_S", 0.02)
-
-
-@asynccontextmanager
-async def without_memory(store: Redis) -> AsyncIterator[None]:
-    await store.config_set("maxmemory", 1)
-    try:
-        yield
-    finally:
-        await store.config_set("maxmemory", 0)
 
 
 async def test_new_turns_are_refused_and_leave_no_trace(chat: Chat, store: Redis) -> None:

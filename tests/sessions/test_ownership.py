@@ -10,6 +10,7 @@ from sessions.events import Cause, Deleted, Done, Reason
 from sessions.policy import Policy
 from sessions.records import Owner, digest
 from sessions.service import Sessions
+from tests.refusing_store import refusing_writes
 from tests.sessions.chat import Chat
 from tests.sessions.recorder import Recorder, continuous
 
@@ -76,10 +77,9 @@ async def test_an_end_that_was_told_unsaved_is_not_told_again(
     chat: Chat, other: Chat, store: Redis, reader: Recorder
 ) -> None:
     await chat.running("Hello?", "This")
-    await store.config_set("min-replicas-to-write", 1)
-    chat.engine.step(20)
-    assert not (await reader.next(Done)).saved
-    await store.config_set("min-replicas-to-write", 0)
+    async with refusing_writes(store):
+        chat.engine.step(20)
+        assert not (await reader.next(Done)).saved
     await lose_lease(chat, store)
     await other.sessions._reaper.reap()
     await chat.quiet()

@@ -13,6 +13,7 @@ from sessions.errors import StoreDown
 from sessions.ownership import Ownership
 from sessions.servers import connect
 from sessions.store import REMOVE, run_script, store_errors
+from tests.refusing_store import refusing_writes
 
 
 async def test_a_script_that_the_server_forgot_runs_all_the_same(store: Redis) -> None:
@@ -55,10 +56,9 @@ async def test_any_other_defect_stays_one() -> None:
 
 async def test_a_store_that_refuses_to_write_is_down(store: Redis) -> None:
     """As with a full disk, the answer is an error of no type of its own."""
-    await store.config_set("min-replicas-to-write", 1)
-    with pytest.raises(StoreDown):
-        await Ownership(store, replica="one").renew()
-    await store.config_set("min-replicas-to-write", 0)
+    async with refusing_writes(store):
+        with pytest.raises(StoreDown):
+            await Ownership(store, replica="one").renew()
 
 
 @pytest.mark.parametrize("turns", range(1, 12))

@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +16,15 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from engine.scripted import ScriptedEngine
-from sessions import reaping, replica, running, turn_journal
+from sessions import reaping, replica, running, turn_journal, turns
+from sessions.embedded import embedded_store
 from sessions.errors import Busy, StoreDown
 from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
 from sessions.observer import Silent
 from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
+from tests.refusing_store import refusing_writes
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -32,6 +35,13 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (running, turn_journal):
         monkeypatch.setattr(module, "PATIENCE_S", 0.25)
     monkeypatch.setattr(running, "SAVED_WITHIN_S", 0.1)
+
+
+@pytest.fixture
+async def store_url(tmp_path: Path) -> AsyncIterator[str]:
+    """A store of the test's own, which it may kill."""
+    async with embedded_store(tmp_path) as url:
+        yield url
 
 
 @pytest.fixture
@@ -48,16 +58,6 @@ def stalled(pid: int) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
-
-
-@asynccontextmanager
-async def refusing(store: Redis) -> AsyncIterator[None]:
-    """The store answers reads and refuses writes, as with a full disk."""
-    await store.config_set("min-replicas-to-write", 1)
-    try:
-        yield
-    finally:
-        await store.config_set("min-replicas-to-write", 0)
 
 
 async def journal_is_whole(chat: Chat) -> bool:
@@ -101,7 +101,7 @@ async def test_each_trouble_of_a_reply_is_told(chat: Chat, reader: Recorder, sto
     chat.engine.script("word " * 150)
     await chat.running("Hello?", "word")
     for trouble in (1, 2):
-        async with refusing(store):
+        async with refusing_writes(store):
             while len(reader.of(Status)) < trouble:
                 await chat.step()
         while chat.room.turns[0].unsaved:
@@ -111,7 +111,7 @@ async def test_each_trouble_of_a_reply_is_told(chat: Chat, reader: Recorder, sto
 
 async def test_a_message_behind_an_unsaved_end_is_refused(chat: Chat, reader: Recorder, store: Redis) -> None:
     await chat.running("Hello?", "This")
-    async with refusing(store):
+    async with refusing_writes(store):
         chat.engine.step(20)
         await reader.next(Done)
         with pytest.raises(StoreDown, match="not saved"):
@@ -123,7 +123,7 @@ async def test_a_message_behind_an_unsaved_end_is_refused(chat: Chat, reader: Re
 async def test_an_unsaved_reply_is_shown_to_those_who_ask(chat: Chat, reader: Recorder, store: Redis) -> None:
     """By its history, and again to a duplicate."""
     await chat.running("Hello?", "This", client_msg_id="one")
-    async with refusing(store):
+    async with refusing_writes(store):
         chat.engine.step(20)
         await reader.next(Done)
         page = await chat.history()
@@ -138,7 +138,7 @@ async def test_an_unsaved_reply_is_shown_to_those_who_ask(chat: Chat, reader: Re
 
 async def test_an_unsaved_rollback_is_not_shown(chat: Chat, reader: Recorder, store: Redis) -> None:
     await chat.running("Hello?", "This")
-    async with refusing(store):
+    async with refusing_writes(store):
         chat.cancel(rollback=True)
         await reader.next(Done)
         assert (await chat.history()).messages == []
@@ -162,7 +162,7 @@ async def test_a_store_that_is_gone_refuses_new_turns_and_running_ones_finish(
 
 
 async def test_a_refusal_by_the_store_leaves_no_trace(chat: Chat, store: Redis) -> None:
-    async with refusing(store):
+    async with refusing_writes(store):
         with pytest.raises(StoreDown):
             await chat.send("Hello?")
     assert await store.keys("ms:{*") == []
@@ -272,3 +272,23 @@ async def test_a_defect_at_an_end_costs_nobody_else_anything(
         await chat.quiet()
         assert await sessions._reaper.reap() == 0
         assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "And now?", "Now."]
+
+
+async def test_a_server_stops_though_messages_wait_behind_an_end_that_is_not_saved(
+    store: Redis, owner: Owner, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica, "SAVE_S", 0.1)
+    monkeypatch.setattr(turns, "TOLD_S", 0.1)
+    for module in (running, turn_journal):
+        monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    pid = int((await store.info("server"))["process_id"])
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        await chat.running("One?", "This")
+        chat.begin_send("Two?", on_busy="enqueue")
+        await chat.reader.next(Accepted, count=2)
+        os.kill(pid, signal.SIGKILL)
+        chat.engine.step(20)
+        assert not (await chat.reader.next(Done)).saved
+    assert len(chat.reader.of(Done)) == 1

@@ -1,0 +1,28 @@
+"""A store that answers and takes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from redis.asyncio import Redis
+
+
+@asynccontextmanager
+async def refusing_writes(store: Redis) -> AsyncIterator[None]:
+    """It answers reads and refuses writes, as with a full disk."""
+    await store.config_set("min-replicas-to-write", 1)
+    try:
+        yield
+    finally:
+        await store.config_set("min-replicas-to-write", 0)
+
+
+@asynccontextmanager
+async def without_memory(store: Redis) -> AsyncIterator[None]:
+    """It refuses what would take memory."""
+    await store.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        await store.config_set("maxmemory", 0)
