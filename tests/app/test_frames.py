@@ -305,7 +305,8 @@ async def test_a_reader_that_stops_reading_is_let_go_and_nobody_else_notices(run
     """Its memory is bounded, and its socket is not kept until it reads again."""
     running.engine.script(["x" * 50_000] * 400)
     sockets = running.service._server.server_state.connections
-    async with running.socket() as other, running.socket(max_queue=1) as stalled:
+    tight = await running.tight_socket()
+    async with running.socket() as other, running.socket(sock=tight, max_queue=1) as stalled:
         await stalled.send(type="send", client_msg_id="m", content="Much, please.")
         while len(sockets) == 2:
             assert (await other.ask(type="ping"))["type"] == "pong"
