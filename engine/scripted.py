@@ -31,7 +31,8 @@ _WORDS = re.compile(r"\s*\S+|\s+")
 class ScriptedEngine:
     """An `Engine` that plays scripts, one chunk a token.
 
-    Without `by_hand` it steps by itself, as fast as the event loop turns or every `pace_s` seconds.
+    Without `by_hand` it steps by itself, as fast as the event loop turns or every `pace_s` seconds: like a process of
+    its own it makes up for a step that the event loop was late for, but not for more than one.
     With it nothing moves but through `step`, except that cancels are confirmed at the loop's next turn.
     With `hold_cancels` they wait for a `step`, which then counts as the one already under way.
 
@@ -59,6 +60,7 @@ class ScriptedEngine:
         self._scripts: deque[Sequence[str]] = deque()
         self._runs: dict[str, ScriptedReply] = {}
         self._tick: asyncio.Handle | None = None
+        self._due = 0.0  # when the next step is, by the event loop's clock
         self._life = Lifecycle()
         self._facts = ModelFacts(
             model="scripted",
@@ -229,18 +231,22 @@ class ScriptedEngine:
         for position, run in enumerate(waiting, start=1):
             run.wait_at(position)
 
-    def _keep_ticking(self) -> None:
+    def _keep_ticking(self, late_s: float = 0.0) -> None:
         idle = not self._runs or not self._ready
         if self._by_hand or idle or self._tick is not None:
             return
         loop = asyncio.get_running_loop()
         again = self._step_itself
-        self._tick = loop.call_later(self._pace_s, again) if self._pace_s else loop.call_soon(again)
+        if not self._pace_s:
+            self._tick = loop.call_soon(again)
+            return
+        self._due = loop.time() + max(self._pace_s - late_s, 0.0)
+        self._tick = loop.call_at(self._due, again)
 
     def _step_itself(self) -> None:
         self._tick = None
         self.step()
-        self._keep_ticking()
+        self._keep_ticking(late_s=asyncio.get_running_loop().time() - self._due)
 
 
 def count_words(messages: Sequence[Message]) -> int:
