@@ -133,9 +133,14 @@ class _Attend:
         values = self.values[group.slots, :, :extent]
         if group.members is not None:
             query = query.new_zeros(len(keys), *query.shape[1:]).index_copy_(0, group.members, query)
-        stacked = query.reshape(len(keys), keys.shape[1], -1, query.shape[-1])
-        bias = self._bias(group, group.query_positions, extent, query.dtype)
-        mixed = self._by_hand(stacked, keys, values, bias[:, None, None])
+        heads = len(keys) * keys.shape[1]
+        bias = self._bias(group, group.query_positions, extent, query.dtype, times=keys.shape[1])
+        mixed = self._by_hand(
+            query.reshape(heads, -1, query.shape[-1]),
+            _readable(keys).reshape(heads, extent, -1),
+            values.reshape(heads, extent, -1),
+            bias.unsqueeze(1),
+        )
         mixed = mixed.reshape(len(keys), -1, values.shape[-1])
         return mixed if group.members is None else mixed.index_select(0, group.members)
 
@@ -163,30 +168,42 @@ class _Attend:
             query, bias = functional.pad(query, (0, 0, 0, idle)), functional.pad(bias, (0, 0, 0, idle))
         heads, rows, size = query.shape
         sharing = heads // len(keys)
-        stacked = query.reshape(1, len(keys), sharing * rows, size)
-        wide = bias.repeat(sharing, 1)[None, None]
+        stacked = query.reshape(len(keys), sharing * rows, size)
+        wide = bias.repeat(sharing, 1)
         if self.softcap is None:
             mixed = functional.scaled_dot_product_attention(
-                stacked, keys[None], values[None], attn_mask=wide, scale=self.scaling
+                stacked[None], keys[None], values[None], attn_mask=wide[None, None], scale=self.scaling
             )
         else:
-            mixed = self._by_hand(stacked, keys[None], values[None], wide)
+            mixed = self._by_hand(stacked, _readable(keys), values, wide)
         return mixed.reshape(heads, rows, -1)[:, :asked].transpose(0, 1)
 
     def _by_hand(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+        """Attend with (heads, queries, size) to (heads, extent, size); the bias is as wide as the scores are."""
         # For a single query, two matrix products beat the fused kernel on CPUs, in bf16 by a factor of three.
-        scores = torch.matmul(query * self.scaling, _readable(keys).transpose(-1, -2))
-        if self.softcap is not None:
-            scores = torch.tanh(scores / self.softcap) * self.softcap
+        turned = keys.transpose(1, 2)
+        if self.softcap is None:
+            scores = torch.baddbmm(bias, query, turned, alpha=self.scaling)
+        else:
+            capped = torch.tanh(torch.bmm(query * (self.scaling / self.softcap), turned))
+            scores = capped * self.softcap + bias
         # The sums inside are of float32, whatever the dtype.
-        return torch.matmul(torch.softmax(scores + bias, dim=-1), values)
+        return torch.bmm(torch.softmax(scores, dim=-1), values)
 
     def _bias(
-        self, part: DecodeGroup | PrefillChunk, positions: Tensor, extent: int, dtype: torch.dtype
+        self,
+        part: DecodeGroup | PrefillChunk,
+        positions: Tensor,
+        extent: int,
+        dtype: torch.dtype,
+        *,
+        times: int = 1,
     ) -> Tensor:
-        key = (id(part), self.rule, extent)
+        """Return the bias of each position, so many times one below the other."""
+        key = (id(part), self.rule, extent, times)
         if key not in self.batch.masks:
-            self.batch.masks[key] = self.rule.bias(positions, extent, dtype)
+            bias = self.rule.bias(positions, extent, dtype)
+            self.batch.masks[key] = bias if times == 1 else bias.repeat_interleave(times, dim=0)
         return self.batch.masks[key]
 
 

@@ -26,6 +26,9 @@ from engine.packed_linear import PackedLinear
 from engine.rotary_table import FIXED_ROTARIES, RotaryTable
 from engine.slot_batch import SlotBatch
 
+FEW_ROWS = 64
+"""Up to so many, operations take longer to begin than to do."""
+
 FUSED_TYPES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 
 
@@ -36,17 +39,29 @@ class Logits(NamedTuple):
 
 
 class RMSNorm(nn.Module):
-    """Root mean square layer normalization (Zhang and Sennrich 2019) over the last dimension."""
+    """Root mean square layer normalization (Zhang and Sennrich 2019) over the last dimension.
+
+    On a CPU torch makes it of fifteen operations, which is what few rows wait for. The layer normalization of
+    (x, -x) is one: the mean is 0 there, and the variance the mean of squares.
+    """
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
         self.weight: Tensor = norm.weight
         self._shape = tuple(norm.weight.shape)
         self._epsilon: float = norm.variance_epsilon
+        self._mirrored_weight = torch.cat((norm.weight, torch.zeros_like(norm.weight))).detach()
+        self._mirrored_shape = tuple(self._mirrored_weight.shape)
 
     def forward(self, given: Tensor) -> Tensor:
         """Normalize."""
-        return functional.rms_norm(given, self._shape, self.weight, self._epsilon)
+        if given.device.type != "cpu" or len(given) > FEW_ROWS:
+            return functional.rms_norm(given, self._shape, self.weight, self._epsilon)
+        mirrored = torch.cat((given, -given), dim=-1)
+        made = functional.layer_norm(
+            mirrored, self._mirrored_shape, self._mirrored_weight, None, self._epsilon
+        )
+        return made[..., : given.shape[-1]]
 
 
 class FusedLayer(nn.Module):

@@ -7,8 +7,8 @@ from bisect import bisect_left
 STEP = 64
 EVEN_UNTIL = 512
 GROWTH = 1.25
-SHRINKS_FROM = 3
-"""Slots that are so many times as long as needed are made shorter."""
+SHRINKS_FROM = 2
+"""Slots that are so many times as long as needed are made shorter: each step reads them whole."""
 
 
 class Ladder:

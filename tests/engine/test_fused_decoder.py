@@ -15,8 +15,9 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from engine.fused_decoder import fused_decoder
+from engine.fused_decoder import FEW_ROWS, RMSNorm, fused_decoder
 from engine.runner import Runner
 from engine.slot_batch import Span
 from tests.engine.families import SIZES
@@ -77,3 +78,12 @@ def matrices(module: torch.nn.Module) -> set[int]:
 @pytest.mark.parametrize("family", ["gemma2", "gpt2", "mistral"])
 def test_other_kinds_and_sliding_windows_are_left_to_the_module(family: str) -> None:
     assert fused_decoder(make(family)) is None
+
+
+@torch.inference_mode()
+def test_few_rows_are_normalized_as_many_are() -> None:
+    norm = LlamaRMSNorm(24, eps=1e-5)
+    norm.weight.copy_(torch.randn(24))
+    many = torch.randn(FEW_ROWS + 1, 24) * 3 + 1
+    torch.testing.assert_close(RMSNorm(norm)(many[:3]), norm(many)[:3])
+    torch.testing.assert_close(RMSNorm(norm)(many), norm(many))
