@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import msgspec
 
-from engine import process_log, spinning
+from engine import process_log, torch_environment
 from engine.channel import BlockingChannel
 from engine.detokenizer import detokenizers_for
 from engine.errors import ModelNotUsable
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     descriptor, options = int(arguments[0]), msgspec.json.decode(arguments[1], type=EngineOptions)
     process_log.set_up()
     _live_and_die_with_the_gateway()
-    os.environ.update(spinning.settings(os.environ))
+    os.environ.update(torch_environment.settings(os.environ))
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     channel, lanes = BlockingChannel(connection), Lanes()

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engine import spinning
+from engine import torch_environment
 from tests.bench.engine.records import Failed, Job, Line, Ready
 from tests.bench.engine.roster import Name, Worker
 from tests.bench.running import MeasurementFailed
@@ -35,7 +35,8 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=environment() | (spinning.settings(os.environ) if worker.contender is Name.OURS else {}),
+                env=environment()
+                | (torch_environment.settings(os.environ) if worker.contender is Name.OURS else {}),
             )
         try:
             self._read(Ready, START_S)
