@@ -7,8 +7,12 @@ from bisect import bisect_left
 STEP = 64
 EVEN_UNTIL = 512
 GROWTH = 1.25
-SHRINKS_FROM = 2
-"""Slots that are so many times as long as needed are made shorter: each step reads them whole."""
+SHRINKS_FROM = 3
+"""Slots that are so many times as long as needed are made shorter.
+
+Sooner would read less, and cost evenness: what was made shorter is grown back step by step, in memory that is new.
+Measured with 2, 256x6 on two cores: a fifth more tokens/s at 32 streams, and one step in eleven 1.4 times as long.
+"""
 
 
 class Ladder:
