@@ -17,6 +17,8 @@ from app.websocket import Protocol
 from connections.limits import MAX_FRAME_BYTES
 
 HEARTBEAT_S = 20.0
+TICK_S = 1.0
+"""How old the `date` header of an answer may be."""
 SEND_BUFFER_BYTES = 64 * 1024
 """The kernel's, of each connection: text there counts as handed to its reader, so it is not to be megabytes."""
 UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
@@ -62,10 +64,10 @@ class Server(uvicorn.Server):
         self.started = True
 
     async def main_loop(self) -> None:
-        """Makes the `date` header anew each second until the end, at which it wakes; uvicorn's own looks ten times."""
+        """Makes the `date` header anew now and then, and wakes for the end; uvicorn's own looks for it ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
+                async with asyncio.timeout(TICK_S):
                     await self._ending.wait()
 
     def _protocol(self) -> asyncio.Protocol:

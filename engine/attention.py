@@ -179,7 +179,7 @@ class _Attend:
         return mixed.reshape(heads, rows, -1)[:, :asked].transpose(0, 1)
 
     def _by_hand(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-        """Attend with (heads, queries, size) to (heads, extent, size); the bias is as wide as the scores are."""
+        """Attend with (heads, queries, size) to (heads, extent, size). The bias is broadcast to (heads, queries, extent)."""
         # For a single query, two matrix products beat the fused kernel on CPUs, in bf16 by a factor of three.
         turned = keys.transpose(1, 2)
         if self.softcap is None:
@@ -199,7 +199,7 @@ class _Attend:
         *,
         times: int = 1,
     ) -> Tensor:
-        """Return the bias of each position, so many times one below the other."""
+        """Return the bias of each position: (positions * times, extent), each row so many times before the next one."""
         key = (id(part), self.rule, extent, times)
         if key not in self.batch.masks:
             bias = self.rule.bias(positions, extent, dtype)

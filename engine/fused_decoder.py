@@ -26,8 +26,8 @@ from engine.packed_linear import PackedLinear
 from engine.rotary_table import FIXED_ROTARIES, RotaryTable
 from engine.slot_batch import SlotBatch
 
-FEW_ROWS = 64
-"""Up to so many, operations take longer to begin than to do."""
+FEW_ROWS_TO_NORM = 64
+"""Up to so many rows a norm's operations take longer to begin than to do."""
 
 FUSED_TYPES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 
@@ -41,21 +41,25 @@ class Logits(NamedTuple):
 class RMSNorm(nn.Module):
     """Root mean square layer normalization (Zhang and Sennrich 2019) over the last dimension.
 
-    On a CPU torch makes it of fifteen operations, which is what few rows wait for. The layer normalization of
+    On a CPU torch makes it of fifteen operations, and few rows wait for each to begin. The layer normalization of
     (x, -x) is one: the mean is 0 there, and the variance the mean of squares.
     """
+
+    _mirrored_weight: Tensor
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
         self.weight: Tensor = norm.weight
         self._shape = tuple(norm.weight.shape)
         self._epsilon: float = norm.variance_epsilon
-        self._mirrored_weight = torch.cat((norm.weight, torch.zeros_like(norm.weight))).detach()
-        self._mirrored_shape = tuple(self._mirrored_weight.shape)
+        mirrored_weight = torch.cat((norm.weight, torch.zeros_like(norm.weight))).detach()
+        self.register_buffer("_mirrored_weight", mirrored_weight, persistent=False)
+        self._mirrored_shape = tuple(mirrored_weight.shape)
+        self._few = FEW_ROWS_TO_NORM * len(mirrored_weight) // 2
 
     def forward(self, given: Tensor) -> Tensor:
         """Normalize."""
-        if given.device.type != "cpu" or len(given) > FEW_ROWS:
+        if given.device.type != "cpu" or given.numel() > self._few:
             return functional.rms_norm(given, self._shape, self.weight, self._epsilon)
         mirrored = torch.cat((given, -given), dim=-1)
         made = functional.layer_norm(

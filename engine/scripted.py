@@ -246,7 +246,7 @@ class ScriptedEngine:
     def _step_itself(self) -> None:
         self._tick = None
         self.step()
-        self._keep_ticking(late_s=asyncio.get_running_loop().time() - self._due)
+        self._keep_ticking(late_s=asyncio.get_running_loop().time() - self._due if self._pace_s else 0.0)
 
 
 def count_words(messages: Sequence[Message]) -> int:

@@ -1,4 +1,4 @@
-"""What the libraries below torch are told by the environment, before it is imported; an operator's own choice stands.
+"""What the libraries below torch are told by the environment, before it is imported. What is set there stands.
 
 OpenMP's threads spin for a moment while they wait for each other, then sleep. By default they spin for long, and the
 cores are shared here: with the gateway, the store, whatever else runs. Measured on two cores: without any spinning a

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import fcntl
+import os
 import shutil
 import signal
 import sys
@@ -146,16 +147,24 @@ async def _pong(client: Redis) -> bool:
 async def _stop(process: asyncio.subprocess.Process, socket: Path) -> None:
     """Asks by command, for signals are looked at ten times a second only; ends it where it does not listen."""
     try:
-        async with asyncio.timeout(STOP_S):
-            with suppress(RedisError, OSError):  # not listening, or gone: its answer is a closed connection
-                async with _client(socket) as client:
-                    await client.shutdown()
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S), _client(socket) as client:
+                if await _pong(client):
+                    with suppress(RedisError, OSError):  # a closed connection is its answer
+                        await client.shutdown()
+                else:
+                    _send(signal.SIGTERM, process)
+                await process.wait()
+    finally:
+        _send(signal.SIGKILL, process)
+    await process.wait()
+
+
+def _send(number: signal.Signals, process: asyncio.subprocess.Process) -> None:
+    """Sends a signal, unless the end was seen. Not by asyncio's `send_signal`: that may reap the process before its watcher."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 def _client(socket: Path) -> Redis:

@@ -21,8 +21,9 @@ async def refusing_writes(store: Redis) -> AsyncIterator[None]:
 @asynccontextmanager
 async def without_memory(store: Redis) -> AsyncIterator[None]:
     """It refuses what would take memory."""
+    before = (await store.config_get("maxmemory"))["maxmemory"]
     await store.config_set("maxmemory", 1)
     try:
         yield
     finally:
-        await store.config_set("maxmemory", 0)
+        await store.config_set("maxmemory", before)

@@ -44,6 +44,13 @@ async def test_a_stop_says_goodbye_to_every_connection(tmp_path: Path) -> None:
         await running.serving
 
 
+async def test_a_stop_wakes_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.TICK_S", 3600.0)
+    async with serving(tmp_path) as running:
+        running.service.stop()
+        await running.serving
+
+
 async def test_running_replies_have_their_time_to_end(tmp_path: Path) -> None:
     engine = ScriptedEngine(pace_s=0.005)
     async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:

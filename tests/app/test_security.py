@@ -114,7 +114,7 @@ async def served(running: Running, app: ASGIApp) -> AsyncIterator[int]:
         other = server(app, patience=running.service._server._patience)
         task = asyncio.create_task(other.serve(sockets=[listener]))
         yield int(address(listener).rpartition(":")[2])
-        other.should_exit = True
+        other.end()
         await task
 
 

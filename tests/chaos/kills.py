@@ -183,6 +183,7 @@ def _findings(
             "connections lost": float(sum(talker.device.losses for talker in talkers)),
             "unanswered for 20 s": float(sum(talker.unanswered for talker in talkers)),
             "gaps told": float(sum(talker.device.ledger.gaps for talker in talkers)),
+            "ends that the store lost": float(sum(talker.device.ledger.lost_ends for talker in talkers)),
         }
         | dict[str, float](sum((talker.refusals for talker in talkers), Counter())),
     )

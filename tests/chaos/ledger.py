@@ -39,6 +39,9 @@ class Ledger:
         self.turns: dict[str, Reply] = {}
         self.faults: list[str] = []
         self.gaps = 0
+        self.lost_ends = 0
+        """Ends that the store lost: told, and gone in another epoch."""
+        self._rewound = False
         self._follows = False
         self._journalled_here: set[str] = set()
         self.repeats: set[str] = set()
@@ -55,6 +58,7 @@ class Ledger:
                 self._journalled(frame)
             case "gap":
                 self.gaps += 1
+                self._rewound = frame["epoch"] != self.epoch
                 self.epoch = frame["epoch"]
             case "snapshot":
                 self._snapshot(frame)
@@ -139,6 +143,15 @@ class Ledger:
             running = self.turns.setdefault(frame["turn_id"], Reply())
             self._journalled_here.add(frame["turn_id"])
             running.text, running.told = frame["text"], True
+            if running.done is not None:
+                self._runs_again(running)
+
+    def _runs_again(self, turn: Reply) -> None:
+        """A new epoch means that the store lost data; in the same one an end is an end."""
+        if not self._rewound:
+            self._fault("a turn that had ended runs again")
+        self.lost_ends += 1
+        turn.done = None
 
     def _fault(self, what: str) -> None:
         self.faults.append(f"{self.conversation_id}: {what}")

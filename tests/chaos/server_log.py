@@ -14,8 +14,8 @@ class _Line(msgspec.Struct):
     exception: str = ""
 
 
-_FOR_PEOPLE = re.compile(rb"Midstream is ready|.*\(\d+%\)$")
-"""What a server prints while it loads and once it is ready, beside its log."""
+_FOR_PEOPLE = re.compile(rb"Midstream is ready|.*\(\d+%\)$|engine: INFO: ")
+"""What a server prints while it loads and once it is ready, and what its engine notes, beside its log."""
 
 _decode = msgspec.json.Decoder(_Line).decode
 

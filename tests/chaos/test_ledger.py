@@ -87,6 +87,14 @@ def test_what_is_told_once_more_and_otherwise_is_one() -> None:
     assert len(entered(*WHOLE, accepted(duplicate=True), done(4, "Bad day.")).faults) == 1
 
 
+@pytest.mark.parametrize(("epoch", "faults"), [("f", []), ("e", ["c: a turn that had ended runs again"])])
+def test_an_end_that_the_store_lost_comes_again_in_another_epoch_alone(epoch: str, faults: list[str]) -> None:
+    gap = {"type": "gap", "conversation_id": "c", "epoch": epoch, "min_seq": 1}
+    snapshot = {"type": "snapshot", "epoch": epoch, "seq": 2, "text": "Good ", **_common()}
+    ledger = entered(accepted(), delta(2, 0, "Good "), done(3, "Good "), gap, snapshot, done(3, "Good "))
+    assert (ledger.faults, ledger.lost_ends) == (faults, 1)
+
+
 def test_behind_a_gap_the_snapshot_counts() -> None:
     gap = {"type": "gap", "conversation_id": "c", "epoch": "f", "min_seq": 90}
     snapshot = {"type": "snapshot", "epoch": "f", "seq": 99, "text": "Good ", **_common()}

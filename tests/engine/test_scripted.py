@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -182,6 +183,16 @@ async def test_a_paced_engine_plays_by_the_clock() -> None:
     assert len(outputs) == 4
     assert engine.facts is not None
     assert engine.status.state is EngineState.READY
+
+
+async def test_a_paced_engine_makes_up_for_one_step_that_the_event_loop_was_late_for() -> None:
+    engine = ScriptedEngine(reply="a b c d e f g h", pace_s=0.2)
+    stream = engine.generate(asking())
+    time.sleep(0.6)  # noqa: ASYNC251 - three paces, in which the event loop turns for nobody
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert engine.statistics().steps == 2
+    stream.cancel()
 
 
 async def test_an_open_id_is_not_taken_twice() -> None:

@@ -1,4 +1,4 @@
-"""A sessions floor over a store of the test's own and an engine that the test moves."""
+"""A sessions floor over an empty store and an engine that the test moves."""
 
 from __future__ import annotations
 

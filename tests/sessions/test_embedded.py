@@ -155,6 +155,16 @@ async def test_a_server_that_stops_at_once_is_told(tmp_path: Path, on_path: Call
             pass
 
 
+async def test_a_server_that_stalls_is_killed_at_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "STOP_S", 0.2)
+    async with embedded_store(tmp_path) as url, connect(url) as client:
+        pid = await pid_of(client)
+        os.kill(pid, signal.SIGSTOP)
+    assert not running(pid)
+
+
 async def test_a_server_that_never_answers_is_given_up_and_killed(
     tmp_path: Path, on_path: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -275,13 +275,10 @@ async def test_a_defect_at_an_end_costs_nobody_else_anything(
 
 
 async def test_a_server_stops_though_messages_wait_behind_an_end_that_is_not_saved(
-    store: Redis, owner: Owner, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+    store: Redis, pid: int, owner: Owner, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica, "SAVE_S", 0.1)
     monkeypatch.setattr(turns, "TOLD_S", 0.1)
-    for module in (running, turn_journal):
-        monkeypatch.setattr(module, "PATIENCE_S", 0.1)
-    pid = int((await store.info("server"))["process_id"])
     sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
     async with sessions.running(alone=True):
         chat = Chat(sessions, engine, owner, Recorder())

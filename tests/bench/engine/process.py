@@ -132,4 +132,4 @@ def _put(answers: BinaryIO, line: Line) -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # taking torch down piece by piece takes a second, which the kernel does in none
+    os._exit(0)  # taking torch down piece by piece takes a second; the kernel does it at once
