@@ -37,3 +37,24 @@ async def test_a_turn_whose_text_the_store_lost_is_closed(chat: Chat, store: Red
     await chat.exchange("And now?", "Now.")
     told = reader.events[reader.events.index(reader.of(Snapshot)[-1]) + 1 :]
     assert continuous(told)
+
+
+async def test_an_end_that_the_store_lost_comes_once_more_in_another_epoch(
+    chat: Chat, store: Redis, reader: Recorder
+) -> None:
+    accepted = await chat.running("Hello?", "This")
+    kept = {key: await store.dump(key) for key in await store.keys("ms:*")}
+    chat.engine.step(20)
+    told = await reader.next(Done)
+    await chat.quiet()
+    for key, dump in kept.items():
+        await store.restore(key, 0, dump or b"", replace=True)
+    back = Recorder()
+    await chat.resume(back, told.seq, epoch=accepted.epoch)
+    gap, snapshot = await back.next(Gap), await back.next(Snapshot)
+    assert (gap.epoch != accepted.epoch, snapshot.turn_id) == (True, accepted.turn_id)
+    assert await chat.sessions._reaper.reap() == 1
+    assert (await back.next(Done)).seq == snapshot.seq + 1
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
+    back.closed = True
+    chat.leave(back)
