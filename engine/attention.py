@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import causal_mask_function
 
+from engine import cpu_kernels
 from engine.slot_batch import EXTENT_STEP, ROWS_STEP, DecodeGroup, PrefillChunk, SlotBatch
 
 NAME = "midstream"
@@ -36,6 +38,7 @@ class MaskRule:
 
     def __init__(self, mask_function: MaskFunction) -> None:
         self._visible = mask_function
+        self.is_causal = mask_function is causal_mask_function
 
     def bias(self, positions: Tensor, extent: int, dtype: torch.dtype) -> Tensor:
         """Return what is added to the scores: 0 where visible, else -inf; shape (queries, extent)."""
@@ -96,7 +99,12 @@ def attend(  # noqa: PLR0917 - the terms of attention
     """
     layer = _Attend(keys, values, rule, batch, scaling)
     layer.softcap = softcap
-    parts = [layer.decode(query[group.rows], group) for group in batch.groups]
+    plain = rule.is_causal and softcap is None and values.shape == keys.shape
+    if batch.decode_rows and plain and cpu_kernels.serve(query):
+        places = batch.decode_slots, batch.decode_positions
+        parts = [cpu_kernels.attend(query[: batch.decode_rows], keys, values, *places, scaling)]
+    else:
+        parts = [layer.decode(query[group.rows], group) for group in batch.groups]
     parts += [layer.prefill(query[chunk.rows].transpose(0, 1), chunk) for chunk in batch.chunks]
     if batch.idle_rows:
         parts.append(query.new_zeros(batch.idle_rows, *parts[0].shape[1:]))

@@ -18,16 +18,15 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3ForCausalLM,
 )
+from transformers.activations import SiLUActivation
 from transformers.masking_utils import causal_mask_function
 
+from engine import cpu_kernels
 from engine.attention import MaskRule, attend
-from engine.kv_cache import SlotCache
+from engine.kv_cache import KVLayer, SlotCache
 from engine.packed_linear import PackedLinear
 from engine.rotary_table import FIXED_ROTARIES, RotaryTable
 from engine.slot_batch import SlotBatch
-
-FEW_ROWS_TO_NORM = 64
-"""Up to so many rows a norm's operations take longer to begin than to do."""
 
 FUSED_TYPES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 
@@ -39,33 +38,19 @@ class Logits(NamedTuple):
 
 
 class RMSNorm(nn.Module):
-    """Root mean square layer normalization (Zhang and Sennrich 2019) over the last dimension.
-
-    On a CPU torch makes it of fifteen operations, and few rows wait for each to begin. The layer normalization of
-    (x, -x) is one: the mean is 0 there, and the variance the mean of squares.
-    """
-
-    _mirrored_weight: Tensor
+    """Root mean square layer normalization (Zhang and Sennrich 2019) over the last dimension."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
         self.weight: Tensor = norm.weight
         self._shape = tuple(norm.weight.shape)
         self._epsilon: float = norm.variance_epsilon
-        mirrored_weight = torch.cat((norm.weight, torch.zeros_like(norm.weight))).detach()
-        self.register_buffer("_mirrored_weight", mirrored_weight, persistent=False)
-        self._mirrored_shape = tuple(mirrored_weight.shape)
-        self._few = FEW_ROWS_TO_NORM * len(mirrored_weight) // 2
 
     def forward(self, given: Tensor) -> Tensor:
         """Normalize."""
-        if given.device.type != "cpu" or given.numel() > self._few:
-            return functional.rms_norm(given, self._shape, self.weight, self._epsilon)
-        mirrored = torch.cat((given, -given), dim=-1)
-        made = functional.layer_norm(
-            mirrored, self._mirrored_shape, self._mirrored_weight, None, self._epsilon
-        )
-        return made[..., : given.shape[-1]]
+        if cpu_kernels.serve(given):
+            return cpu_kernels.rms_norm(given, self.weight, self._epsilon)
+        return functional.rms_norm(given, self._shape, self.weight, self._epsilon)
 
 
 class FusedLayer(nn.Module):
@@ -80,6 +65,7 @@ class FusedLayer(nn.Module):
         self._heads = inner.q_proj.out_features // self._size
         self._kv_heads = inner.k_proj.out_features // self._size
         self._activation = outer.act_fn
+        self._is_silu = isinstance(outer.act_fn, nn.SiLU | SiLUActivation)
         self.before_attention, self.before_mlp = (
             RMSNorm(layer.input_layernorm),
             RMSNorm(layer.post_attention_layernorm),
@@ -96,14 +82,18 @@ class FusedLayer(nn.Module):
         """Take states, (rows, hidden), through the layer."""
         rows = len(states)
         projected = self.qkv(self.before_attention(states)).view(rows, -1, self._size)
-        turned = step.rotate(self._normed(projected[:, : self._heads + self._kv_heads]))
-        keys, values = step.cache.store(
-            self._number, turned[:, self._heads :], projected[:, self._heads + self._kv_heads :]
-        )
-        mixed = attend(turned[:, : self._heads], keys, values, step.rule, step.batch, self._scaling)
+        both = self._normed(projected[:, : self._heads + self._kv_heads])
+        queries, layer = step.rotate_and_store(self._number, both, projected[:, both.shape[1] :])
+        mixed = attend(queries, layer.keys, layer.values, step.rule, step.batch, self._scaling)
         states = _added(self.output, mixed.reshape(rows, -1), states)
-        gate, up = self.gate_up(self.before_mlp(states)).chunk(2, dim=-1)
-        return _added(self.down, self._activation(gate) * up, states)
+        return _added(self.down, self._gated(self.gate_up(self.before_mlp(states))), states)
+
+    def _gated(self, gate_up: Tensor) -> Tensor:
+        if self._is_silu and cpu_kernels.serve(gate_up):
+            return cpu_kernels.silu_product(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        product: Tensor = self._activation(gate) * up
+        return product
 
     def _normed(self, heads: Tensor) -> Tensor:
         if self.query_norm is None or self.key_norm is None:
@@ -143,6 +133,11 @@ class FusedDecoder(nn.Module):
         """What it computes in."""
         return self.embedding.weight.dtype
 
+    @property
+    def reads_exactly(self) -> bool:
+        """Whether decode steps read no more of a slot than it holds, however long it is."""
+        return cpu_kernels.serve(self.embedding.weight)
+
     def num_parameters(self) -> int:
         """Return how many weights it has."""
         return self._parameters_taken
@@ -177,9 +172,20 @@ class _Step(NamedTuple):
     cosine: Tensor
     sine: Tensor
 
-    def rotate(self, heads: Tensor) -> Tensor:
-        """Turn queries and keys, (rows, heads, size), to their positions (RoFormer, Su et al. 2021)."""
-        return torch.addcmul(heads * self.cosine, heads.roll(heads.shape[-1] // 2, -1), self.sine)
+    def rotate_and_store(self, number: int, both: Tensor, values: Tensor) -> tuple[Tensor, KVLayer]:
+        """Turn queries and keys, (rows, heads + KV heads, size), to their positions; store keys and values in a layer.
+
+        Returns the queries, (rows, heads, size), and the layer. Rotation: RoFormer, Su et al. 2021.
+        """
+        heads = both.shape[1] - values.shape[1]
+        layer = self.cache.layer(number, both[:, heads:], values)
+        if cpu_kernels.serve(both):
+            places = self.batch.row_slots, self.batch.position_ids[0]
+            stores = layer.keys, layer.values
+            return cpu_kernels.rotate_and_store(both, values, (self.cosine, self.sine), places, stores), layer
+        turned = torch.addcmul(both * self.cosine, both.roll(both.shape[-1] // 2, -1), self.sine)
+        layer.write(self.batch, turned[:, heads:], values)
+        return turned[:, :heads], layer
 
 
 def fused_decoder(module: PreTrainedModel) -> FusedDecoder | None:

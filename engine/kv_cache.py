@@ -14,12 +14,15 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from engine.kv_capacity import Ladder
+from engine.kv_capacity import STEP, Ladder
 from engine.lazy_memory import LazyMemory
 from engine.slot_batch import SlotBatch
 
 FIRST_TOKENS = 512
 """Positions in a slot at first, on devices where memory is committed as soon as it is asked for."""
+
+ROOMY_BYTES = 2**30
+"""Address space, not memory, of the keys of a layer at first, where it does not matter how long slots are."""
 
 PROMPT_LAYERS = 4
 """Layers that change their length in one step while prompts are computed."""
@@ -104,17 +107,21 @@ class SlotCache(Cache):
     Attention is expected to read only the slots that it needs (`engine.attention`). Slots are little longer than the
     longest reply, so that a batch of replies is read in one piece. Where memory is committed when it is written, all
     slots are there from the start, and layers change their length one a step, ahead of the need, so that no
-    step takes much longer than the others. Elsewhere all is doubled when a step needs it. With `fixed`, layers have
+    step takes much longer than the others; with `roomy`, slots are long from the start, because attention reads no more
+    of them than it needs. Elsewhere all is doubled when a step needs it. With `fixed`, layers have
     their final size from the start, and stay where they are, with a spare slot behind the last; `resizes` counts moves.
     """
 
     layers: list[KVLayer]  # type: ignore[assignment] # transformers' own layers know one length, not slots
 
-    def __init__(self, *, slots: int, tokens: int, lazy: bool, fixed: bool = False) -> None:
+    def __init__(
+        self, *, slots: int, tokens: int, lazy: bool, fixed: bool = False, roomy: bool = False
+    ) -> None:
         super().__init__(layers=[])
         self.slots = slots
         self.tokens = tokens
         self._lazy = lazy
+        self._roomy = roomy and lazy
         self._ladder = Ladder(tokens)
         self._first = (slots, self._ladder.length_for(1)) if lazy else (1, min(FIRST_TOKENS, tokens))
         if fixed:
@@ -195,11 +202,15 @@ class SlotCache(Cache):
         """Store a step's keys and values, each of shape (rows, heads, head size); return the layer's."""
         if self._batch is None:
             raise RuntimeError("the cache was written to outside a step")
-        while len(self.layers) <= number:
-            self.layers.append(self._new_layer(keys.unsqueeze(0), values.unsqueeze(0)))
-        layer = self.layers[number]
+        layer = self.layer(number, keys, values)
         layer.write(self._batch, keys, values)
         return layer.keys, layer.values
+
+    def layer(self, number: int, keys: Tensor, values: Tensor) -> KVLayer:
+        """Return a layer, made now where the model never wrote to it, for keys and values like these, (rows, heads, size)."""
+        while len(self.layers) <= number:
+            self.layers.append(self._new_layer(keys.unsqueeze(0), values.unsqueeze(0)))
+        return self.layers[number]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
         """Return 0: no single length fits all slots, and positions are always given."""
@@ -214,6 +225,10 @@ class SlotCache(Cache):
         slots, tokens = (
             self._first if not self.layers else (self.layers[0].keys.shape[0], self.layers[0].tokens)
         )
+        if self._roomy and not self.layers:
+            row = slots * keys.shape[2] * keys.shape[3] * keys.element_size()
+            self._ladder = Ladder(self.tokens, shortest=max(STEP, ROOMY_BYTES // row))
+            tokens = self._ladder.length_for(1)
         if not self.layers and self._batch is not None:
             slots, tokens = self._room(slots, tokens, self._batch.highest_slot + 1, self._batch.extent)
         like = keys.transpose(1, 2), values.transpose(1, 2)

@@ -27,7 +27,10 @@ class Runner:
         self._device = module.device
         recordable = module if self._device.type == "cuda" and isinstance(module, FusedDecoder) else None
         lazy = commits_lazily(self._device)
-        self.cache = SlotCache(slots=slots, tokens=tokens, lazy=lazy, fixed=recordable is not None)
+        roomy = isinstance(module, FusedDecoder) and module.reads_exactly
+        self.cache = SlotCache(
+            slots=slots, tokens=tokens, lazy=lazy, fixed=recordable is not None, roomy=roomy
+        )
         self._graphs = CudaGraphs(recordable, self.cache) if recordable is not None else None
 
     @torch.inference_mode()

@@ -23,6 +23,10 @@ ROWS_STEP = 16
 """Steps with prompts are padded to a multiple of this many rows: every new number of rows costs kernels that are kept."""
 
 
+NOBODY = -1
+"""The slot of an idle row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Neighbouring tokens of one slot: `tokens[i]` is at position `start + i`. `samples`: its last logits are wanted."""
@@ -79,13 +83,14 @@ class SlotBatch:
         self.idle_rows = -len(ids) % ROWS_STEP if len(spans) > single else 0
         ids += [0] * self.idle_rows
         positions += [0] * self.idle_rows
-        slots = [span.slot for span in spans[:single]]
+        slots = [span.slot for span in spans for _ in span.tokens] + [NOBODY] * self.idle_rows
         groups = _decode_groups(spans[:single], tokens)
         wanted = _sampled_rows(spans) if self.idle_rows or not _all_sample(spans) else None
         laid_out = [torch.tensor([ids, positions]), torch.tensor(slots, dtype=torch.int64)]
         sent = send([*laid_out, *_tensors(groups), *([] if wanted is None else [wanted])], device)
         self.input_ids, self.position_ids = sent[0][0:1], sent[0][1:2]
-        self.decode_slots = sent[1]
+        self.row_slots = sent[1]
+        self.decode_slots = self.row_slots[:single]
         self.decode_positions = self.position_ids[0, :single]
         self.stops = tuple((span.slot, span.stop) for span in spans)
         self.highest_slot = max(span.slot for span in spans)

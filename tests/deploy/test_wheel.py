@@ -18,7 +18,7 @@ PACKAGES = sorted(
         for name in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     }
 )
-LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.pyc", ".*", "*.so")
 
 
 @pytest.fixture(scope="module")
