@@ -29,6 +29,9 @@ COPYING_COST = 3
 MaskFunction = Callable[[Tensor, int, Tensor, Tensor], Tensor]
 
 
+_CAUSAL: Any = causal_mask_function
+
+
 class AttentionNotSupported(Exception):
     """A model asks its attention for something that is not built: it must be refused, never served wrongly."""
 
@@ -38,7 +41,7 @@ class MaskRule:
 
     def __init__(self, mask_function: MaskFunction) -> None:
         self._visible = mask_function
-        self.is_causal = mask_function is causal_mask_function
+        self.is_causal = mask_function is _CAUSAL
 
     def bias(self, positions: Tensor, extent: int, dtype: torch.dtype) -> Tensor:
         """Return what is added to the scores: 0 where visible, else -inf; shape (queries, extent)."""
@@ -102,7 +105,7 @@ def attend(  # noqa: PLR0917 - the terms of attention
     plain = rule.is_causal and softcap is None and values.shape == keys.shape
     if batch.decode_rows and plain and cpu_kernels.serve(query):
         places = batch.decode_slots, batch.decode_positions
-        parts = [cpu_kernels.attend(query[: batch.decode_rows], keys, values, *places, scaling)]
+        parts = [cpu_kernels.attend(query[: batch.decode_rows], keys, values, places, scaling)]
     else:
         parts = [layer.decode(query[group.rows], group) for group in batch.groups]
     parts += [layer.prefill(query[chunk.rows].transpose(0, 1), chunk) for chunk in batch.chunks]

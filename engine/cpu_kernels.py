@@ -29,21 +29,26 @@ _SIGNATURES = {
 }
 
 
-def _load() -> ctypes.CDLL | None:
-    found = find_spec("engine._cpu_kernels")
+def _load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
+    """Return what was compiled. Raises OSError where nothing was, or where it is for another machine."""
+    found = find_spec(module)
     if found is None or found.origin is None:
-        return None
-    try:
-        library = ctypes.CDLL(found.origin)
-    except OSError:  # compiled for another machine, or torch brought no OpenMP
-        return None
+        raise OSError("they were not compiled, for want of a C compiler with OpenMP")
+    library = ctypes.CDLL(found.origin)
     for name, signature in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
         function.argtypes, function.restype = signature, None
     return library
 
 
-_library = _load()
+_library: ctypes.CDLL | None = None
+trouble = ""
+"""Why there are no kernels; empty where there are."""
+
+try:
+    _library = _load()
+except OSError as error:
+    trouble = str(error)
 
 
 def serve(tensor: Tensor) -> bool:
@@ -52,18 +57,19 @@ def serve(tensor: Tensor) -> bool:
 
 
 def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, slots: Tensor, positions: Tensor, scaling: float
+    queries: Tensor, keys: Tensor, values: Tensor, places: tuple[Tensor, Tensor], scaling: float
 ) -> Tensor:
     """Attend with one query for each row and head, (rows, heads, size), to its slot, up to and with its position.
 
-    `keys`, `values`: (slots, KV heads, tokens, size); `slots`, `positions`: int64, (rows,). Returns (rows, heads, size).
+    `keys`, `values`: (slots, KV heads, tokens, size). `places`: slots and positions, int64, (rows,). Returns
+    (rows, heads, size).
     """
     rows, heads, size = queries.shape
     queries = queries if queries.stride(2) == 1 else queries.contiguous()
     mixed = queries.new_empty(rows, heads, size)
     _kernels().midstream_attend(
         *(queries.data_ptr(), queries.stride(0), queries.stride(1), keys.data_ptr(), values.data_ptr()),
-        *(slots.data_ptr(), positions.data_ptr(), rows, heads, keys.shape[1], keys.shape[2], size),
+        *(places[0].data_ptr(), places[1].data_ptr(), rows, heads, keys.shape[1], keys.shape[2], size),
         *(scaling, _is_half(queries), mixed.data_ptr()),
     )
     return mixed
@@ -110,9 +116,7 @@ def silu_product(gate_up: Tensor) -> Tensor:
     """Return silu(gate) * up, (rows, size), of both side by side, (rows, 2 * size), contiguous."""
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     made = gate_up.new_empty(rows, size)
-    _kernels().midstream_silu_product(
-        gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr()
-    )
+    _kernels().midstream_silu_product(gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr())
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from engine import cpu_kernels
 from engine.architecture import check_architecture
 from engine.compiling import compile_forward
 from engine.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
@@ -34,6 +36,8 @@ from engine.options import ForwardOptions
 from engine.packed_linear import can_pack, pack
 from engine.probe import Probed, agrees, probe, through_slots
 from engine.weights_progress import weights_progress
+
+log = logging.getLogger(__name__)
 
 DEFAULT_MAX_BATCH = 32
 PLAIN = ForwardOptions()
@@ -63,6 +67,8 @@ def load(
     target = choose_device(device)
     precision = choose_dtype(dtype, target)
     check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
+    if target.type == "cpu" and cpu_kernels.trouble:
+        log.warning("kernels for CPUs are not used, replies are half as quick: %s", cpu_kernels.trouble)
     progress("reading the configuration", 0.0)
     config = _read_config(model)
     progress("reading the tokenizer", 0.05)

@@ -71,8 +71,8 @@ class PaddedBatch(SlotBatch):
         # Made on the host, so that nothing is sent while a step is recorded; then all tensors are those of `inputs`.
         last = Span(shape.rows - 1, 0, (0,), samples=True)
         super().__init__([last], tokens=tokens, device=torch.device("cpu"))
-        self.input_ids, self.position_ids, self.decode_slots = inputs[0:1], inputs[1:2], inputs[2]
-        self.decode_positions = inputs[1]
+        self.input_ids, self.position_ids, self.row_slots = inputs[0:1], inputs[1:2], inputs[2]
+        self.decode_slots, self.decode_positions = inputs[2], inputs[1]
         self.decode_rows = shape.rows
         self.stops = ()
         self.extent = tokens  # tables of positions get their final size, and with it their address

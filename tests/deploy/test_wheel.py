@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from engine import cpu_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = sorted(
@@ -46,9 +49,14 @@ def test_the_wheel_holds_every_file_of_every_package(tree: Path, wheel: set[str]
         str(path.relative_to(tree))
         for package in PACKAGES
         for path in (tree / package).rglob("*")
-        if path.is_file()
+        if path.is_file() and path.suffix != ".c"
     }
     assert files - wheel == set()
+
+
+@pytest.mark.skipif(bool(cpu_kernels.trouble), reason=cpu_kernels.trouble)
+def test_the_wheel_carries_the_kernels_compiled(wheel: set[str]) -> None:
+    assert f"engine/_cpu_kernels{sysconfig.get_config_var('EXT_SUFFIX')}" in wheel
 
 
 def test_the_wheel_carries_the_licence_and_the_command(wheel: set[str]) -> None:

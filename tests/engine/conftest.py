@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from engine import cpu_kernels
+
 # A machine that is busy with other things makes no property false.
 settings.register_profile("engine at any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("engine at any pace")
@@ -36,6 +38,15 @@ def small_tokenizer() -> PreTrainedTokenizerFast:
 def one_thread() -> None:
     """Tiny models are slower with more, by far where the machine has other work."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(params=["kernels of our own", "torch's operations"])
+def cpu_operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs with each."""
+    if request.param == "torch's operations":
+        monkeypatch.setattr(cpu_kernels, "_library", None)
+    elif cpu_kernels.trouble:
+        pytest.skip(f"no kernels for CPUs: {cpu_kernels.trouble}")
 
 
 @pytest.fixture(scope="session")

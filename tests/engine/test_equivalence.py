@@ -50,6 +50,7 @@ def assert_same_up_to_ties(
     assert abs(logits[got[place]] - logits[expected[place]]) < TIE
 
 
+@pytest.mark.usefixtures("cpu_operations")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
     core = Core(served(family))
@@ -60,6 +61,7 @@ def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
     assert_same_up_to_ties(reference, prompt(40), got, expected)
 
 
+@pytest.mark.usefixtures("cpu_operations")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family: str) -> None:
     """More requests than slots, prompts in chunks of 16, lengths of all kinds, one cancelled in between."""

@@ -23,6 +23,8 @@ from engine.slot_batch import Span
 from tests.engine.families import SIZES
 from tests.engine.tiny_models import WINDOW, make, prompt
 
+pytestmark = pytest.mark.usefixtures("cpu_operations")
+
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10_000.0}
 MADE = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, attention_bias=True)),
@@ -82,9 +84,8 @@ def test_other_kinds_and_sliding_windows_are_left_to_the_module(family: str) -> 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @torch.inference_mode()
-def test_few_rows_are_normalized_as_many_are(dtype: torch.dtype) -> None:
+def test_norms_are_the_module_s(dtype: torch.dtype) -> None:
     norm = LlamaRMSNorm(24, eps=1e-5).to(dtype)
     norm.weight.copy_(torch.randn(24))
-    many = torch.randn(65, 24, dtype=dtype) * 3 + 1
-    torch.testing.assert_close(RMSNorm(norm)(many[:3]), norm(many)[:3])
-    torch.testing.assert_close(RMSNorm(norm)(many), norm(many))
+    heads = torch.randn(7, 5, 24, dtype=dtype) * 3 + 1
+    torch.testing.assert_close(RMSNorm(norm)(heads[:, :3]), norm(heads[:, :3]))
