@@ -103,7 +103,7 @@ def attend(  # noqa: PLR0917 - the terms of attention
     layer = _Attend(keys, values, rule, batch, scaling)
     layer.softcap = softcap
     plain = rule.is_causal and softcap is None and values.shape == keys.shape
-    if batch.decode_rows and plain and cpu_kernels.serve(query):
+    if batch.decode_rows and plain and cpu_kernels.serve(query, keys):
         places = batch.decode_slots, batch.decode_positions
         parts = [cpu_kernels.attend(query[: batch.decode_rows], keys, values, places, scaling)]
     else:

@@ -51,9 +51,10 @@ except OSError as error:
     trouble = str(error)
 
 
-def serve(tensor: Tensor) -> bool:
-    """Whether there are kernels for tensors like this one."""
-    return _library is not None and tensor.dtype in _DTYPES and tensor.device.type == "cpu"
+def serve(tensor: Tensor, *others: Tensor) -> bool:
+    """Whether there are kernels for tensors like these: on the CPU, and of one dtype that is known."""
+    known = _library is not None and tensor.dtype in _DTYPES and tensor.device.type == "cpu"
+    return known and all(other.dtype is tensor.dtype for other in others)
 
 
 def attend(

@@ -48,7 +48,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, given: Tensor) -> Tensor:
         """Normalize."""
-        if cpu_kernels.serve(given):
+        if cpu_kernels.serve(given, self.weight):
             return cpu_kernels.rms_norm(given, self.weight, self._epsilon)
         return functional.rms_norm(given, self._shape, self.weight, self._epsilon)
 

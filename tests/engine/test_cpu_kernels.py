@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ COMPILER = (sysconfig.get_config_var("CC") or "cc").partition(" ")[0]
 DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
 SEEDS = st.integers(0, 2**31)
 
+needs_a_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"no C compiler ({COMPILER})")
 needs_kernels = pytest.mark.skipif(bool(cpu_kernels.trouble), reason=cpu_kernels.trouble)
 
 
@@ -148,14 +151,22 @@ def test_numbers_are_rounded_to_the_nearest_bfloat16() -> None:
     assert torch.equal(gated(torch.cat((gates, ups), dim=1)), (193 * ups.float()).bfloat16())
 
 
-@pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"no C compiler ({COMPILER})")
+@needs_a_compiler
 def test_where_there_is_a_compiler_there_are_kernels() -> None:
     assert cpu_kernels.trouble == ""
+
+
+@needs_a_compiler
+def test_the_compiler_has_nothing_to_say() -> None:
+    source = Path(cpu_kernels.__file__).with_suffix(".c")
+    flags = ("-O3", "-fopenmp", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror")
+    subprocess.run([COMPILER, *flags, "-c", source, "-o", os.devnull], check=True)
 
 
 def test_other_tensors_are_left_to_torch() -> None:
     assert not cpu_kernels.serve(torch.ones(1, dtype=torch.float16))
     assert not cpu_kernels.serve(torch.ones(1, device="meta"))
+    assert not cpu_kernels.serve(torch.ones(1), torch.ones(1, dtype=torch.bfloat16))
 
 
 def test_what_can_t_be_loaded_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
