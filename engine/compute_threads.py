@@ -12,8 +12,11 @@ FIRST_TRIALS = 3
 """Steps with each number of threads before one is chosen."""
 
 LEARNING_RATE = 0.2
-SHORTEST_PAUSE, LONGEST_PAUSE = 128, 4096
+SHORTEST_PAUSE, LONGEST_PAUSE = 512, 4096
 """Steps between trials of what is not the choice; doubled each time that it is no better."""
+
+SOON = 8
+"""The first pause once fewer threads than all were chosen: a moment's noise may have been why, and more cost little."""
 
 RELUCTANCE = 1.1
 """Fewer threads than all must be so much faster."""
@@ -86,7 +89,7 @@ class ComputeThreads:
         before = size.best
         trial.observe(seconds)
         if size.best is not before:
-            size.pause = size.until_next = SHORTEST_PAUSE
+            size.pause = size.until_next = SHORTEST_PAUSE if size.best is size.trials[0] else SOON
 
 
 def _halved(most: int) -> list[_Trial]:

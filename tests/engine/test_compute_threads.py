@@ -20,7 +20,7 @@ def steps(threads: ComputeThreads, count: int, tokens: int, takes: Callable[[int
 def test_one_thread_is_found_where_waiting_for_each_other_costs_more_than_it_gains() -> None:
     threads = ComputeThreads(8)
     steps(threads, 20, 1, float)
-    assert steps(threads, 100, 1, float) == {1: 100}
+    assert steps(threads, 100, 1, float)[1] >= 95
 
 
 def test_all_threads_are_found_where_they_help_and_each_size_learns_by_itself() -> None:
@@ -34,7 +34,7 @@ def test_all_threads_are_found_where_they_help_and_each_size_learns_by_itself() 
 def test_others_are_tried_now_and_then_and_ever_less_often() -> None:
     threads = ComputeThreads(2)
     steps(threads, 10, 1, float)
-    assert 1 <= steps(threads, 2 * SHORTEST_PAUSE, 1, float)[2] <= 2
+    assert 1 <= steps(threads, 2 * SHORTEST_PAUSE, 1, float)[2] <= 8
     steps(threads, 10 * LONGEST_PAUSE, 1, float)
     assert steps(threads, LONGEST_PAUSE, 1, float)[2] <= 1
 
@@ -44,6 +44,14 @@ def test_a_change_of_the_machine_is_found_out() -> None:
     steps(threads, 100, 1, float)
     steps(threads, 3 * LONGEST_PAUSE, 1, lambda number: 3 / number)
     assert threads.choose(1) == 2
+
+
+def test_a_moment_s_noise_costs_few_steps() -> None:
+    threads = ComputeThreads(2)
+    steps(threads, 100, 1, lambda number: 3 / (number + 1))
+    steps(threads, 10, 1, lambda number: 3.0 if number == 2 else 1.5)
+    assert steps(threads, 1, 1, lambda _: 1.5) == {1: 1}
+    assert steps(threads, 100, 1, lambda number: 3 / (number + 1))[1] < 20
 
 
 def test_where_there_is_one_core_there_is_no_choice() -> None:
