@@ -91,6 +91,7 @@ $(RUNTIME): pyproject.toml constraints.txt engine/cpu_kernels.c | $(BIN)/python
 	@echo "Installing the service (1 of 2: $(TORCH)): takes about a minute, longer on a slow network."
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX) --no-deps) '$(TORCH)'
 	@echo "Installing the service (2 of 2: all else)."
+	@rm -f engine/_cpu_kernels*.so
 	@$(PIP) --editable .
 	@touch $@
 

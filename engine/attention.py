@@ -7,7 +7,7 @@ Knows how queries find their slot; knows nothing of requests. The models themsel
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,8 @@ COPYING_COST = 3
 MaskFunction = Callable[[Tensor, int, Tensor, Tensor], Tensor]
 
 
-_CAUSAL: Any = causal_mask_function
+CAUSAL: MaskFunction = cast("MaskFunction", causal_mask_function)
+"""transformers' own rule that a query sees what is not behind it; its types say integers."""
 
 
 class AttentionNotSupported(Exception):
@@ -41,7 +42,7 @@ class MaskRule:
 
     def __init__(self, mask_function: MaskFunction) -> None:
         self._visible = mask_function
-        self.is_causal = mask_function is _CAUSAL
+        self.is_causal = mask_function is CAUSAL
 
     def bias(self, positions: Tensor, extent: int, dtype: torch.dtype) -> Tensor:
         """Return what is added to the scores: 0 where visible, else -inf; shape (queries, extent)."""
@@ -103,7 +104,7 @@ def attend(  # noqa: PLR0917 - the terms of attention
     layer = _Attend(keys, values, rule, batch, scaling)
     layer.softcap = softcap
     plain = rule.is_causal and softcap is None and values.shape == keys.shape
-    if batch.decode_rows and plain and cpu_kernels.serve(query, keys):
+    if batch.decode_rows and plain and cpu_kernels.serve(query, keys, values):
         places = batch.decode_slots, batch.decode_positions
         parts = [cpu_kernels.attend(query[: batch.decode_rows], keys, values, places, scaling)]
     else:

@@ -26,7 +26,7 @@ from engine.sampler import Chooser
 from engine.scheduler import Parking, Plan, Scheduler, Segment, Sequence
 from engine.slot_batch import Span
 
-STEP_TARGET_S = 0.065
+STEP_TARGET_S = 0.06
 """How long a step with prefill may take, about: what a cancel or another reply waits at most."""
 
 WAITING_TOLD_EVERY_S = 0.25

@@ -12,12 +12,17 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Compiled for each width of vectors; the loader chooses what the processor has. */
-#if defined(__x86_64__) && defined(__gnu_linux__)
+/* Compiled for each width of vectors; the loader chooses what the processor has. Older compilers know no levels. */
+#if !defined(__x86_64__) || !defined(__gnu_linux__) || defined(__clang__)
+#define VECTORS
+#elif __GNUC__ >= 12
 #define VECTORS __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
-#define VECTORS
+#define VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
+
+/* To be raised with every change of a signature, here and in cpu_kernels.py. */
+const int midstream_version = 1;
 
 typedef ptrdiff_t count;
 
@@ -63,7 +68,7 @@ static void copy(void *to, count to_offset, const void *from, count from_offset,
     memcpy((char *)to + to_offset * size, (const char *)from + from_offset * size, (size_t)(n * size));
 }
 
-/* e to the x, to 2 units in the last place; the polynomial is that of the Cephes library. */
+/* e to the x, to a few units in the last place; the polynomial is that of the Cephes library. */
 static inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
     float twos = rintf(x * 1.44269504f);

@@ -1,27 +1,34 @@
 """Kernels of our own for CPUs, `cpu_kernels.c`: attention of decode steps, rotation, norms, gates.
 
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
-tensors that they do not serve, torch's operations do the same. They share torch's threads: the library takes OpenMP
-from those that torch has loaded, so torch is imported first.
+tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
+library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
 """
 
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
+VERSION = 1
+"""Of the signatures below: that of the library must be the same."""
+
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
 _POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
 _SIGNATURES = {
-    "attend": (_POINTER, _COUNT, _COUNT, *4 * (_POINTER,), *5 * (_COUNT,), _FLOAT, _FLAG, _POINTER),
+    "attend": (
+        *(_POINTER, _COUNT, _COUNT, _POINTER, _POINTER),
+        *(_POINTER, _POINTER, *5 * (_COUNT,)),
+        *(_FLOAT, _FLAG, _POINTER),
+    ),
     "rotate_and_store": (
         *(_POINTER, _COUNT, _POINTER, _COUNT),
         *4 * (_POINTER,),
-        *5 * (_COUNT,),
-        _FLAG,
+        *(*5 * (_COUNT,), _FLAG),
         *3 * (_POINTER,),
     ),
     "rms_norm": (_POINTER, _POINTER, _COUNT, _COUNT, _FLOAT, _FLAG, _POINTER),
@@ -29,32 +36,50 @@ _SIGNATURES = {
 }
 
 
-def _load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
-    """Return what was compiled. Raises OSError where nothing was, or where it is for another machine."""
+class NoKernels(Exception):
+    """Why there are none, in words for whoever runs the service."""
+
+
+def load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
+    """Return what was compiled. Raises NoKernels."""
     found = find_spec(module)
     if found is None or found.origin is None:
-        raise OSError("they were not compiled, for want of a C compiler with OpenMP")
-    library = ctypes.CDLL(found.origin)
+        raise NoKernels(
+            "they were not compiled when the package was installed, which takes a C compiler with OpenMP (gcc); "
+            "`make clean install` does it anew"
+        )
+    try:
+        library = ctypes.CDLL(found.origin)
+        version = ctypes.c_int.in_dll(library, "midstream_version").value
+    except (OSError, ValueError) as error:  # made for another machine, say
+        raise NoKernels(f"they can't be loaded: {error}") from error
+    if version != VERSION:
+        raise NoKernels("they were compiled from an older source; `make clean install` does it anew")
     for name, signature in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
         function.argtypes, function.restype = signature, None
     return library
 
 
-_library: ctypes.CDLL | None = None
-trouble = ""
-"""Why there are no kernels; empty where there are."""
+@cache
+def _library() -> ctypes.CDLL | NoKernels:
+    try:
+        return load()
+    except NoKernels as why:
+        return why
 
-try:
-    _library = _load()
-except OSError as error:
-    trouble = str(error)
+
+def trouble() -> str:
+    """Return why there are no kernels, nothing where there are."""
+    library = _library()
+    return str(library) if isinstance(library, NoKernels) else ""
 
 
 def serve(tensor: Tensor, *others: Tensor) -> bool:
-    """Whether there are kernels for tensors like these: on the CPU, and of one dtype that is known."""
-    known = _library is not None and tensor.dtype in _DTYPES and tensor.device.type == "cpu"
-    return known and all(other.dtype is tensor.dtype for other in others)
+    """Whether there are kernels for a tensor: on the CPU, of a known dtype; the others of the same one, and contiguous."""
+    if tensor.dtype not in _DTYPES or tensor.device.type != "cpu" or isinstance(_library(), NoKernels):
+        return False
+    return all(other.dtype is tensor.dtype and other.is_contiguous() for other in others)
 
 
 def attend(
@@ -62,7 +87,7 @@ def attend(
 ) -> Tensor:
     """Attend with one query for each row and head, (rows, heads, size), to its slot, up to and with its position.
 
-    `keys`, `values`: (slots, KV heads, tokens, size). `places`: slots and positions, int64, (rows,). Returns
+    Queries may have strides; `keys`, `values`: (slots, KV heads, tokens, size). `places`: slots and positions, int64, (rows,). Returns
     (rows, heads, size).
     """
     rows, heads, size = queries.shape
@@ -122,9 +147,10 @@ def silu_product(gate_up: Tensor) -> Tensor:
 
 
 def _kernels() -> ctypes.CDLL:
-    if _library is None:
-        raise RuntimeError("the kernels for CPUs were not compiled")
-    return _library
+    library = _library()
+    if isinstance(library, NoKernels):
+        raise library
+    return library
 
 
 def _is_half(tensor: Tensor) -> bool:

@@ -19,10 +19,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 from transformers.activations import SiLUActivation
-from transformers.masking_utils import causal_mask_function
 
 from engine import cpu_kernels
-from engine.attention import MaskRule, attend
+from engine.attention import CAUSAL, MaskRule, attend
 from engine.kv_cache import KVLayer, SlotCache
 from engine.packed_linear import PackedLinear
 from engine.rotary_table import FIXED_ROTARIES, RotaryTable
@@ -120,8 +119,7 @@ class FusedDecoder(nn.Module):
         self.norm = RMSNorm(module.model.norm)
         self.head = module.lm_head
         self._rotary = RotaryTable(module.model.rotary_emb)
-        rule: Any = causal_mask_function
-        self._rule = MaskRule(rule)
+        self._rule = MaskRule(CAUSAL)
 
     @property
     def device(self) -> torch.device:

@@ -15,14 +15,17 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from engine.kv_capacity import STEP, Ladder
-from engine.lazy_memory import LazyMemory
+from engine.lazy_memory import LazyMemory, unwritten_is_free
 from engine.slot_batch import SlotBatch
 
 FIRST_TOKENS = 512
 """Positions in a slot at first, on devices where memory is committed as soon as it is asked for."""
 
 ROOMY_BYTES = 2**30
-"""Address space, not memory, of the keys of a layer at first, where it does not matter how long slots are."""
+"""Address space, not memory, of the keys of a layer at first, where it does not matter how long slots are.
+
+With 32 slots of 8 heads, 128 wide, in two bytes each: 16,384 positions before a slot is made longer.
+"""
 
 PROMPT_LAYERS = 4
 """Layers that change their length in one step while prompts are computed."""
@@ -121,7 +124,7 @@ class SlotCache(Cache):
         self.slots = slots
         self.tokens = tokens
         self._lazy = lazy
-        self._roomy = roomy and lazy
+        self._roomy = roomy and lazy and unwritten_is_free()
         self._ladder = Ladder(tokens)
         self._first = (slots, self._ladder.length_for(1)) if lazy else (1, min(FIRST_TOKENS, tokens))
         if fixed:
@@ -196,15 +199,16 @@ class SlotCache(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Store a step's keys and values, each of shape (1, heads, rows, head size); return the layer's."""
-        return self.store(layer_idx, key_states[0].transpose(0, 1), value_states[0].transpose(0, 1))
+        keys, values = key_states[0].transpose(0, 1), value_states[0].transpose(0, 1)
+        layer = self.layer(layer_idx, keys, values)
+        layer.write(self._step, keys, values)
+        return layer.keys, layer.values
 
-    def store(self, number: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store a step's keys and values, each of shape (rows, heads, head size); return the layer's."""
+    @property
+    def _step(self) -> SlotBatch:
         if self._batch is None:
             raise RuntimeError("the cache was written to outside a step")
-        layer = self.layer(number, keys, values)
-        layer.write(self._batch, keys, values)
-        return layer.keys, layer.values
+        return self._batch
 
     def layer(self, number: int, keys: Tensor, values: Tensor) -> KVLayer:
         """Return a layer, made now where the model never wrote to it, for keys and values like these, (rows, heads, size)."""
@@ -229,8 +233,8 @@ class SlotCache(Cache):
             row = slots * keys.shape[2] * keys.shape[3] * keys.element_size()
             self._ladder = Ladder(self.tokens, shortest=max(STEP, ROOMY_BYTES // row))
             tokens = self._ladder.length_for(1)
-        if not self.layers and self._batch is not None:
-            slots, tokens = self._room(slots, tokens, self._batch.highest_slot + 1, self._batch.extent)
+        if not self.layers:
+            slots, tokens = self._room(slots, tokens, self._step.highest_slot + 1, self._step.extent)
         like = keys.transpose(1, 2), values.transpose(1, 2)
         return KVLayer.make(like, slots, tokens, lazy=self._lazy)
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import mmap
 import sys
+from contextlib import suppress
 from math import prod
+from pathlib import Path
 
 import torch
 from torch import Tensor
+
+if sys.platform != "win32":
+    import resource
+
+OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
+"""2: Linux counts what is mapped, not what is written."""
 
 
 class LazyMemory:
@@ -41,7 +49,23 @@ class LazyMemory:
         flat[max(0, max(end, first) - first) // item :].zero_()
 
 
+def unwritten_is_free() -> bool:
+    """Whether memory that is mapped and never written counts against no limit, so that far more can be mapped than there is."""
+    if sys.platform == "win32":
+        return False
+    try:
+        counted = OVERCOMMIT.read_text(encoding="ascii").strip() == "2"
+    except OSError:  # not Linux
+        counted = False
+    return not counted and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+
+
 def _mapped(size: int) -> mmap.mmap:
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if sys.platform == "linux":
+        # A huge page commits 2 MiB with its first byte; what is written here lies in many small places.
+        with suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return memory

@@ -67,8 +67,8 @@ def load(
     target = choose_device(device)
     precision = choose_dtype(dtype, target)
     check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
-    if target.type == "cpu" and cpu_kernels.trouble:
-        log.warning("kernels for CPUs are not used, replies are half as quick: %s", cpu_kernels.trouble)
+    if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
+        log.warning("replies are slower without the kernels for CPUs: %s", trouble)
     progress("reading the configuration", 0.0)
     config = _read_config(model)
     progress("reading the tokenizer", 0.05)

@@ -54,7 +54,7 @@ def test_the_wheel_holds_every_file_of_every_package(tree: Path, wheel: set[str]
     assert files - wheel == set()
 
 
-@pytest.mark.skipif(bool(cpu_kernels.trouble), reason=cpu_kernels.trouble)
+@pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
 def test_the_wheel_carries_the_kernels_compiled(wheel: set[str]) -> None:
     assert f"engine/_cpu_kernels{sysconfig.get_config_var('EXT_SUFFIX')}" in wheel
 

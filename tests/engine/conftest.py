@@ -16,6 +16,8 @@ from engine import cpu_kernels
 settings.register_profile("engine at any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("engine at any pace")
 
+NO_KERNELS = cpu_kernels.NoKernels("this test is of torch's operations")
+
 TEMPLATE = (
     "{% for message in messages %}{% if 'unspeakable' in message.content %}{{ raise_exception('unspeakable') }}{% endif %}"
     "<s>{{ message.role }}: {{ message.content }}</s>{% endfor %}"
@@ -44,9 +46,11 @@ def one_thread() -> None:
 def cpu_operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runs with each."""
     if request.param == "torch's operations":
-        monkeypatch.setattr(cpu_kernels, "_library", None)
-    elif cpu_kernels.trouble:
-        pytest.skip(f"no kernels for CPUs: {cpu_kernels.trouble}")
+        monkeypatch.setattr(cpu_kernels, "_library", lambda: NO_KERNELS)
+    elif trouble := cpu_kernels.trouble():
+        pytest.skip(f"no kernels for CPUs: {trouble}")
+    else:
+        assert cpu_kernels.serve(torch.ones(1))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import subprocess
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,13 +18,29 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine import cpu_kernels
+from engine.cpu_kernels import NoKernels, silu_product
+from engine.runner import Runner
+from engine.slot_batch import Span
+from tests.engine.tiny_models import WINDOW, prompt, served
 
 COMPILER = (sysconfig.get_config_var("CC") or "cc").partition(" ")[0]
 DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
 SEEDS = st.integers(0, 2**31)
 
-needs_a_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"no C compiler ({COMPILER})")
-needs_kernels = pytest.mark.skipif(bool(cpu_kernels.trouble), reason=cpu_kernels.trouble)
+FLAGS = ("-O3", "-fopenmp", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror")
+
+
+def compiles(source: str | Path) -> bool:
+    if shutil.which(COMPILER) is None:
+        return False
+    command = [COMPILER, *FLAGS, "-x", "c", "-c", source, "-o", os.devnull]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+needs_a_compiler = pytest.mark.skipif(
+    not compiles(os.devnull), reason=f"no C compiler with OpenMP ({COMPILER})"
+)
+needs_kernels = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"], autouse=True)
@@ -97,12 +114,8 @@ def test_what_is_no_number_stays_in_its_own_row_and_is_seen_there(poison: float)
     assert after[1].isnan().all()
     rows = torch.randn(3, 32, dtype=torch.bfloat16)
     rows[1, 3] = torch.nan
-    for made in (cpu_kernels.rms_norm(rows, torch.ones(32, dtype=torch.bfloat16), 1e-5), gated(rows)):
+    for made in (cpu_kernels.rms_norm(rows, torch.ones(32, dtype=torch.bfloat16), 1e-5), silu_product(rows)):
         assert made.isnan().any(dim=1).tolist() == [False, True, False]
-
-
-def gated(rows: Tensor) -> Tensor:
-    return cpu_kernels.silu_product(rows)
 
 
 @needs_kernels
@@ -140,7 +153,7 @@ def test_norms_and_gates_are_torch_s(
     normed = functional.rms_norm(given_rows.float(), (2 * size,), weight.float(), 1e-5)
     close(cpu_kernels.rms_norm(given_rows, weight, 1e-5), normed, dtype)
     gate, up = given_rows.float().chunk(2, dim=-1)
-    close(gated(given_rows), functional.silu(gate) * up, dtype)
+    close(silu_product(given_rows), functional.silu(gate) * up, dtype)
 
 
 @needs_kernels
@@ -148,38 +161,66 @@ def test_numbers_are_rounded_to_the_nearest_bfloat16() -> None:
     torch.manual_seed(1)
     gates, ups = torch.full((4, 512), 193, dtype=torch.bfloat16), torch.randn(4, 512).bfloat16()
     # silu leaves so high a gate as it is; the products lie between two bfloat16.
-    assert torch.equal(gated(torch.cat((gates, ups), dim=1)), (193 * ups.float()).bfloat16())
+    assert torch.equal(silu_product(torch.cat((gates, ups), dim=1)), (193 * ups.float()).bfloat16())
 
 
 @needs_a_compiler
 def test_where_there_is_a_compiler_there_are_kernels() -> None:
-    assert cpu_kernels.trouble == ""
+    assert cpu_kernels.trouble() == ""
 
 
 @needs_a_compiler
 def test_the_compiler_has_nothing_to_say() -> None:
-    source = Path(cpu_kernels.__file__).with_suffix(".c")
-    flags = ("-O3", "-fopenmp", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror")
-    subprocess.run([COMPILER, *flags, "-c", source, "-o", os.devnull], check=True)
+    assert compiles(Path(cpu_kernels.__file__).with_suffix(".c"))
 
 
+@needs_kernels
+@pytest.mark.parametrize(("family", "calls_a_layer"), [("llama", 1), ("gpt2", 1), ("gemma2", 0)])
+def test_plain_causal_attention_is_the_kernel_s_whatever_the_model(
+    family: str, calls_a_layer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attend, calls = cpu_kernels.attend, []
+
+    def counted(*args: Any) -> Tensor:
+        calls.append(args)
+        return attend(*args)
+
+    monkeypatch.setattr(cpu_kernels, "attend", counted)
+    run = Runner(served(family).module, slots=2, tokens=WINDOW)
+    run.run([Span(0, 0, prompt(5), samples=False)])
+    assert calls == []
+    run.run([Span(0, 5, prompt(6)[5:], samples=True)])
+    assert len(calls) == calls_a_layer * len(run.cache.layers)
+
+
+@needs_kernels
 def test_other_tensors_are_left_to_torch() -> None:
     assert not cpu_kernels.serve(torch.ones(1, dtype=torch.float16))
     assert not cpu_kernels.serve(torch.ones(1, device="meta"))
     assert not cpu_kernels.serve(torch.ones(1), torch.ones(1, dtype=torch.bfloat16))
+    assert not cpu_kernels.serve(torch.ones(1), torch.ones(2, 2).t())
+    assert cpu_kernels.serve(torch.ones(1), torch.ones(2, 2))
 
 
 def test_what_can_t_be_loaded_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OSError, match="not compiled"):
-        cpu_kernels._load("engine._no_such_kernels")
+    with pytest.raises(NoKernels, match="not compiled"):
+        cpu_kernels.load("engine._no_such_kernels")
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     (tmp_path / f"_of_another_machine{suffix}").write_bytes(b"\x7fELF of another kind")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(OSError, match="_of_another_machine"):
-        cpu_kernels._load("_of_another_machine")
+    with pytest.raises(NoKernels, match="_of_another_machine"):
+        cpu_kernels.load("_of_another_machine")
+
+
+@needs_kernels
+def test_what_an_older_source_gave_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_kernels, "VERSION", cpu_kernels.VERSION + 1)
+    with pytest.raises(NoKernels, match="older source"):
+        cpu_kernels.load()
 
 
 def test_without_kernels_nobody_may_call_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_kernels, "_library", None)
-    with pytest.raises(RuntimeError, match="not compiled"):
-        gated(torch.ones(1, 2))
+    monkeypatch.setattr(cpu_kernels, "_library", lambda: NoKernels("none"))
+    assert cpu_kernels.trouble() == "none"
+    with pytest.raises(NoKernels):
+        silu_product(torch.ones(1, 2))

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from engine.kv_capacity import GROWTH, STEP, Ladder
 
 
-@given(st.integers(1, 100_000), st.integers(1, 100_000))
-def test_a_length_holds_what_is_asked_and_wastes_little(longest: int, positions: int) -> None:
+@given(st.integers(1, 100_000), st.integers(1, 100_000), st.integers(1, 100_000))
+def test_a_length_holds_what_is_asked_and_wastes_little(longest: int, positions: int, shortest: int) -> None:
     positions = min(positions, longest)
-    length = Ladder(longest).length_for(positions)
+    length = Ladder(longest, shortest=shortest).length_for(positions)
     assert positions <= length <= longest
-    assert length <= max(positions + STEP, positions * GROWTH + STEP)
+    assert length <= max(shortest + STEP, positions + STEP, positions * GROWTH + STEP)
 
 
 @given(st.integers(64, 100_000), st.integers(1, 200_000), st.integers(1, 100_000))

@@ -15,6 +15,8 @@ from engine.slot_batch import Span
 from tests.engine.test_fused_decoder import made
 from tests.engine.tiny_models import WINDOW, prompt, served
 
+pytestmark = pytest.mark.usefixtures("cpu_operations")
+
 SLOTS = 5
 
 

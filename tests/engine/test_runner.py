@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import attention
+from engine import attention, cpu_kernels, lazy_memory
 from engine.attention import AttentionNotSupported
+from engine.fused_decoder import fused_decoder
 from engine.kv_cache import SlotCache
+from engine.lazy_memory import LazyMemory
 from engine.runner import Runner
 from engine.slot_batch import SPLIT_COST, SlotBatch, Span, partition
 from tests.engine.tiny_models import VOCABULARY, WINDOW, make, prompt, served
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
+
+with_each = pytest.mark.usefixtures("cpu_operations")
 
 
 @torch.inference_mode()
@@ -32,6 +39,7 @@ def runner(*, slots: int = 8, lazily: bool = True, family: str = "llama") -> Run
     return made
 
 
+@with_each
 def test_idle_slots_between_running_ones_do_not_matter() -> None:
     run = runner()
     slots, texts = (0, 3, 7), [prompt(9), prompt(20, 1), prompt(15, 2)]
@@ -40,6 +48,7 @@ def test_idle_slots_between_running_ones_do_not_matter() -> None:
     assert all(close(row, by_itself("llama", text)) for row, text in zip(logits, texts, strict=True))
 
 
+@with_each
 def test_the_last_token_of_a_prompt_may_run_below_the_slot_of_a_running_reply() -> None:
     run, texts = runner(), (prompt(9), prompt(6, 1))
     run.run([Span(slot, 0, text[:-1], samples=False) for slot, text in zip((3, 1), texts, strict=True)])
@@ -89,6 +98,7 @@ def test_untouched_memory_is_zero() -> None:
     assert not keys[5, :, 71:].any()
 
 
+@with_each
 def test_slots_grow_ahead_of_need_one_layer_a_step() -> None:
     run, text = runner(slots=3), prompt(WINDOW)
     lengths: list[tuple[int, ...]] = []
@@ -119,6 +129,67 @@ def test_slots_shrink_when_the_long_replies_have_left_and_keep_what_the_others_h
     write(0, 30, 1)
     assert cache.layers[0].tokens == 64
     assert cache.layers[0].keys[0, 0].sum() == 31 * 8
+
+
+def roomy_runner(
+    text: list[int], monkeypatch: pytest.MonkeyPatch, positions: int
+) -> tuple[Runner, torch.Tensor]:
+    """A fused Llama whose slots have so many positions at first, and what the module itself says behind the text."""
+    module = make("llama")
+    monkeypatch.setattr("engine.kv_cache.ROOMY_BYTES", positions * 3 * 2 * 8 * 4)
+    fused = fused_decoder(module)
+    assert fused is not None
+    return Runner(fused, slots=3, tokens=WINDOW), by_itself("llama", text)
+
+
+@pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
+def test_slots_are_long_from_the_start_where_no_more_is_read_than_they_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, expected = roomy_runner(prompt(100), monkeypatch, WINDOW)
+    run.run([Span(1, 0, prompt(3), samples=False)])
+    assert {layer.tokens for layer in run.cache.layers} == {WINDOW}
+    run.run([Span(0, 0, prompt(100)[:99], samples=False)])
+    assert close(run.run([Span(0, 99, prompt(100)[99:], samples=True)])[0], expected)
+    assert run.cache.resizes == 0
+
+
+@pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
+def test_a_reply_outgrows_even_long_slots_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, expected = roomy_runner(prompt(100), monkeypatch, 64)
+    run.run([Span(0, 0, prompt(100)[:60], samples=False)])
+    assert {layer.tokens for layer in run.cache.layers} == {64}
+    for place in range(60, 100):
+        logits = run.run([Span(0, place, prompt(100)[place : place + 1], samples=True)])
+    assert close(logits[0], expected)
+    assert {layer.tokens for layer in run.cache.layers} == {128}
+
+
+@pytest.mark.skipif(not HUGE_PAGES.exists(), reason="this kernel has no huge pages")
+def test_a_first_byte_commits_a_small_page() -> None:
+    made = LazyMemory((4, 2**20), torch.float32)
+    place, flags = made.tensor.data_ptr(), {}
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        word, _, rest = line.partition(" ")
+        if "-" in word:
+            begin, end = (int(edge, 16) for edge in word.split("-"))
+        elif word == "VmFlags:":
+            flags[range(begin, end)] = rest.split()
+    assert "nh" in next(told for span, told in flags.items() if place in span)
+
+
+@pytest.mark.parametrize("counted", ["by the system", "by a limit of the process"])
+def test_where_address_space_is_counted_slots_are_as_short_as_they_may_be(
+    counted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if counted == "by the system":
+        (tmp_path / "overcommit").write_text("2\n")
+        monkeypatch.setattr(lazy_memory, "OVERCOMMIT", tmp_path / "overcommit")
+    else:
+        monkeypatch.setattr("resource.getrlimit", lambda _kind: (2**40, 2**40))
+    run, _ = roomy_runner(prompt(3), monkeypatch, WINDOW)
+    run.run([Span(1, 0, prompt(3), samples=False)])
+    assert {layer.tokens for layer in run.cache.layers} == {64}
 
 
 def test_the_cache_takes_nothing_outside_a_step() -> None:
