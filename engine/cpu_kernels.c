@@ -68,7 +68,7 @@ static void copy(void *to, count to_offset, const void *from, count from_offset,
     memcpy((char *)to + to_offset * size, (const char *)from + from_offset * size, (size_t)(n * size));
 }
 
-/* e to the x, to a few units in the last place; the polynomial is that of the Cephes library. */
+/* e to the x, to a relative error of some 1e-6; the polynomial is that of the Cephes library. */
 static inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
     float twos = rintf(x * 1.44269504f);

@@ -46,7 +46,7 @@ def load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
     if found is None or found.origin is None:
         raise NoKernels(
             "they were not compiled when the package was installed, which takes a C compiler with OpenMP (gcc); "
-            "`make clean install` does it anew"
+            "`touch engine/cpu_kernels.c && make install` does it anew"
         )
     try:
         library = ctypes.CDLL(found.origin)
@@ -54,7 +54,9 @@ def load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
     except (OSError, ValueError) as error:  # made for another machine, say
         raise NoKernels(f"they can't be loaded: {error}") from error
     if version != VERSION:
-        raise NoKernels("they were compiled from an older source; `make clean install` does it anew")
+        raise NoKernels(
+            "they were compiled from an older source; `touch engine/cpu_kernels.c && make install` does it anew"
+        )
     for name, signature in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
         function.argtypes, function.restype = signature, None
@@ -76,7 +78,7 @@ def trouble() -> str:
 
 
 def serve(tensor: Tensor, *others: Tensor) -> bool:
-    """Whether there are kernels for a tensor: on the CPU, of a known dtype; the others of the same one, and contiguous."""
+    """Whether there are kernels for a tensor; `others` must have the same dtype and be contiguous."""
     if tensor.dtype not in _DTYPES or tensor.device.type != "cpu" or isinstance(_library(), NoKernels):
         return False
     return all(other.dtype is tensor.dtype and other.is_contiguous() for other in others)
@@ -85,10 +87,10 @@ def serve(tensor: Tensor, *others: Tensor) -> bool:
 def attend(
     queries: Tensor, keys: Tensor, values: Tensor, places: tuple[Tensor, Tensor], scaling: float
 ) -> Tensor:
-    """Attend with one query for each row and head, (rows, heads, size), to its slot, up to and with its position.
+    """Attend with one query for each row and head, (rows, heads, size), to its slot up to and including its position.
 
-    Queries may have strides; `keys`, `values`: (slots, KV heads, tokens, size). `places`: slots and positions, int64, (rows,). Returns
-    (rows, heads, size).
+    Queries may have strides. `keys`, `values`: (slots, KV heads, tokens, size). `places`: slots and positions, int64,
+    (rows,). Returns (rows, heads, size).
     """
     rows, heads, size = queries.shape
     queries = queries if queries.stride(2) == 1 else queries.contiguous()

@@ -57,13 +57,15 @@ def unwritten_is_free() -> bool:
         counted = OVERCOMMIT.read_text(encoding="ascii").strip() == "2"
     except OSError:  # not Linux
         counted = False
-    return not counted and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+    limits = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+    return not counted and all(resource.getrlimit(kind)[0] == resource.RLIM_INFINITY for kind in limits)
 
 
 def _mapped(size: int) -> mmap.mmap:
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    unreserved = getattr(mmap, "MAP_NORESERVE", 0)  # more may be mapped than there is
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | unreserved)
     if sys.platform == "linux":
         # A huge page commits 2 MiB with its first byte; what is written here lies in many small places.
         with suppress(OSError):  # a kernel without huge pages

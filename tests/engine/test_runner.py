@@ -21,6 +21,7 @@ from tests.engine.tiny_models import VOCABULARY, WINDOW, make, prompt, served
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
+needs_kernels = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
 with_each = pytest.mark.usefixtures("cpu_operations")
 
 
@@ -131,38 +132,42 @@ def test_slots_shrink_when_the_long_replies_have_left_and_keep_what_the_others_h
     assert cache.layers[0].keys[0, 0].sum() == 31 * 8
 
 
-def roomy_runner(
-    text: list[int], monkeypatch: pytest.MonkeyPatch, positions: int
-) -> tuple[Runner, torch.Tensor]:
-    """A fused Llama whose slots have so many positions at first, and what the module itself says behind the text."""
-    module = make("llama")
+def roomy_runner(monkeypatch: pytest.MonkeyPatch, *, positions: int, tokens: int) -> Runner:
+    """A fused Llama whose slots have room for so many positions at first, and for `tokens` at last."""
     monkeypatch.setattr("engine.kv_cache.ROOMY_BYTES", positions * 3 * 2 * 8 * 4)
-    fused = fused_decoder(module)
+    fused = fused_decoder(make("llama"))
     assert fused is not None
-    return Runner(fused, slots=3, tokens=WINDOW), by_itself("llama", text)
+    return Runner(fused, slots=3, tokens=tokens)
 
 
-@pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
+def lengths(run: Runner) -> set[int]:
+    return {layer.tokens for layer in run.cache.layers}
+
+
+@needs_kernels
 def test_slots_are_long_from_the_start_where_no_more_is_read_than_they_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, expected = roomy_runner(prompt(100), monkeypatch, WINDOW)
+    monkeypatch.setattr("engine.kv_cache.unwritten_is_free", lambda: True)
+    run = roomy_runner(monkeypatch, positions=WINDOW, tokens=WINDOW)
     run.run([Span(1, 0, prompt(3), samples=False)])
-    assert {layer.tokens for layer in run.cache.layers} == {WINDOW}
+    assert lengths(run) == {WINDOW}
     run.run([Span(0, 0, prompt(100)[:99], samples=False)])
-    assert close(run.run([Span(0, 99, prompt(100)[99:], samples=True)])[0], expected)
+    assert close(run.run([Span(0, 99, prompt(100)[99:], samples=True)])[0], by_itself("llama", prompt(100)))
     assert run.cache.resizes == 0
 
 
-@pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
+@needs_kernels
 def test_a_reply_outgrows_even_long_slots_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, expected = roomy_runner(prompt(100), monkeypatch, 64)
-    run.run([Span(0, 0, prompt(100)[:60], samples=False)])
-    assert {layer.tokens for layer in run.cache.layers} == {64}
-    for place in range(60, 100):
-        logits = run.run([Span(0, place, prompt(100)[place : place + 1], samples=True)])
-    assert close(logits[0], expected)
-    assert {layer.tokens for layer in run.cache.layers} == {128}
+    monkeypatch.setattr("engine.kv_cache.unwritten_is_free", lambda: True)
+    run, text = roomy_runner(monkeypatch, positions=WINDOW, tokens=4 * WINDOW), prompt(WINDOW + 2)
+    run.run([Span(0, 0, text[:5], samples=False)])
+    assert lengths(run) == {WINDOW}
+    run.run([Span(0, 5, text[5 : WINDOW - 4], samples=False)])
+    for place in range(WINDOW - 4, WINDOW + 2):
+        logits = run.run([Span(0, place, text[place : place + 1], samples=True)])
+    assert close(logits[0], by_itself("llama", text))
+    assert min(lengths(run)) > WINDOW
 
 
 @pytest.mark.skipif(not HUGE_PAGES.exists(), reason="this kernel has no huge pages")
@@ -178,6 +183,7 @@ def test_a_first_byte_commits_a_small_page() -> None:
     assert "nh" in next(told for span, told in flags.items() if place in span)
 
 
+@needs_kernels
 @pytest.mark.parametrize("counted", ["by the system", "by a limit of the process"])
 def test_where_address_space_is_counted_slots_are_as_short_as_they_may_be(
     counted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -187,9 +193,9 @@ def test_where_address_space_is_counted_slots_are_as_short_as_they_may_be(
         monkeypatch.setattr(lazy_memory, "OVERCOMMIT", tmp_path / "overcommit")
     else:
         monkeypatch.setattr("resource.getrlimit", lambda _kind: (2**40, 2**40))
-    run, _ = roomy_runner(prompt(3), monkeypatch, WINDOW)
+    run = roomy_runner(monkeypatch, positions=WINDOW, tokens=WINDOW)
     run.run([Span(1, 0, prompt(3), samples=False)])
-    assert {layer.tokens for layer in run.cache.layers} == {64}
+    assert lengths(run) == {64}
 
 
 def test_the_cache_takes_nothing_outside_a_step() -> None:
