@@ -1,8 +1,8 @@
 """The forward pass of Llama-like models with few, large operations: what a step costs beside its matrix products.
 
 Queries, keys and values come out of one product, gate and up of another, rotation takes three operations, or one where
-kernels of our own serve (`engine.cpu_kernels`). It computes
-what the transformers module computes, from the same weights; the probe compares both before it is used.
+kernels of our own serve (`engine.cpu_kernels`). It computes what the transformers module computes, from the same
+weights; the probe compares both before it is used.
 """
 
 from __future__ import annotations

@@ -226,17 +226,21 @@ class SlotCache(Cache):
 
     def _new_layer(self, keys: Tensor, values: Tensor) -> KVLayer:
         """Make a layer for keys and values like these, (1, rows, heads, head size)."""
-        slots, tokens = (
-            self._first if not self.layers else (self.layers[0].keys.shape[0], self.layers[0].tokens)
-        )
-        if self._roomy and not self.layers:
-            row = slots * keys.shape[2] * keys.shape[3] * keys.element_size()
-            self._ladder = Ladder(self.tokens, shortest=max(STEP, ROOMY_BYTES // row))
-            tokens = self._ladder.length_for(1)
-        if not self.layers:
-            slots, tokens = self._room(slots, tokens, self._step.highest_slot + 1, self._step.extent)
+        if self.layers:
+            slots, tokens = self.layers[0].keys.shape[0], self.layers[0].tokens
+        else:
+            slots, tokens = self._size_of_first(keys)
         like = keys.transpose(1, 2), values.transpose(1, 2)
         return KVLayer.make(like, slots, tokens, lazy=self._lazy)
+
+    def _size_of_first(self, keys: Tensor) -> tuple[int, int]:
+        """Return the slots and positions of the first layer, for keys like these, (1, rows, heads, head size)."""
+        slots, tokens = self._first
+        if self._roomy:
+            position_bytes = slots * keys.shape[2] * keys.shape[3] * keys.element_size()
+            self._ladder = Ladder(self.tokens, shortest=max(STEP, ROOMY_BYTES // position_bytes))
+            tokens = self._ladder.length_for(1)
+        return self._room(slots, tokens, self._step.highest_slot + 1, self._step.extent)
 
     def _make_room(self, slots_needed: int, tokens_needed: int) -> None:
         for layer in self.layers:
