@@ -17,11 +17,11 @@ import uvloop
 from app import logs
 from app.keys import keys
 from app.settings import PREFIX, Settings, SettingsError
-from connections.errors import leaves
+from connections.wire.errors import leaves
 from engine.errors import EngineError
 from midstream import chat as terminal
-from sessions.embedded import EmbeddedStoreFailed
 from sessions.errors import StoreDown
+from sessions.store.embedded import EmbeddedStoreFailed
 
 _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 

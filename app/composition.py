@@ -22,24 +22,24 @@ from app.service import Service
 from app.settings import Settings, SettingsError
 from app.upstreams import shown_model, upstream_engine
 from connections.authentication.standing import REFRESH_S
-from connections.endpoint import HELLO_S
-from connections.greeting import Greeter, Offer
-from connections.presence import Presence
-from connections.refusals import Refusals
-from connections.registry import Registry
+from connections.http.refusals import Refusals
+from connections.line.presence import Presence
+from connections.line.registry import Registry
+from connections.native.endpoint import HELLO_S
+from connections.native.greeting import Greeter, Offer
 from engine.client import EngineClient
 from engine.door import Engine
 from engine.engine_fleet import EngineFleet
 from engine.options import EngineOptions, ForwardOptions, spread
 from engine.upstream import UpstreamEngine
 from engine.upstream_fleet import UpstreamFleet
-from sessions.embedded import embedded_store
-from sessions.filter_file import FiltersUnusable, filters_from
-from sessions.filters import NO_FILTERS, Filters
+from sessions.filters.chain import NO_FILTERS, Filters
+from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Several
-from sessions.policy import Policy
-from sessions.servers import connect
 from sessions.service import Sessions
+from sessions.store.embedded import embedded_store
+from sessions.store.servers import connect
+from sessions.turn.policy import Policy
 
 
 async def serve(settings: Settings) -> None:

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from redis.asyncio import Redis
 
 from app.settings import Settings, SettingsError
-from app.ticket_store import RedisTickets
 from connections.authentication.authenticator import Authenticator
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens
 from connections.authentication.key_ring import KeyRing
 from connections.authentication.key_sets import KeySet
+from connections.authentication.ticket_store import RedisTickets
 from connections.authentication.tickets import Tickets
-from connections.errors import BadList
-from connections.origin import Origins
+from connections.gate.origin import Origins
+from connections.wire.errors import BadList
 
 
 def doorkeeper_of(settings: Settings, store: Redis, *, refresh_s: float) -> Doorkeeper:

@@ -6,13 +6,13 @@ from starlette.routing import BaseRoute, WebSocketRoute
 
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
-from connections.endpoint import Endpoint
 from connections.events.door import EventsDoor, events_routes
-from connections.greeting import Greeter
-from connections.limiters import Limiters
+from connections.limits.limiters import Limiters
+from connections.line.presence import Presence
+from connections.native.endpoint import Endpoint
+from connections.native.greeting import Greeter
 from connections.openai.reception import Reception
 from connections.openai.routes import openai_routes
-from connections.presence import Presence
 from connections.realtime.door import RealtimeDoor, realtime_routes
 from sessions.service import Sessions
 

@@ -12,7 +12,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.resets import reset
-from connections.exchange import ABORT
+from connections.http.exchange import ABORT
 
 MAX_HEAD_BYTES = 64 * 1024
 

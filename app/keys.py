@@ -11,7 +11,7 @@ import click
 
 from app import key_file
 from connections.authentication.key_ring import file_of
-from connections.errors import BadList
+from connections.wire.errors import BadList
 
 
 def _path(_context: click.Context, _option: click.Parameter, source: str | None) -> Path:

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager, suppress
 from redis.asyncio import Redis
 
 from app.settings import Settings
-from app.shared_counts import SharedCounts
-from app.shared_seats import SharedSeats
-from connections.limiters import Limiters
-from connections.meter import Meter
-from connections.quotas import Quotas
-from connections.refusals import Refusals
-from connections.seats import WaitingRoom
+from connections.http.refusals import Refusals
+from connections.limits.limiters import Limiters
+from connections.limits.meter import Meter
+from connections.limits.quotas import Quotas
+from connections.limits.seats import WaitingRoom
+from connections.limits.shared_counts import SharedCounts
+from connections.limits.shared_seats import SharedSeats
 from sessions.errors import StoreDown
 from sessions.events import Done
 from sessions.observer import Silent

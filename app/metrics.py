@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from connections.refusals import Refusal
-from connections.registry import RegistryStatistics
+from connections.http.refusals import Refusal
+from connections.line.registry import RegistryStatistics
 from engine.door import Engine, EngineState
 from sessions.events import Done
 from sessions.records import Owner

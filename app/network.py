@@ -11,10 +11,10 @@ from app.descriptors import room_for
 from app.http_protocol import Patience
 from app.settings import Settings, SettingsError
 from app.tls import tls_context
-from connections.client_address import AddressRule, Network, networks
-from connections.gate import Gate
-from connections.hosts import host_rule
-from connections.refusals import Refusals
+from connections.gate.client_address import AddressRule, Network, networks
+from connections.gate.entrance import Gate
+from connections.gate.hosts import host_rule
+from connections.http.refusals import Refusals
 
 PAGES = 256
 """Sockets of HTTP requests beside the WebSockets."""

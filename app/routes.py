@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.metrics import CONTENT_TYPE, Metrics
 from app.readiness import Readiness
-from connections.json_answers import answer
+from connections.http.json_answers import answer
 
 PAGE = Path(__file__).parent / "page"
 SPECIFICATIONS = Path(__file__).parent / "specifications"

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from app.http_protocol import HttpProtocol, Patience
 from app.settings import SettingsError
 from app.websocket import Protocol
-from connections.limits import MAX_FRAME_BYTES
+from connections.limits.limits import MAX_FRAME_BYTES
 
 HEARTBEAT_S = 20.0
 TICK_S = 1.0

@@ -12,7 +12,7 @@ from app.readiness import Readiness
 from app.server import Server, address
 from app.terminal import StartDisplay
 from connections.authentication.doorkeeper import Doorkeeper
-from connections.presence import Presence
+from connections.line.presence import Presence
 from engine.door import Engine
 from engine.errors import EngineError
 from sessions.service import Sessions

@@ -19,7 +19,7 @@ from websockets.http11 import Request
 from websockets.protocol import State
 
 from app.resets import reset
-from connections.endpoint import PEER
+from connections.native.endpoint import PEER
 
 WRITE_BUFFER_BYTES = 32 * 1024
 PIECE_BYTES = 16 * 1024

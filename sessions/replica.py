@@ -11,34 +11,34 @@ import structlog
 from redis.asyncio import Redis
 
 from engine.door import Engine
-from sessions.admission import Admission
-from sessions.attendance import Attendance
-from sessions.branches import Brancher
-from sessions.conversation import Conversation
-from sessions.directory import Directory
-from sessions.ephemeral import EphemeralTurns
+from sessions.commands.branches import Brancher
+from sessions.commands.intake import sender_of
+from sessions.commands.orders import Orders
+from sessions.commands.removing import Remover, doom
+from sessions.commands.turns import Turns
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.directory import Directory
+from sessions.conversation.guarding import guarded
 from sessions.errors import StoreDown
 from sessions.events import Journalled
-from sessions.forwarding import Forwarder
-from sessions.generating import Generator
-from sessions.guarding import guarded
-from sessions.intake import sender_of
-from sessions.live_turn import LiveTurn
-from sessions.mailbox import Mailbox
 from sessions.observer import Observer, Silent
-from sessions.orders import Orders
-from sessions.ownership import RENEW_S, RunningTurn
-from sessions.policy import Policy
-from sessions.reaping import Reaper
 from sessions.records import Owner
-from sessions.relay import Relay
-from sessions.removing import Remover, doom
-from sessions.running import Runner
-from sessions.storage import Storage
-from sessions.store import load_scripts
-from sessions.transactions import Moved
-from sessions.turns import Turns
-from sessions.watching import Watching
+from sessions.replicas.forwarding import Forwarder
+from sessions.replicas.mailbox import Mailbox
+from sessions.replicas.relay import Relay
+from sessions.replicas.watching import Watching
+from sessions.running.admission import Admission
+from sessions.running.attendance import Attendance
+from sessions.running.ephemeral import EphemeralTurns
+from sessions.running.running import Runner
+from sessions.store.client import load_scripts
+from sessions.store.ownership import RENEW_S, RunningTurn
+from sessions.store.reaping import Reaper
+from sessions.store.storage import Storage
+from sessions.store.transactions import Moved
+from sessions.turn.generating import Generator
+from sessions.turn.live_turn import LiveTurn
+from sessions.turn.policy import Policy
 
 SAVE_S = 5.0
 DELETE_ATTEMPTS = 5

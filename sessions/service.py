@@ -6,17 +6,17 @@ import asyncio
 
 import msgspec
 
-from sessions.cancelling import Cancel, Cancelled, Tell
-from sessions.ephemeral import Ask
-from sessions.ephemeral_reply import EphemeralReply
+from sessions.commands.resuming import Position, resume
+from sessions.conversation.paging import Shown, page_of, read_steadily
 from sessions.errors import Refused
-from sessions.index import Listed, Page
-from sessions.live_turn import Subscriber
-from sessions.paging import Shown, page_of, read_steadily
 from sessions.records import Owner
 from sessions.replica import Replica
-from sessions.resuming import Position, resume
-from sessions.sends import Generation, Send
+from sessions.running.ephemeral import Ask
+from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.store.index import Listed, Page
+from sessions.turn.cancelling import Cancel, Cancelled, Tell
+from sessions.turn.live_turn import Subscriber
+from sessions.turn.sends import Generation, Send
 
 
 class SessionStatistics(msgspec.Struct, frozen=True):

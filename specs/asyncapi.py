@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from connections import frames
-from connections.endpoint import SUBPROTOCOL
+from connections.native.endpoint import SUBPROTOCOL
+from connections.wire import frames
 from sessions import events
-from sessions.paging import HistoryPage
+from sessions.conversation.paging import HistoryPage
 from specs.schemas import Types, client_frames, name_of, schemas, server_frames
 
 _TURN: Types = (events.Accepted, frames.Error)

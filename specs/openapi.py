@@ -10,9 +10,9 @@ from app.metrics import CONTENT_TYPE
 from app.readiness import Report
 from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
-from connections.frames import Name
-from connections.json_answers import RefusalBody
+from connections.http.json_answers import RefusalBody
 from connections.openai import wire
+from connections.wire.frames import Name
 from specs.schemas import Schema, asked, named, told
 
 Part = dict[str, Any]

@@ -14,10 +14,10 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from connections import frames, params
+from connections.wire import frames, params
+from sessions.conversation.paging import HistoryPage, ShownMessage
 from sessions.events import Event
-from sessions.index import Listed
-from sessions.paging import HistoryPage, ShownMessage
+from sessions.store.index import Listed
 
 Schema = dict[str, Any]
 Types = tuple[type[msgspec.Struct], ...]

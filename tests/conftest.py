@@ -11,9 +11,10 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from sessions import running, turn_journal
-from sessions.embedded import embedded_store
-from sessions.servers import connect
+from sessions.running import running
+from sessions.store.embedded import embedded_store
+from sessions.store.servers import connect
+from sessions.turn import turn_journal
 from tests.server_process import ServerProcess, serving
 from tests.traced import trace_none, traced
 

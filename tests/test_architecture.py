@@ -135,9 +135,9 @@ def test_only_the_sessions_floor_and_its_composition_know_redis() -> None:
         "app.doorkeeper",
         "app.limits",
         "app.readiness",
-        "app.shared_counts",
-        "app.shared_seats",
-        "app.ticket_store",
+        "connections.limits.shared_counts",
+        "connections.limits.shared_seats",
+        "connections.authentication.ticket_store",
     }
 
 

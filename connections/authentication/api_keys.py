@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from connections.errors import BadList
+from connections.wire.errors import BadList
 
 PREFIX = "msk_"
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")

@@ -7,7 +7,7 @@ from connections.authentication.json_web_tokens import JsonWebTokens
 from connections.authentication.key_ring import KeyRing
 from connections.authentication.tickets import PREFIX as TICKET
 from connections.authentication.tickets import Tickets
-from connections.errors import Unauthenticated
+from connections.wire.errors import Unauthenticated
 
 
 class Authenticator:

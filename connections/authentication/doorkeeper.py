@@ -11,8 +11,8 @@ import structlog
 from connections.authentication.authenticator import Authenticator, bearer
 from connections.authentication.identity import Identity
 from connections.authentication.standing import REFRESH_S, Peer, Standing
-from connections.errors import Unauthenticated
-from connections.origin import Origins
+from connections.gate.origin import Origins
+from connections.wire.errors import Unauthenticated
 
 LOOK_S = 2.0
 """How often a key file is looked at besides; a `hello` always looks."""

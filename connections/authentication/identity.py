@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from connections.errors import Unauthenticated
+from connections.wire.errors import Unauthenticated
 
 MAX_SUBJECT = 255
 """Characters; what OpenID Connect Core allows a `sub` (section 2)."""

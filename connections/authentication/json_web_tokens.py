@@ -13,7 +13,7 @@ import msgspec
 
 from connections.authentication.identity import Identity, of_subject
 from connections.authentication.key_sets import KeySet, PublicKey
-from connections.errors import Unauthenticated
+from connections.wire.errors import Unauthenticated
 
 LEEWAY_S = 10
 """What clocks may differ."""

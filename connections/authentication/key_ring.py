@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from connections.authentication.api_keys import ApiKey, digest_of, parsed
-from connections.errors import BadList
+from connections.wire.errors import BadList
 
 _log = structlog.get_logger("midstream.authentication")
 _State = tuple[int, int, int]

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
-from connections.errors import Unauthenticated
+from connections.wire.errors import Unauthenticated
 from sessions.errors import Refused
 
 PublicKey = RSAPublicKey | EllipticCurvePublicKey

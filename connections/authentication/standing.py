@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from connections.authentication.identity import Identity
-from connections.errors import Close, CloseCode, Unauthenticated
-from connections.frames import Error, Frame
+from connections.wire.errors import Close, CloseCode, Unauthenticated
+from connections.wire.frames import Error, Frame
 
 REFRESH_S = 60.0
 """How long a client has for `auth.refresh` once its token has expired."""

@@ -10,11 +10,11 @@ from starlette.types import Receive, Scope, Send
 
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.tickets import TTL_S
-from connections.cross_origin import CrossOrigin
-from connections.errors import Unauthenticated
-from connections.json_answers import answer, foreign_page, refusal, refused
-from connections.origin import Origins
-from connections.refusals import Refusals
+from connections.gate.cross_origin import CrossOrigin
+from connections.gate.origin import Origins
+from connections.http.json_answers import answer, foreign_page, refusal, refused
+from connections.http.refusals import Refusals
+from connections.wire.errors import Unauthenticated
 from sessions.errors import Refused
 
 

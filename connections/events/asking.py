@@ -9,9 +9,9 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 
-from connections.errors import BadParams
-from connections.frames import MAX_SEQ, Name
-from sessions.resuming import Position
+from connections.wire.errors import BadParams
+from connections.wire.frames import MAX_SEQ, Name
+from sessions.commands.resuming import Position
 
 NOWHERE = Position("", 0)
 """A place that no conversation has: who says that it was there is told of a gap."""

@@ -13,21 +13,21 @@ from starlette.types import Receive, Scope, Send
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
-from connections.connection import Connection
-from connections.cross_origin import CrossOrigin
-from connections.endpoint import OUTBOX_BYTES
-from connections.errors import BadParams, Close, CloseCode, Unauthenticated
 from connections.events.asking import Asked, asked
 from connections.events.reader import Reader
 from connections.events.telling import begin
 from connections.events.transport import EventTransport
-from connections.exchange import Exchange
-from connections.json_answers import foreign_page, refused
-from connections.origin import Origins
-from connections.outbox import Outbox
-from connections.presence import Presence
-from connections.refusals import Refusals
-from sessions.guarding import guarded
+from connections.gate.cross_origin import CrossOrigin
+from connections.gate.origin import Origins
+from connections.http.exchange import Exchange
+from connections.http.json_answers import foreign_page, refused
+from connections.http.refusals import Refusals
+from connections.line.connection import Connection
+from connections.line.outbox import Outbox
+from connections.line.presence import Presence
+from connections.native.endpoint import OUTBOX_BYTES
+from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated
+from sessions.conversation.guarding import guarded
 from sessions.records import Owner
 from sessions.service import Sessions
 

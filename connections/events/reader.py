@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from connections.connection import Connection
-from connections.errors import Close, CloseCode
 from connections.events.telling import Telling
-from connections.frames import Frame
+from connections.line.connection import Connection
+from connections.wire.errors import Close, CloseCode
+from connections.wire.frames import Frame
+from sessions.commands.resuming import Position
 from sessions.errors import Refused
 from sessions.events import Deleted, Gap
-from sessions.resuming import Position
 from sessions.service import Sessions
 
 PAGE = 50

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from connections import codec
 from connections.events.asking import event_id
-from connections.frames import Frame
+from connections.wire import codec
+from connections.wire.frames import Frame
+from sessions.conversation.paging import HistoryPage
 from sessions.events import Accepted, Deleted, Delta, Done, Gap, Removed, Resumed, Snapshot
-from sessions.paging import HistoryPage
 
 BEAT = b":\n\n"
 """A comment: no event, but a sign that the line stands."""

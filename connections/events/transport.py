@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from connections.connection import Disconnected
 from connections.events.telling import BEAT
-from connections.exchange import Exchange
+from connections.http.exchange import Exchange
+from connections.line.connection import Disconnected
 
 WAITING_BYTES = 32 * 1024
 BEAT_S = 15.0

@@ -7,13 +7,13 @@ from typing import Literal
 
 import msgspec
 
-from connections import frames, params
-from connections.errors import BadParams
 from connections.openai.problems import Problem, invalid
 from connections.openai.unserved import refuse_unserved, says
 from connections.openai.wire import ChatMessage, ChatRequest, Part
+from connections.wire import frames, params
+from connections.wire.errors import BadParams
 from engine.messages import Message
-from sessions.ephemeral import Ask
+from sessions.running.ephemeral import Ask
 
 Role = Literal["system", "user", "assistant"]
 

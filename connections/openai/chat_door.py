@@ -9,15 +9,15 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from connections.exchange import Exchange
+from connections.http.exchange import Exchange
 from connections.openai.asking import ask_of, chat_request
 from connections.openai.problems import problem_of
 from connections.openai.reception import Reception
 from connections.openai.telling import Telling
 from connections.openai.wire import ChatRequest
-from sessions.ephemeral_reply import EphemeralReply
-from sessions.guarding import guarded
+from sessions.conversation.guarding import guarded
 from sessions.records import Owner
+from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.service import Sessions
 
 

@@ -7,9 +7,9 @@ import math
 import msgspec
 from starlette.responses import Response
 
-from connections.errors import Unauthenticated, shorten
+from connections.limits.quotas import RateLimited
 from connections.openai.wire import Error, ErrorBody
-from connections.quotas import RateLimited
+from connections.wire.errors import Unauthenticated, shorten
 from sessions.errors import BadParams, Refused
 from sessions.events import Failure
 

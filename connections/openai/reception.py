@@ -10,11 +10,11 @@ from starlette.requests import Request
 from connections.authentication.authenticator import bearer
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import ANONYMOUS, Identity
-from connections.errors import Unauthenticated
-from connections.frames import Limits
-from connections.greeting import Greeter
-from connections.limiters import Limiters
+from connections.limits.limiters import Limiters
+from connections.native.greeting import Greeter
 from connections.openai.problems import Problem, nobody
+from connections.wire.errors import Unauthenticated
+from connections.wire.frames import Limits
 from engine.errors import EngineError
 from sessions.errors import EngineDown
 from sessions.records import Owner

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from connections.cross_origin import CrossOrigin
+from connections.gate.cross_origin import CrossOrigin
+from connections.gate.origin import Origins
+from connections.http.refusals import Refusals
 from connections.openai.chat_door import ChatDoor
 from connections.openai.models_door import ModelsDoor
 from connections.openai.problems import foreign_page
 from connections.openai.reception import Reception
-from connections.origin import Origins
-from connections.refusals import Refusals
 from sessions.service import Sessions
 
 

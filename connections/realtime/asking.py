@@ -6,7 +6,6 @@ import secrets
 
 import msgspec
 
-from connections import frames
 from connections.realtime.client_events import (
     ItemCreate,
     ItemRetrieve,
@@ -31,6 +30,7 @@ from connections.realtime.server_events import (
     SessionUpdated,
 )
 from connections.realtime.settings import Settings, of_response, of_session
+from connections.wire import frames
 from sessions.events import Accepted
 
 BETWEEN = "\n\n"

@@ -6,10 +6,10 @@ import secrets
 
 import msgspec
 
-from connections import codec, frames
-from connections.frames import Frame
 from connections.realtime.client_events import Asks, ResponseCancel
 from connections.realtime.telling import Telling, turn_of
+from connections.wire import codec, frames
+from connections.wire.frames import Frame
 
 _decoder: msgspec.json.Decoder[Asks] = msgspec.json.Decoder(Asks)
 _encode = msgspec.json.Encoder().encode

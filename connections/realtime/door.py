@@ -11,16 +11,16 @@ from starlette.websockets import WebSocket
 from connections.authentication.authenticator import bearer
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
-from connections.connection import Connection, Disconnected, Handler
-from connections.endpoint import OUTBOX_BYTES, Socket, too_many_at_once
-from connections.errors import BadParams, Close, CloseCode
-from connections.frames import AuthRefresh, Limits, Request
-from connections.handler import FrameHandler
-from connections.limiters import Limiters
+from connections.http.refusals import Refusal
+from connections.limits.limiters import Limiters
+from connections.line.connection import Connection, Disconnected, Handler
+from connections.line.outbox import Outbox
+from connections.line.presence import Presence
+from connections.line.rate_limiting import Turnstile
+from connections.native.endpoint import OUTBOX_BYTES, Socket, too_many_at_once
+from connections.native.handler import FrameHandler
 from connections.openai.problems import foreign_page, invalid, problem_of
 from connections.openai.reception import Reception, owner_of
-from connections.outbox import Outbox
-from connections.presence import Presence
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
 from connections.realtime.handler import RealtimeHandler
@@ -28,8 +28,8 @@ from connections.realtime.handshake import Arrival, arrival
 from connections.realtime.items import Items
 from connections.realtime.lines import Lines
 from connections.realtime.telling import Said, Telling
-from connections.refusals import Refusal
-from connections.turnstile import Turnstile
+from connections.wire.errors import BadParams, Close, CloseCode
+from connections.wire.frames import AuthRefresh, Limits, Request
 from sessions.errors import NotFound, Refused
 from sessions.records import Owner
 from sessions.service import Sessions

@@ -7,8 +7,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, assert_never
 
-from connections import frames
-from connections.connection import Connection, Handler
+from connections.line.connection import Connection, Handler
 from connections.realtime.asking import Asking
 from connections.realtime.client_events import (
     Asks,
@@ -27,6 +26,7 @@ from connections.realtime.client_events import (
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ServerEvent
 from connections.realtime.telling import Said, Telling
+from connections.wire import frames
 from sessions.service import Sessions
 
 Slow = Coroutine[Any, Any, None]

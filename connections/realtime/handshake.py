@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from connections.errors import BadParams
-from connections.frames import Name
+from connections.wire.errors import BadParams
+from connections.wire.frames import Name
 
 SUBPROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."

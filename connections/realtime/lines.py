@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connections.connection import Transport
+from connections.line.connection import Transport
 
 
 class Lines:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from connections.errors import shorten
-from connections.frames import Error
 from connections.realtime.server_events import ErrorEvent, Problem
+from connections.wire.errors import shorten
+from connections.wire.frames import Error
 from sessions.errors import Refused
 
 _FIELD = re.compile(r"([A-Za-z_]+(?:\.[A-Za-z_]+|\[\d+\])*): ")

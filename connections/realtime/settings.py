@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connections import frames, params
-from connections.errors import BadParams
 from connections.openai.unserved import says
 from connections.realtime.client_events import NULL, ResponseWishes, SessionWishes, Tokens, Wishes
 from connections.realtime.problems import Invalid
+from connections.wire import frames, params
+from connections.wire.errors import BadParams
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "tools": ([],),

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from connections.frames import Cancelled, Error, Frame, ServerFrame
 from connections.realtime.asking import Asked, Asking
 from connections.realtime.items import Item, Items, State
 from connections.realtime.problems import error_event
 from connections.realtime.replies import Reply, item_status
 from connections.realtime.server_events import ItemAdded, ItemDeleted, ItemDone, ServerEvent
+from connections.wire.frames import Cancelled, Error, Frame, ServerFrame
+from sessions.conversation.paging import RUNNING, HistoryPage, ShownMessage
 from sessions.events import Accepted, Deleted, Delta, Done, Gap, Removed
-from sessions.paging import RUNNING, HistoryPage, ShownMessage
 
 _LOST = "Some events could not be told. Come back with ?conversation_id= to have what is there now."
 _NOT_ACTIVE = "Cancellation failed: no active response found."  # clients know it by its first two words

@@ -20,7 +20,7 @@ from app.server import address, listen
 from app.service import Service
 from app.settings import Settings
 from connections.authentication.standing import REFRESH_S
-from connections.endpoint import HELLO_S
+from connections.native.endpoint import HELLO_S
 from engine.scripted import ScriptedEngine
 
 Frame = dict[str, Any]

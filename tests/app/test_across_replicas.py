@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from engine.scripted import ScriptedEngine
-from sessions.conversation import Conversation
+from sessions.conversation.conversation import Conversation
 from sessions.errors import StoreDown
-from sessions.forwarding import Forwarder
-from sessions.ownership import RunningTurn
+from sessions.replicas.forwarding import Forwarder
+from sessions.store.ownership import RunningTurn
 from tests.app.in_process import Frame, Running, Socket, serving
 
 REPLY = "This reply was written before it was asked for."

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from app import key_file
-from connections.endpoint import OUTBOX_BYTES
-from connections.errors import Close, CloseCode
 from connections.events import transport
-from connections.refusals import Refusal
+from connections.http.refusals import Refusal
+from connections.native.endpoint import OUTBOX_BYTES
+from connections.wire.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from tests.app.event_source import path_of, reading, refusal
 from tests.app.in_process import Frame, Running, Socket, serving

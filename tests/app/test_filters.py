@@ -12,7 +12,7 @@ import pytest
 from app import logs
 from app.settings import SettingsError
 from engine.scripted import ScriptedEngine
-from sessions.filter_hook import Filter, Passed
+from sessions.filters.filter_hook import Filter, Passed
 from tests.app.in_process import Frame, Running, Socket, serving
 
 FILE = """

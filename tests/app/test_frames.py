@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
-from connections.handler import FrameHandler
+from connections.native.handler import FrameHandler
 from tests.app.in_process import Frame, Running, Socket
 
 LONG = "word " * 20_000

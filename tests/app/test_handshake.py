@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from connections import greeting
+from connections.native import greeting
 from tests.app.in_process import Running, Socket, serving
 
 

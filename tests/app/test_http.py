@@ -13,7 +13,7 @@ from engine.client import EngineClient
 from engine.messages import EngineStatistics
 from engine.options import EngineOptions
 from engine.scripted import ScriptedEngine
-from sessions.servers import connect
+from sessions.store.servers import connect
 from tests.app.in_process import Running, serving
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from app import key_file
 from app.cli import main
 from connections.authentication.key_ring import KeyRing
-from connections.errors import BadList
+from connections.wire.errors import BadList
 
 
 def keys(*arguments: str, file: Path | str | None) -> Result:

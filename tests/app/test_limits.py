@@ -129,12 +129,12 @@ async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(
     replica: Replica, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor out: what a store that is gone means for a message is told by those who need it."""
-    monkeypatch.setattr("connections.meter.PATIENCE_S", 0.05)
+    monkeypatch.setattr("connections.limits.meter.PATIENCE_S", 0.05)
     async with replica(messages_per_minute=1) as running, running.socket() as socket:
         await say(socket, "m1")
         await store.client_pause(300)
         assert (await say(socket, "m2"))[-1]["type"] == "done"
-        monkeypatch.setattr("connections.meter.PATIENCE_S", 5.0)
+        monkeypatch.setattr("connections.limits.meter.PATIENCE_S", 5.0)
         assert (await say(socket, "m3"))[-1]["type"] == "done"  # for a moment nobody looks again
         running.service._presence._limiters.meter._blind_until = 0.0  # type: ignore[union-attr]
         assert (await say(socket, "m4"))[-1]["code"] == "rate_limited"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app.shared_counts import SharedCounts
-from app.shared_seats import SharedSeats
-from connections.errors import Close
-from connections.quotas import Quotas
+from connections.limits.quotas import Quotas
+from connections.limits.shared_counts import SharedCounts
+from connections.limits.shared_seats import SharedSeats
+from connections.wire.errors import Close
 from sessions.records import Owner
-from sessions.servers import connect
+from sessions.store.servers import connect
 from tests.sessions.server_group import cluster
 
 ANN = Owner("key:lab", "ann")

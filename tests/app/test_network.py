@@ -6,7 +6,7 @@ import pytest
 
 from app.network import gate_of
 from app.settings import Settings, SettingsError
-from connections.refusals import Refusals
+from connections.http.refusals import Refusals
 
 
 @pytest.mark.parametrize("name", ["allowed_ips", "trusted_proxies"])

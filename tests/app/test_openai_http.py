@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from connections.exchange import MAX_BODY_BYTES
+from connections.http.exchange import MAX_BODY_BYTES
 from engine.scripted import ScriptedEngine
 from tests.app.in_process import Running, serving
 from tests.app.raw import peer

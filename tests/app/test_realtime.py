@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connections.connection import BAD_FRAMES
+from connections.line.connection import BAD_FRAMES
 from connections.realtime.asking import MAX_WAITING
 from engine.messages import Message
 from tests.app.in_process import Frame, Running, Socket

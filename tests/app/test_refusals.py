@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from connections.under_way import MAX_REQUESTS
+from connections.line.requests import MAX_REQUESTS
 from engine.scripted import ScriptedEngine
-from sessions import running as turns_running
-from sessions import turn_journal
+from sessions.running import running as turns_running
 from sessions.service import Sessions
+from sessions.turn import turn_journal
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.refusing_store import refusing_writes
 from tests.sessions.chat import eventually

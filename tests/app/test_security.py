@@ -22,8 +22,8 @@ from websockets.exceptions import InvalidStatus
 
 from app.routes import PAGE
 from app.server import address, listen, server
-from connections.limits import MAX_FRAME_BYTES
-from connections.origin import Origins
+from connections.gate.origin import Origins
+from connections.limits.limits import MAX_FRAME_BYTES
 from tests.app.in_process import Running, serving
 from tests.chaos.thin_socket import CLOSE, TEXT, ThinSocket, framed
 

@@ -10,13 +10,13 @@ from app.composition import engines_of
 from app.metrics import Metrics
 from app.readiness import Readiness
 from app.settings import Settings
-from connections.refusals import Refusals
-from connections.registry import RegistryStatistics
+from connections.http.refusals import Refusals
+from connections.line.registry import RegistryStatistics
 from engine.client import EngineClient
 from engine.engine_fleet import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
-from sessions.servers import connect
 from sessions.service import SessionStatistics
+from sessions.store.servers import connect
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from app.shared_counts import SharedCounts
-from connections.quotas import Quotas
+from connections.limits.quotas import Quotas
+from connections.limits.shared_counts import SharedCounts
 from sessions.records import Owner
-from sessions.servers import connect
+from sessions.store.servers import connect
 from tests.refusing_store import without_memory
 
 ANN, BOB = Owner("key:lab", "ann"), Owner("key:lab", "bob")
@@ -103,7 +103,7 @@ async def test_tokens_count_until_midnight(replicas: tuple[SharedCounts, SharedC
 async def test_tokens_that_the_store_did_not_take_are_charged_when_it_is_back(
     replicas: tuple[SharedCounts, SharedCounts], store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.shared_counts.AGAIN_S", 0.01)
+    monkeypatch.setattr("connections.limits.shared_counts.AGAIN_S", 0.01)
     gauges = Quotas(tokens_per_day=100).gauges(ANN)
     async with without_memory(store):
         charging = asyncio.create_task(replicas[0].run())

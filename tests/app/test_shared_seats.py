@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from app.shared_seats import SharedSeats
-from connections.errors import Close
+from connections.limits.shared_seats import SharedSeats
+from connections.wire.errors import Close
 from sessions.errors import StoreDown
 from sessions.records import Owner
-from sessions.servers import connect
+from sessions.store.servers import connect
 from tests.refusing_store import without_memory
 
 ANN, BOB = Owner("key:lab", "ann"), Owner("key:lab", "bob")

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.server import HEARTBEAT_S
-from connections import codec
+from connections.wire import codec
 from sessions.events import Delta
 
 WORD = "word "

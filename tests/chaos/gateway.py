@@ -19,10 +19,11 @@ from app.settings import Settings
 from engine.messages import Request
 from engine.scripted import ScriptedEngine
 from engine.stream import ReplyStream
-from sessions import ownership, reaping, running
 from sessions import replica as sessions_replica
 from sessions.events import Journalled
-from sessions.turn_journal import TurnJournal
+from sessions.running import running
+from sessions.store import ownership, reaping
+from sessions.turn.turn_journal import TurnJournal
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):

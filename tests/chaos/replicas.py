@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sessions.ownership import RENEW_S
+from sessions.store.ownership import RENEW_S
 from tests.bench.engine.findings import Target
 from tests.bench.figures import percentile
 from tests.chaos import gateway

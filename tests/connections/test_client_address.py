@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from connections.client_address import AddressRule, client_address, is_loopback, networks
+from connections.gate.client_address import AddressRule, client_address, is_loopback, networks
 
 TRUSTED = networks(["127.0.0.0/8", "10.0.0.0/8", "fd00::/8"])
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connections import codec, frames
-from connections.errors import BadFrame
+from connections.wire import codec, frames
+from connections.wire.errors import BadFrame
 
 WELL_FORMED = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 NAMES = st.text("abcXYZ019._:-", min_size=1, max_size=128)

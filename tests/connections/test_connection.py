@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from connections import codec
-from connections.connection import Connection
-from connections.errors import BadFrame, BadParams, Close, CloseCode
-from connections.frames import Cancel, Cancelled, Delete, Hello, History, Ping, Pong, Request, Send
-from connections.outbox import Outbox
-from connections.strikes import Strikes
-from connections.under_way import MAX_CANCELS, MAX_REQUESTS
+from connections.line.connection import Connection
+from connections.line.outbox import Outbox
+from connections.line.requests import MAX_CANCELS, MAX_REQUESTS
+from connections.line.strikes import Strikes
+from connections.wire import codec
+from connections.wire.errors import BadFrame, BadParams, Close, CloseCode
+from connections.wire.frames import Cancel, Cancelled, Delete, Hello, History, Ping, Pong, Request, Send
 from sessions.errors import NotFound
 from sessions.events import Deleted, Delta
 from sessions.records import Owner

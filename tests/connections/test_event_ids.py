@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.events.asking import NOWHERE, event_id, position
-from connections.frames import MAX_SEQ
-from sessions.resuming import Position
+from connections.wire.frames import MAX_SEQ
+from sessions.commands.resuming import Position
 
 
 @given(epoch=st.text("0123456789abcdef", min_size=1), seq=st.integers(0, MAX_SEQ))

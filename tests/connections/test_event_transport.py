@@ -9,7 +9,7 @@ import pytest
 
 from connections.events import transport
 from connections.events.transport import EventTransport
-from connections.exchange import Exchange
+from connections.http.exchange import Exchange
 
 TEXT = b"data: {}\n\n"
 WRITES = 4

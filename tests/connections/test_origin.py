@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connections.origin import is_allowed
+from connections.gate.origin import is_allowed
 
 ALLOWED = ("https://intranet.example.org",)
 

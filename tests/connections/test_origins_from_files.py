@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from connections.errors import BadList
-from connections.origin import Origins
+from connections.gate.origin import Origins
+from connections.wire.errors import BadList
 
 HERE = "chat.example"
 

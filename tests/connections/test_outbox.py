@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections import codec
-from connections.frames import Cancelled, ConversationsPage, Frame, Pong
-from connections.outbox import MERGED_CHARS, Outbox
+from connections.line.outbox import MERGED_CHARS, Outbox
+from connections.wire import codec
+from connections.wire.frames import Cancelled, ConversationsPage, Frame, Pong
+from sessions.conversation.paging import HistoryPage, ShownMessage
 from sessions.events import Accepted, CancelFacts, Cause, Deleted, Delta, Done, Reason, Status, Timing, Usage
-from sessions.index import Listed
-from sessions.paging import HistoryPage, ShownMessage
+from sessions.store.index import Listed
 
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)
 TIMING = Timing(queued_ms=None, first_token_ms=None, total_ms=1.0)

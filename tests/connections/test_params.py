@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from connections import frames, params
-from connections.errors import BadParams
+from connections.wire import frames, params
+from connections.wire.errors import BadParams
 from engine.messages import Params
-from sessions.sends import Generation
+from sessions.turn.sends import Generation
 
 
 def generation(**asked: Any) -> Generation:

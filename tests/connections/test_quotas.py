@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.quotas import Gauge, Kind, Quotas, RateLimited, Reading, judged, subjects
+from connections.limits.quotas import Gauge, Kind, Quotas, RateLimited, Reading, judged, subjects
 from sessions.records import Owner
 
 ANN, BOB = Owner("key:lab", "ann"), Owner("key:lab", "bob")

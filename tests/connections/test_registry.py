@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from connections.errors import Close, CloseCode
-from connections.frames import Frame
-from connections.registry import Registry, RegistryStatistics
+from connections.line.registry import Registry, RegistryStatistics
+from connections.wire.errors import Close, CloseCode
+from connections.wire.frames import Frame
 from sessions.records import Owner
 
 ANN, BOB, CAT = (Owner("anonymous", name) for name in ("ann", "bob", "cat"))

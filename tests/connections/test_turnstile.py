@@ -7,12 +7,12 @@ from collections.abc import Coroutine, Sequence
 
 import pytest
 
-from connections.connection import Connection
-from connections.frames import Cancel, Frame, History, Ping, Request, Send
-from connections.meter import Meter
-from connections.quotas import Gauge, Quotas, RateLimited, Reading
-from connections.refusals import Refusal, Refusals
-from connections.turnstile import MAX_WAITING, Turnstile
+from connections.http.refusals import Refusal, Refusals
+from connections.limits.meter import Meter
+from connections.limits.quotas import Gauge, Quotas, RateLimited, Reading
+from connections.line.connection import Connection
+from connections.line.rate_limiting import MAX_WAITING, Turnstile
+from connections.wire.frames import Cancel, Frame, History, Ping, Request, Send
 from sessions.errors import Overloaded
 from sessions.records import Owner
 
@@ -65,7 +65,7 @@ SEND, CANCEL, HISTORY = Send(client_msg_id="m", content="x"), Cancel(), History(
 
 @pytest.fixture
 async def room(monkeypatch: pytest.MonkeyPatch) -> Room:
-    monkeypatch.setattr("connections.meter.PATIENCE_S", 60.0)
+    monkeypatch.setattr("connections.limits.meter.PATIENCE_S", 60.0)
     return Room()
 
 

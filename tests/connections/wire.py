@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from connections.connection import Disconnected
+from connections.line.connection import Disconnected
 
 
 class Wire:

@@ -16,7 +16,7 @@ import pytest
 
 import midstream
 from app import key_file
-from connections.errors import Close, CloseCode
+from connections.wire.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from midstream.chat import kept_client_id
 from tests.app.in_process import Running, serving

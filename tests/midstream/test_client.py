@@ -12,7 +12,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 import midstream
 from app import key_file
-from connections.errors import Close, CloseCode
+from connections.wire.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from tests.app.in_process import Running, serving
 

@@ -11,17 +11,17 @@ import msgspec
 
 from engine.messages import Params
 from engine.scripted import ScriptedEngine
-from sessions.cancelling import Cancel, Cancelled
-from sessions.conversation import Conversation
+from sessions.commands.resuming import Position
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.paging import HistoryPage, Shown
 from sessions.errors import Refused
 from sessions.events import Accepted, Done
-from sessions.keys import Keys
-from sessions.paging import HistoryPage, Shown
-from sessions.places import Behind, Place
 from sessions.records import Owner
-from sessions.resuming import Position
-from sessions.sends import Generation, OnBusy, OnDisconnect, Send
 from sessions.service import Sessions
+from sessions.store.keys import Keys
+from sessions.turn.cancelling import Cancel, Cancelled
+from sessions.turn.positions import Behind, Place
+from sessions.turn.sends import Generation, OnBusy, OnDisconnect, Send
 from tests.sessions.recorder import WAIT_S, Recorder
 
 ROOM = "room"

@@ -9,9 +9,9 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
-from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
+from sessions.turn.policy import Policy
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder
 

@@ -14,7 +14,7 @@ WAIT_S = 60.0
 
 
 class Recorder:
-    """A `sessions.conversation.Subscriber`. All text counts as handed at once, unless `hands` said otherwise."""
+    """A `sessions.conversation.conversation.Subscriber`. All text counts as handed at once, unless `hands` said otherwise."""
 
     def __init__(self) -> None:
         self.closed = False

@@ -10,13 +10,13 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
+from sessions.conversation.paging import HistoryPage
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Accepted, Done, Reason, Removed, Status
-from sessions.ownership import RunningTurn
-from sessions.paging import HistoryPage
-from sessions.places import Again, Behind, Beside
 from sessions.records import MessageRecord
 from sessions.service import Sessions
+from sessions.store.ownership import RunningTurn
+from sessions.turn.positions import Again, Behind, Beside
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

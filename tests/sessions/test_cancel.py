@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engine.scripted import ScriptedEngine
-from sessions.cancelling import Cancelled
-from sessions.engine_wait import CONFIRM_S
 from sessions.events import Accepted, CancelFacts, Cause, Delta, Done, Reason
 from sessions.records import Owner, digest
+from sessions.turn.cancelling import Cancelled
+from sessions.turn.engine_wait import CONFIRM_S
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

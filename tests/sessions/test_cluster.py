@@ -12,14 +12,14 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from engine.scripted import ScriptedEngine
-from sessions.cancelling import Cancel, Cancelled
 from sessions.errors import StoreDown
 from sessions.events import Done, Resumed
-from sessions.ownership import Ownership
-from sessions.policy import Policy
 from sessions.records import Owner, digest
-from sessions.servers import connect
 from sessions.service import Sessions
+from sessions.store.ownership import Ownership
+from sessions.store.servers import connect
+from sessions.turn.cancelling import Cancel, Cancelled
+from sessions.turn.policy import Policy
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, watched_by_sentinel

@@ -8,11 +8,11 @@ from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Cause, Done, Reason
-from sessions.history import History
-from sessions.keys import Keys
-from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
+from sessions.store.history import History
+from sessions.store.keys import Keys
+from sessions.turn.policy import Policy
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder
 

@@ -13,17 +13,17 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
-from sessions import embedded
-from sessions.embedded import EmbeddedStoreFailed, embedded_store
 from sessions.errors import StoreDown
-from sessions.servers import connect
-from sessions.store import store_errors
+from sessions.store import embedded
+from sessions.store.client import store_errors
+from sessions.store.embedded import EmbeddedStoreFailed, embedded_store
+from sessions.store.servers import connect
 
 SERVICE = """
 import asyncio, sys
 from pathlib import Path
-from sessions.embedded import embedded_store
-from sessions.servers import connect
+from sessions.store.embedded import embedded_store
+from sessions.store.servers import connect
 
 async def serve():
     async with embedded_store(Path(sys.argv[1])) as url, connect(url) as client:

@@ -6,9 +6,9 @@ from engine.messages import Request
 from engine.scripted import ScriptedEngine
 from engine.stream import ReplyStream
 from sessions.events import Done, Reason, Status
-from sessions.filters import Filters
-from sessions.generating import Generator
-from sessions.list_filter import ListFilter, Lists
+from sessions.filters.chain import Filters
+from sessions.filters.list_filter import ListFilter, Lists
+from sessions.turn.generating import Generator
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

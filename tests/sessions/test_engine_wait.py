@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from sessions import engine_wait
-from sessions.engine_wait import EngineWait
+from sessions.turn import engine_wait
+from sessions.turn.engine_wait import EngineWait
 from tests.sessions.recorder import WAIT_S
 
 

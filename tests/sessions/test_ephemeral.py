@@ -11,17 +11,17 @@ from redis.asyncio import Redis
 
 from engine.messages import Message, Params
 from engine.scripted import ScriptedEngine
-from sessions import engine_wait
-from sessions.ephemeral import Ask
-from sessions.ephemeral_reply import EphemeralReply
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
 from sessions.events import Cause, Done, Reason
-from sessions.filter_hook import Filter, Passed
-from sessions.filters import Filters
-from sessions.list_filter import ListFilter, Lists
-from sessions.policy import Policy
+from sessions.filters.chain import Filters
+from sessions.filters.filter_hook import Filter, Passed
+from sessions.filters.list_filter import ListFilter, Lists
 from sessions.records import Owner
+from sessions.running.ephemeral import Ask
+from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.service import Sessions
+from sessions.turn import engine_wait
+from sessions.turn.policy import Policy
 from tests.sessions.chat import eventually
 
 ALICE = Owner("anonymous", "alice")

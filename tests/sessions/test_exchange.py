@@ -12,9 +12,9 @@ from engine.messages import Message
 from engine.scripted import ScriptedEngine
 from sessions.errors import BadParams, Draining, EngineDown, NotFound, Overloaded
 from sessions.events import Accepted, Delta, Done, Reason
-from sessions.policy import Policy
 from sessions.records import Owner, digest
 from sessions.service import Sessions
+from sessions.turn.policy import Policy
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from engine.messages import ChosenToken, TokenLogprob
 from sessions.errors import Filtered
-from sessions.filter_hook import Filter, Passed
-from sessions.filtered_reply import FilterBroken, FilteredReply, Released
-from sessions.filters import NO_FILTERS, Filters
-from sessions.list_filter import SLICE_CHARS, ListFilter, Lists
+from sessions.filters.chain import NO_FILTERS, Filters
+from sessions.filters.filter_hook import Filter, Passed
+from sessions.filters.filtered_reply import FilterBroken, FilteredReply, Released
+from sessions.filters.list_filter import SLICE_CHARS, ListFilter, Lists
 
 
 def listed(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filter:

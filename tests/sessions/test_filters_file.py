@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sessions.errors import Filtered
-from sessions.filter_file import FiltersUnusable, filters_from
-from sessions.filter_hook import Filter
-from sessions.filtered_reply import Released
+from sessions.filters.filter_file import FiltersUnusable, filters_from
+from sessions.filters.filter_hook import Filter
+from sessions.filters.filtered_reply import Released
 
 HERE = "tests.sessions.test_filters_file"
 

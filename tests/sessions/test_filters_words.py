@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.filter_hook import Passed
-from sessions.held_text import HeldText
-from sessions.word_list import WordList, WordScan
+from sessions.filters.filter_hook import Passed
+from sessions.filters.held_text import HeldText
+from sessions.filters.word_list import WordList, WordScan
 
 
 def reader(*words: str) -> HeldText:

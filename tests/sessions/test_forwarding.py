@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from sessions.cancelling import Cancel, Cancelled
 from sessions.errors import Overloaded
 from sessions.events import Accepted, Cause, Delta, Done, Reason
-from sessions.keys import Keys
-from sessions.letters import Answer, Refusal, RefusedElsewhere, decode_letter, encode_letter
 from sessions.records import Owner
-from sessions.transactions import Beginning
+from sessions.replicas.letters import Answer, Refusal, RefusedElsewhere, decode_letter, encode_letter
+from sessions.store.keys import Keys
+from sessions.store.transactions import Beginning
+from sessions.turn.cancelling import Cancel, Cancelled
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from engine.scripted import ScriptedEngine
+from sessions.conversation.paging import MAX_PAGE_BYTES
 from sessions.errors import BadParams, NotFound
 from sessions.events import Delta, Done
-from sessions.paging import MAX_PAGE_BYTES
 from sessions.records import Owner
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder

@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 
 from sessions.errors import OwnershipLost, StoreDown
 from sessions.events import Removed
-from sessions.journal import Entry, Journal
-from sessions.store import load_scripts
-from sessions.turn_journal import TurnJournal
+from sessions.store.client import load_scripts
+from sessions.store.journal import Entry, Journal
+from sessions.turn.turn_journal import TurnJournal
 from tests.refusing_store import refusing_writes
 from tests.sessions.chat import eventually
 

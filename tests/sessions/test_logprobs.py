@@ -6,16 +6,16 @@ from redis.asyncio import Redis
 
 from engine.messages import ChosenToken, Message, Params, TokenLogprob
 from engine.scripted import ScriptedEngine
-from sessions.ephemeral import Ask
-from sessions.ephemeral_reply import MAX_WAITING_BYTES, EphemeralReply
 from sessions.events import Reason
-from sessions.filtered_reply import Released
-from sessions.filters import Filters
-from sessions.list_filter import ListFilter, Lists
-from sessions.policy import Policy
+from sessions.filters.chain import Filters
+from sessions.filters.filtered_reply import Released
+from sessions.filters.list_filter import ListFilter, Lists
 from sessions.records import Owner
+from sessions.running.ephemeral import Ask
+from sessions.running.ephemeral_reply import MAX_WAITING_BYTES, EphemeralReply
 from sessions.service import Sessions
-from sessions.waiting_text import TOLD_AT_ONCE, WaitingText
+from sessions.turn.policy import Policy
+from sessions.turn.waiting_text import TOLD_AT_ONCE, WaitingText
 from tests.sessions.chat import eventually
 
 ALICE = Owner("anonymous", "alice")

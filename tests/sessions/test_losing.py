@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from sessions import turn_journal
 from sessions.events import Accepted, Done, Journalled, Reason
 from sessions.records import digest
+from sessions.turn import turn_journal
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

@@ -6,12 +6,15 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
-from sessions import ownership, replica, running, turn_journal
+from sessions import replica
 from sessions.errors import StoreDown
 from sessions.events import Done, Reason, Resumed, Status
-from sessions.policy import Policy
 from sessions.records import Owner
+from sessions.running import running
 from sessions.service import Sessions
+from sessions.store import ownership
+from sessions.turn import turn_journal
+from sessions.turn.policy import Policy
 from tests.refusing_store import without_memory
 from tests.sessions.chat import Chat
 from tests.sessions.recorder import Recorder, continuous

@@ -7,9 +7,9 @@ from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
 from sessions.events import Cause, Deleted, Done, Reason
-from sessions.policy import Policy
 from sessions.records import Owner, digest
 from sessions.service import Sessions
+from sessions.turn.policy import Policy
 from tests.refusing_store import refusing_writes
 from tests.sessions.chat import Chat
 from tests.sessions.recorder import Recorder, continuous

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.places import Again, Behind, Beside, digest_of
 from sessions.records import digest
+from sessions.turn.positions import Again, Behind, Beside, digest_of
 
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)

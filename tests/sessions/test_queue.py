@@ -11,10 +11,10 @@ from engine.errors import EngineBusy
 from engine.scripted import ScriptedEngine
 from sessions.errors import ContextOverflow, QueueFull
 from sessions.events import Accepted, Cause, Done, Reason, Removed
-from sessions.places import Beside
-from sessions.policy import Policy
 from sessions.records import Owner
 from sessions.service import Sessions
+from sessions.turn.policy import Policy
+from sessions.turn.positions import Beside
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import WAIT_S, Recorder, continuous
 

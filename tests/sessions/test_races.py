@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from sessions import watching
-from sessions.conversation import Conversation
+from sessions.conversation.conversation import Conversation
 from sessions.events import Accepted, Deleted, Delta, Done, Reason, Removed
-from sessions.store import LEAVE, Script, run_script
+from sessions.replicas import watching
+from sessions.store.client import LEAVE, Script, run_script
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

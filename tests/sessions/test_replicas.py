@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions import replica
-from sessions.conversation import Conversation
+from sessions.conversation.conversation import Conversation
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot
 from sessions.records import digest
 from tests.sessions.chat import ROOM, Chat, eventually

@@ -10,11 +10,11 @@ from redis.asyncio import Redis
 
 from engine.messages import Message
 from engine.scripted import ScriptedEngine
+from sessions.conversation.requests import UNDER_THE_OPERATORS
 from sessions.errors import ContextOverflow
-from sessions.policy import Policy
 from sessions.records import Owner
-from sessions.requests import UNDER_THE_OPERATORS
 from sessions.service import Sessions
+from sessions.turn.policy import Policy
 from tests.sessions.chat import ROOM, Chat
 from tests.sessions.recorder import Recorder
 

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from sessions import replay
 from sessions.errors import NotFound
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot, Status
-from sessions.keys import Keys
 from sessions.records import Owner, digest
 from sessions.service import Sessions
-from sessions.transactions import Since
+from sessions.store import replay
+from sessions.store.keys import Keys
+from sessions.store.transactions import Since
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous, seqs
 

@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.errors import Busy, Conflict
 from sessions.events import Cause, Done, Reason, Removed
-from sessions.keys import Keys
 from sessions.records import Meta
+from sessions.store.keys import Keys
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

@@ -10,11 +10,11 @@ from redis.asyncio import Redis
 
 from sessions.errors import Conflict, OwnershipLost
 from sessions.events import Accepted, Done, Reason, Removed, Timing, Usage, encode
-from sessions.history import History
-from sessions.keys import Keys
 from sessions.records import MessageRecord, Owner, TurnRecord, digest
-from sessions.store import APPEND, run_script
-from sessions.transactions import Beginning, Duplicate, Ending, Moved
+from sessions.store.client import APPEND, run_script
+from sessions.store.history import History
+from sessions.store.keys import Keys
+from sessions.store.transactions import Beginning, Duplicate, Ending, Moved
 
 KEYS = Keys.of(Owner("anonymous", "alice"), "room")
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)

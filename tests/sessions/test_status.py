@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.scripted import ScriptedEngine
-from sessions import engine_wait
-from sessions.cancelling import Cancel
 from sessions.events import Accepted, Delta, Done, Status
+from sessions.turn import engine_wait
+from sessions.turn.cancelling import Cancel
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

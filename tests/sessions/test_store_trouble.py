@@ -16,14 +16,18 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from engine.scripted import ScriptedEngine
-from sessions import reaping, replica, running, turn_journal, turns
-from sessions.embedded import embedded_store
+from sessions import replica
+from sessions.commands import turns
 from sessions.errors import Busy, StoreDown
 from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
 from sessions.observer import Silent
-from sessions.policy import Policy
 from sessions.records import Owner
+from sessions.running import running
 from sessions.service import Sessions
+from sessions.store import reaping
+from sessions.store.embedded import embedded_store
+from sessions.turn import turn_journal
+from sessions.turn.policy import Policy
 from tests.refusing_store import refusing_writes
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous

@@ -10,9 +10,9 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.errors import Conflict
-from sessions.history import History
-from sessions.store import ACTIVATE, run_script
-from sessions.transactions import Beginning
+from sessions.store.client import ACTIVATE, run_script
+from sessions.store.history import History
+from sessions.store.transactions import Beginning
 from tests.sessions.test_scripts import KEYS, beginning, ending, message, removal
 
 

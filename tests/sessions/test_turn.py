@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.characters import floor_boundary
 from sessions.events import Cause, Failure, Reason
 from sessions.records import digest
-from sessions.turn import EngineCount, IllegalTransition, Turn, TurnIds, TurnState
+from sessions.turn.turn import EngineCount, IllegalTransition, Turn, TurnIds, TurnState
 
 IDS = TurnIds(conversation_id="room", turn_id="turn", reply_id="reply")
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

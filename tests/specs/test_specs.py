@@ -16,8 +16,8 @@ from openapi_spec_validator import validate
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from connections import frames, params
-from connections.errors import BadParams
+from connections.wire import frames, params
+from connections.wire.errors import BadParams
 from specs import __main__ as specs
 from specs import asyncapi, openapi, schemas
 from tests.app.in_process import Frame, Running, Socket

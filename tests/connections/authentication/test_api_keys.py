@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.authentication.api_keys import ApiKey, digest_of, new_key, parsed, with_key, without_key
-from connections.errors import BadList
+from connections.wire.errors import BadList
 
 names = st.from_regex(r"[A-Za-z0-9._@-]{1,64}", fullmatch=True)
 keys = st.lists(names, unique=True, max_size=8).map(

@@ -8,14 +8,14 @@ import pytest
 from redis.asyncio import Redis
 
 from app import key_file
-from app.ticket_store import RedisTickets
 from connections.authentication.authenticator import Authenticator, bearer
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.key_ring import KeyRing
+from connections.authentication.ticket_store import RedisTickets
 from connections.authentication.tickets import Tickets
-from connections.errors import Close, CloseCode
-from connections.frames import Error, Frame
-from connections.origin import Origins
+from connections.gate.origin import Origins
+from connections.wire.errors import Close, CloseCode
+from connections.wire.frames import Error, Frame
 
 
 class Peer:

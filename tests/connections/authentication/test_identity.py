@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.authentication.identity import ANONYMOUS, of_key, of_subject
-from connections.errors import Unauthenticated
-from sessions.keys import Keys
+from connections.wire.errors import Unauthenticated
 from sessions.records import Owner
+from sessions.store.keys import Keys
 
 subjects = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 

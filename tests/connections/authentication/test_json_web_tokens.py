@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens
 from connections.authentication.key_sets import KeySet
-from connections.errors import Unauthenticated
+from connections.wire.errors import Unauthenticated
 from tests.signing import SECRET, ec_key, jwk, key_set, pem, rsa_key, sewn, token
 
 LATER = int(time.time()) + 3600

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from connections.authentication.api_keys import ApiKey, digest_of, with_key
 from connections.authentication.key_ring import KeyRing
-from connections.errors import BadList
+from connections.wire.errors import BadList
 
 
 def write(path: Path, *names: str) -> Path:

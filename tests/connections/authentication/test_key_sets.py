@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from connections.authentication import key_sets
 from connections.authentication.key_sets import APART_S, KEPT_S, KeySet, KeySetDown, download, parsed
-from connections.errors import Unauthenticated
+from connections.wire.errors import Unauthenticated
 from tests.signing import Provider, ec_key, jwk, key_set, provider, rsa_key
 
 FIRST, SECOND = jwk(rsa_key(0), kid="first"), jwk(rsa_key(1), kid="second")

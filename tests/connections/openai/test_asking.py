@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.frames import Limits
 from connections.openai.asking import ask_of, chat_request
 from connections.openai.problems import Problem
+from connections.wire.frames import Limits
 from engine.messages import Message
-from sessions.ephemeral import Ask
+from sessions.running.ephemeral import Ask
 
 LIMITS = Limits(
     max_frame_bytes=1,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from connections.frames import Limits
 from connections.realtime.server_events import (
     ItemAdded,
     ItemDeleted,
@@ -15,6 +14,7 @@ from connections.realtime.server_events import (
     ResponseDone,
     ServerEvent,
 )
+from connections.wire.frames import Limits
 from sessions.events import Done, Reason, Timing, Usage
 
 LIMITS = Limits(

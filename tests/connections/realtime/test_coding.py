@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections import frames
-from connections.errors import BadFrame
 from connections.realtime.asking import Asking
 from connections.realtime.client_events import ItemCreate, ResponseCreate, SessionUpdate
 from connections.realtime.coding import Coding
 from connections.realtime.items import Items
 from connections.realtime.telling import Telling
+from connections.wire import frames
+from connections.wire.errors import BadFrame
 from sessions.events import Deleted, Status
 from tests.connections.realtime.session import LIMITS
 

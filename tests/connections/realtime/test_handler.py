@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from connections import frames
-from connections.connection import Connection
-from connections.outbox import Outbox
+from connections.line.connection import Connection
+from connections.line.outbox import Outbox
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
 from connections.realtime.handler import RealtimeHandler
 from connections.realtime.items import Items
 from connections.realtime.telling import Telling
+from connections.wire import frames
 from sessions.events import Accepted, Removed
 from sessions.records import Owner
 from sessions.service import Sessions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connections.errors import BadParams
 from connections.realtime.handshake import arrival
+from connections.wire.errors import BadParams
 
 
 def test_who_names_nothing_gets_a_conversation_of_its_own() -> None:

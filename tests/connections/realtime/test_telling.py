@@ -9,8 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from connections import frames
-from connections.outbox import Outbox
+from connections.line.outbox import Outbox
 from connections.realtime.asking import Asking
 from connections.realtime.client_events import (
     ItemCreate,
@@ -24,8 +23,9 @@ from connections.realtime.items import Items, State
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ErrorEvent, ResponseDone
 from connections.realtime.telling import Said, Telling, item_id
+from connections.wire import frames
+from sessions.conversation.paging import HistoryPage, ShownMessage
 from sessions.events import Accepted, Deleted, Delta, Failure, Gap, Reason, Removed
-from sessions.paging import HistoryPage, ShownMessage
 from tests.connections.realtime.session import LIMITS, Mirror, done
 
 

@@ -1,0 +1,1 @@
+"""Who may reach the server at all: addresses, host names, origins."""

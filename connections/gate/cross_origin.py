@@ -1,0 +1,62 @@
+"""Which pages may ask over HTTP (the Fetch standard's CORS): those of the server's own origin and of listed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from connections.gate.origin import Origins
+from connections.http.refusals import Refusal, Refusals
+
+_SHOWN = "Retry-After, Retry-After-Ms, X-Request-Id"
+
+
+class CrossOrigin:
+    """Stands before an application; `refusal` answers pages that may not ask. Without `Origin`, as from an SDK, it does nothing."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        origins: Origins,
+        refusals: Refusals,
+        *,
+        method: str,
+        refusal: Callable[[], Response],
+    ) -> None:
+        self._app = app
+        self._origins = origins
+        self._refusals = refusals
+        self._method = method
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, answers a page's question whether it may ask, or refuses it."""
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        if not self._origins.allow(origin, host=headers.get("host")):
+            self._refusals.count(Refusal.ORIGIN)
+            await self._refusal()(scope, receive, send)
+            return
+
+        async def shown(message: Message) -> None:
+            if message["type"] == "http.response.start" and origin is not None:
+                allowed = {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _SHOWN}
+                MutableHeaders(scope=message).update(allowed | {"Vary": "Origin"})
+            await send(message)
+
+        app = self._preflight(headers) if scope["method"] == "OPTIONS" else self._app
+        await app(scope, receive, shown)
+
+    def _preflight(self, headers: Headers) -> Response:
+        asked = headers.get("access-control-request-headers", "Authorization, Content-Type")
+        return Response(
+            status_code=204,
+            headers={
+                "Access-Control-Allow-Methods": self._method,
+                "Access-Control-Allow-Headers": asked,
+                "Access-Control-Max-Age": "600",
+            },
+        )

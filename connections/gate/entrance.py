@@ -1,0 +1,51 @@
+"""The first thing that every request meets: whether its address may come in, and whether it is meant for this server.
+
+What may not is answered 403, a WebSocket's handshake too. `/healthz` and `/readyz` answer to this machine in any case,
+and under any name: a probe of the orchestrator knows neither list.
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from connections.gate.client_address import AddressRule, is_loopback
+from connections.gate.hosts import HostRule
+from connections.http.refusals import Refusal, Refusals
+
+HEALTH = ("/healthz", "/readyz")
+_WORDS = {
+    Refusal.ADDRESS: "Your address may not connect here.",
+    Refusal.HOST: "This server does not answer under that name (see MIDSTREAM_ALLOWED_HOSTS).",
+}
+
+
+class Gate:
+    """Stands before an ASGI application."""
+
+    def __init__(self, app: ASGIApp, *, addresses: AddressRule, hosts: HostRule, refusals: Refusals) -> None:
+        self._app = app
+        self._addresses = addresses
+        self._hosts = hosts
+        self._refusals = refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, or refuses it."""
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        self._refusals.count(refusal)
+        await PlainTextResponse(_WORDS[refusal], 403, {"Connection": "close"})(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        headers, peer = Headers(scope=scope), (scope.get("client") or (None,))[0]
+        forwarded = headers.getlist("x-forwarded-for")
+        is_health = scope["path"] in HEALTH
+        is_own_probe = is_health and is_loopback(peer) and not forwarded
+        if not (is_own_probe or self._addresses.admits(peer, forwarded)):
+            return Refusal.ADDRESS
+        if not (is_health or self._hosts.admits(headers.getlist("host"))):
+            return Refusal.HOST
+        return None

@@ -1,0 +1,69 @@
+"""Which pages may open a socket here (RFC 6454 origins). Browsers do not apply CORS to WebSockets, so the server must."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+
+from connections.wire.errors import BadList
+
+_log = structlog.get_logger("midstream.authentication")
+
+
+def is_allowed(origin: str | None, *, host: str | None, allowed: Collection[str]) -> bool:
+    """Whether a handshake with this `Origin` may go on.
+
+    Allowed are: no origin (no browser), the server's own (its host and port are those of the `Host` header), and
+    exact members of `allowed`. An opaque origin (`null`) is none of these.
+    """
+    if origin is None or origin in allowed:
+        return True
+    try:
+        parts = urlsplit(origin)
+    except ValueError:  # no URL, so nobody's origin
+        return False
+    return parts.scheme in ("http", "https") and host is not None and parts.netloc.lower() == host.lower()
+
+
+class Origins:
+    """The listed origins of this moment."""
+
+    def __init__(self, sources: Collection[str]) -> None:
+        """Takes origins, and `@PATH` for files of them, one a line. Raises BadList where a file can't be read."""
+        self._sources = tuple(sources)
+        self._listed = frozenset(_listed(self._sources))
+
+    def allow(self, origin: str | None, *, host: str | None) -> bool:
+        """Whether a request with these headers may go on."""
+        return is_allowed(origin, host=host, allowed=self._listed)
+
+    def reread(self) -> None:
+        """Reads the files again; one that can't be read changes nothing and is told in the log."""
+        try:
+            self._listed = frozenset(_listed(self._sources))
+        except BadList as error:
+            _log.error("origins not reread: those read before stay allowed", why=str(error))
+            return
+        _log.info("origins reread", origins=len(self._listed))
+
+
+def _listed(sources: tuple[str, ...]) -> Iterator[str]:
+    for source in sources:
+        if source.startswith("@"):
+            yield from _of_file(Path(source[1:]).expanduser())
+        else:
+            yield source
+
+
+def _of_file(path: Path) -> Iterator[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadList(
+            f"{path} can't be read: {getattr(error, 'strerror', None) or 'no UTF-8 text'}."
+        ) from None
+    contents = (line.partition("#")[0].strip() for line in lines)
+    yield from (content for content in contents if content)

@@ -1,0 +1,1 @@
+"""What doors over HTTP share: requests, answers, refusals."""

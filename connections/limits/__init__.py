@@ -1,0 +1,1 @@
+"""What clients and keys may take, counted over all replicas."""

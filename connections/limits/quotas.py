@@ -1,0 +1,105 @@
+"""How much clients and keys may ask for: the numbers, whom each of them counts for, and what follows from a count. Pure.
+
+A client is a `client_id` of a principal; a key is a principal, whoever of its clients asks. Where nobody is asked who
+they are, all would share one principal, so the limits of a key then count for each client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from connections.authentication.identity import ANONYMOUS
+from connections.wire.frames import LimitNear
+from sessions.errors import Refused
+from sessions.records import Owner
+
+NEAR = 5
+"""A limit is near where no more than one part in so many of it is left."""
+
+
+class Kind(StrEnum):
+    """What is counted: messages of the last minute, or tokens of the day in UTC."""
+
+    MESSAGES = "messages"
+    TOKENS = "tokens"
+
+
+class Gauge(msgspec.Struct, frozen=True):
+    """One limit of one client or key. `name`: the setting's; `subject`: whom it counts for, one word for the store."""
+
+    name: str
+    kind: Kind
+    subject: str
+    limit: int
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What was counted, the message in question too where there was room. `reset_ms`: until there is more room."""
+
+    used: int
+    reset_ms: int
+
+
+class RateLimited(Refused):
+    """A limit has no room for the message."""
+
+    code = "rate_limited"
+    retryable = True
+
+    def __init__(self, gauge: Gauge, reading: Reading) -> None:
+        when = f"in {math.ceil(reading.reset_ms / 1000)} s"
+        super().__init__(f"{gauge.name}: more than {gauge.limit} are not allowed; there is room {when}.")
+        self.retry_after_ms = reading.reset_ms
+
+
+class Quotas(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's numbers; None: no limit."""
+
+    messages_per_minute: int | None = None
+    key_messages_per_minute: int | None = None
+    tokens_per_day: int | None = None
+    key_tokens_per_day: int | None = None
+
+    @property
+    def shown(self) -> int | None:
+        """The messages per minute that any one client has at most."""
+        numbers = (self.messages_per_minute, self.key_messages_per_minute)
+        return min((number for number in numbers if number is not None), default=None)
+
+    def gauges(self, owner: Owner) -> tuple[Gauge, ...]:
+        """The limits that hold for a client."""
+        client, key = subjects(owner)
+        every = (
+            ("messages_per_minute", Kind.MESSAGES, client, self.messages_per_minute),
+            ("key_messages_per_minute", Kind.MESSAGES, key, self.key_messages_per_minute),
+            ("tokens_per_day", Kind.TOKENS, client, self.tokens_per_day),
+            ("key_tokens_per_day", Kind.TOKENS, key, self.key_tokens_per_day),
+        )
+        return tuple(
+            Gauge(name, kind, subject, limit) for name, kind, subject, limit in every if limit is not None
+        )
+
+
+def subjects(owner: Owner) -> tuple[str, str]:
+    """The client and the key behind it, as the store names them: the braces keep what is counted together in one slot."""
+    tag = str(owner) if owner.principal == ANONYMOUS.principal else owner.principal
+    return f"{{{tag}}}:client:{owner.client_id}", f"{{{tag}}}"
+
+
+def judged(gauges: Sequence[Gauge], readings: Sequence[Reading], *, admitted: bool) -> list[LimitNear]:
+    """What a client is told about a message that was counted. Raises RateLimited where it was not."""
+    read = list(zip(gauges, readings, strict=True))
+    if not admitted:
+        gauge, reading = max(
+            (pair for pair in read if pair[1].used >= pair[0].limit), key=lambda pair: pair[1].reset_ms
+        )
+        raise RateLimited(gauge, reading)
+    return [
+        LimitNear(name=gauge.name, remaining=left, reset_s=math.ceil(reading.reset_ms / 1000))
+        for gauge, reading in read
+        if (left := max(0, gauge.limit - reading.used)) * NEAR <= gauge.limit
+    ]

@@ -1,0 +1,165 @@
+"""Connections of clients and keys in Redis, counted over all replicas.
+
+Each replica has a set of its own for each of them, which counts as long as the replica says that it lives: what a killed
+one leaves behind counts for nothing ten seconds later. Where the store does not answer, everybody has room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+
+import structlog
+from redis.asyncio import Redis
+
+from connections.limits.quotas import subjects
+from connections.limits.seats import no_seat
+from connections.limits.shared_counts import LUA
+from sessions.errors import StoreDown
+from sessions.records import Owner
+from sessions.store.client import store_errors
+
+PATIENCE_S = 0.25
+BEAT_S = 3.0
+ALIVE_S = 10.0
+KEPT_S = 3600.0
+"""How long a set stays without a word from its replica; all are written again twice in that time."""
+BATCH = 500
+_REPLICAS = "ms:replicas"
+
+_log = structlog.get_logger("midstream.limits")
+
+_Sets = dict[str, set[str]]
+
+
+class SharedSeats:
+    """`Seats` (`connections.limits.seats`). `run` must be running. None: no limit."""
+
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        max_per_client: int | None,
+        max_per_key: int | None,
+        replica: str | None = None,
+    ) -> None:
+        self._client = client
+        self._replica = replica or secrets.token_hex(8)
+        self._limits = (max_per_client, max_per_key)
+        self._others: list[str] = []
+        self._seated: _Sets = {}
+        self._left: _Sets = {}
+        self._wake = asyncio.Event()
+        self._write_at = 0.0
+        self._sit = client.register_script((LUA / "sit.lua").read_text())
+        self._beat = client.register_script((LUA / "beat.lua").read_text())
+
+    async def sit(self, owner: Owner, connection_id: str) -> None:
+        """Counts a connection. Raises Close where its client or its key has too many."""
+        counted = self._counted(owner)
+        for _, subject, _ in counted:
+            self._seated.setdefault(subject, set()).add(connection_id)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                full = await self._ask(counted, connection_id)
+        except (StoreDown, TimeoutError):
+            self._write_at = 0.0  # with the next beat that the store answers
+            _log.warning("connections can't be counted: all are let in")
+            return
+        except BaseException:
+            self.leave(owner, connection_id)
+            raise
+        if full:
+            self.leave(owner, connection_id)
+            whose, _, limit = counted[full - 1]
+            raise no_seat(whose, limit)
+
+    def leave(self, owner: Owner, connection_id: str) -> None:
+        """Counts it no longer, as soon as the store hears of it."""
+        for _, subject, _ in self._counted(owner):
+            _discard(self._seated, subject, connection_id)
+            self._left.setdefault(subject, set()).add(connection_id)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Says that this replica lives, and who left, until cancelled."""
+        while True:
+            with suppress(StoreDown):  # whoever sits down meanwhile says so in the log
+                await self.beat()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_S):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def beat(self) -> None:
+        """One round of that. Raises StoreDown."""
+        with store_errors():
+            alive = await self._beat(keys=[_REPLICAS], args=[self._replica, int(ALIVE_S * 1000)])
+        self._others = [name.decode() for name in alive if name.decode() != self._replica]
+        await self._tell_left()
+        now = asyncio.get_running_loop().time()
+        if now >= self._write_at:
+            await self._write_all()
+            self._write_at = now + KEPT_S / 2
+
+    async def end(self) -> None:
+        """Leaves all at once: what this replica has counts no longer. Raises StoreDown."""
+        with store_errors():
+            await self._client.zrem(_REPLICAS, self._replica)
+
+    def _counted(self, owner: Owner) -> list[tuple[str, str, int]]:
+        """What has limits: whose, its name in the store, its limit."""
+        named = zip(("client", "key"), subjects(owner), self._limits, strict=True)
+        return [(whose, subject, limit) for whose, subject, limit in named if limit is not None]
+
+    async def _ask(self, counted: Iterable[tuple[str, str, int]], connection_id: str) -> int:
+        replicas = [self._replica, *self._others]
+        keys: list[str] = []
+        args: list[str | int] = [connection_id, int(KEPT_S * 1000)]
+        for _, subject, limit in counted:
+            keys += [_key(subject, replica) for replica in replicas]
+            args += [len(replicas), limit]
+        with store_errors():
+            return int(await self._sit(keys=keys, args=args))
+
+    async def _tell_left(self) -> None:
+        left, self._left = self._left, {}
+        try:
+            for batch in _batches(left):
+                with store_errors():
+                    pipe = self._client.pipeline(transaction=False)
+                    for subject in batch:
+                        pipe.srem(_key(subject, self._replica), *left[subject])
+                    await pipe.execute()
+        except StoreDown:
+            for subject, gone in left.items():
+                self._left.setdefault(subject, set()).update(gone)
+            raise
+
+    async def _write_all(self) -> None:
+        for batch in _batches(self._seated):
+            with store_errors():
+                pipe = self._client.pipeline(transaction=False)
+                for subject in batch:
+                    if sitting := self._seated.get(subject):
+                        pipe.sadd(_key(subject, self._replica), *sitting)
+                        pipe.pexpire(_key(subject, self._replica), int(KEPT_S * 1000))
+                await pipe.execute()
+
+
+def _discard(sets: _Sets, subject: str, connection_id: str) -> None:
+    sets.get(subject, set()).discard(connection_id)
+    if not sets.get(subject):
+        sets.pop(subject, None)
+
+
+def _batches(sets: _Sets) -> Iterable[list[str]]:
+    names = list(sets)
+    return (names[at : at + BATCH] for at in range(0, len(names), BATCH))
+
+
+def _key(subject: str, replica: str) -> str:
+    """What a connection counts for is looked at together: the tag keeps it on one server of a cluster."""
+    return f"ms:seats:{{seats}}:{subject}:{replica}"

@@ -1,0 +1,1 @@
+"""One open connection: its reader, its outbox, its requests, and the registry of all."""

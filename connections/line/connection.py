@@ -1,0 +1,247 @@
+"""One client's line: a reader task that never does slow work, a writer task for a late peer, and the requests under way."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeVar
+
+import structlog
+
+from connections.line.outbox import Outbox
+from connections.line.requests import Slow, UnderWay
+from connections.line.strikes import Strikes
+from connections.wire import codec
+from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
+from connections.wire.frames import Error, Frame
+from sessions.errors import Refused
+from sessions.events import Event
+from sessions.records import Owner
+
+FLUSH_S = 1.0
+BAD_FRAMES = 20
+BAD_FRAMES_S = 60.0
+
+_log = structlog.get_logger("midstream.connection")
+
+
+class Transport(Protocol):
+    """A WebSocket that has been accepted."""
+
+    async def receive(self) -> str | bytes:
+        """The next message. Raises Disconnected."""
+        ...
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether `write` may be called: the peer is there, and reads as fast as it is written to."""
+        ...
+
+    async def writable(self) -> None:
+        """Waits until `write` may be called. Raises Disconnected."""
+        ...
+
+    def write(self, text: bytes) -> None:
+        """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
+        ...
+
+    async def close(self, code: int, reason: str) -> None:
+        """Ends the connection, within a bounded time also where the peer does not read."""
+        ...
+
+
+class Disconnected(ConnectionsError):
+    """The peer has gone."""
+
+
+class Asked(Protocol):
+    """What a message asks for."""
+
+    @property
+    def ref(self) -> str | None:
+        """What its answer is to carry back."""
+        ...
+
+
+AskedT = TypeVar("AskedT", bound=Asked)
+HandledT_contra = TypeVar("HandledT_contra", contravariant=True)
+
+
+class Handler(Protocol[HandledT_contra]):
+    """Answers frames."""
+
+    def handle(self, connection: Connection, frame: HandledT_contra, /) -> Slow | None:
+        """Does what is quick at once, and gives back what has to wait. Raises BadFrame, BadParams, Refused."""
+        ...
+
+
+class Connection:
+    """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to."""
+
+    # A reply may have a thousand late readers, and each token looks at all of them: little memory, in one place.
+    __slots__ = (
+        "__weakref__",
+        "_behind",
+        "_encode",
+        "_ending",
+        "_outbox",
+        "_strikes",
+        "_transport",
+        "_under_way",
+        "closed",
+        "connection_id",
+        "owner",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        owner: Owner,
+        outbox: Outbox,
+        encode: Callable[[Frame], bytes] = codec.encode,
+    ) -> None:
+        self.connection_id = f"conn_{secrets.token_hex(8)}"
+        self.owner = owner
+        self.closed = False
+        self._transport = transport
+        self._encode = encode
+        self._outbox = outbox
+        self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
+        self._under_way = UnderWay()
+        self._behind = asyncio.Event()
+        self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
+
+    def push(self, frame: Frame) -> None:
+        """Takes a frame for delivery: it is sent at once, or waits for its reader.
+
+        A reader that is too far behind is cut off; it can come back and ask again.
+        """
+        if self.closed:
+            return
+        if self._outbox.waits:  # the writer sends what waits once the peer reads again
+            self._outbox.put_nowait(frame)
+        elif self._transport.is_writable and self._outbox.pass_nowait(frame):
+            self._transport.write(self._encode(frame))
+            return
+        else:
+            self._outbox.put_nowait(frame)
+            self._flush()
+        if self._outbox.is_over_full:
+            self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
+
+    def publish(self, event: Event) -> None:
+        """Takes an event for delivery."""
+        self.push(event)
+
+    def handed(self, turn_id: str) -> int:
+        """The furthest offset of the turn's text that was handed to the transport."""
+        return self._outbox.handed(turn_id)
+
+    def withdraw(self, turn_id: str, chars: int) -> None:
+        """Takes back what waits of the turn's text beyond `chars`."""
+        self._outbox.withdraw(turn_id, chars)
+
+    def shut(self, close: Close) -> None:
+        """Ends the connection; the first reason counts."""
+        if not self._ending.done():
+            self._ending.set_result(close)
+
+    async def serve(self, handler: Handler[AskedT], decode: Callable[[str | bytes], AskedT]) -> None:
+        """Serves until the peer goes or the connection is shut. `decode` reads messages and may raise BadFrame."""
+        await self.run(partial(self._read, handler, decode))
+
+    async def run(self, reading: Callable[[asyncio.TaskGroup], Slow]) -> None:
+        """Serves a peer that is read by `reading`, which may begin tasks that end with the connection."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(reading(tasks))
+                tasks.create_task(self._write())
+                await self._end()
+        except* Disconnected:
+            self.closed = True
+        except* Close as ends:
+            self.closed = True
+            close = leaves(ends)[0]
+            await self._transport.close(close.code, close.reason)
+
+    async def _end(self) -> None:
+        close = await self._ending
+        if close.code is not CloseCode.OVERLOAD:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_S):
+                    await self._catch_up()
+        raise close
+
+    async def _read(
+        self, handler: Handler[AskedT], decode: Callable[[str | bytes], AskedT], tasks: asyncio.TaskGroup
+    ) -> None:
+        while True:
+            message = await self._transport.receive()
+            self._answer(handler, partial(decode, message), tasks)
+            await asyncio.sleep(0)  # a burst of frames keeps neither the writer waiting nor other connections
+
+    def _answer(
+        self, handler: Handler[AskedT], decoded: Callable[[], AskedT], tasks: asyncio.TaskGroup
+    ) -> None:
+        ref = None
+        try:
+            frame = decoded()
+            ref = frame.ref or getattr(frame, "client_msg_id", None)
+            self._under_way.check_room(frame)
+            if (slow := handler.handle(self, frame)) is not None:
+                self._under_way.begin(frame, slow, partial(self._finish, ref), tasks)
+        except BadFrame as error:
+            self.push(Error(ref=error.ref or ref, code=error.code, message=str(error), retryable=False))
+            if self._strikes.add(asyncio.get_running_loop().time()):
+                self.shut(Close(CloseCode.POLICY, f"{BAD_FRAMES} bad frames in a minute."))
+        except (Refused, BadParams) as error:
+            self.push(refusal(error, ref))
+        except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
+            self.push(self._incident(ref))
+
+    async def _finish(self, ref: str | None, slow: Slow) -> None:
+        try:
+            await slow
+        except (Refused, BadParams) as error:
+            self.push(refusal(error, ref))
+        except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
+            self.push(self._incident(ref))
+
+    def _incident(self, ref: str | None) -> Error:
+        """Logs the exception being handled; its number is all that the client is told."""
+        incident = secrets.token_hex(4)
+        _log.exception("request failed", connection_id=self.connection_id, incident=incident)
+        return Error(
+            ref=ref, code="internal", message=f"An internal error, number {incident}.", retryable=False
+        )
+
+    async def _write(self) -> None:
+        while True:
+            await self._behind.wait()
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Returns once nothing waits. Raises Disconnected."""
+        while self._behind.is_set():
+            await self._transport.writable()
+            self._flush()
+
+    def _flush(self) -> None:
+        """Hands on what waits, as far as its reader takes it."""
+        while self._transport.is_writable:
+            if (frame := self._outbox.take_nowait()) is None:
+                self._behind.clear()
+                return
+            self._transport.write(self._encode(frame))
+        self._behind.set()
+
+
+def refusal(error: Refused | BadParams, ref: str | None) -> Error:
+    """The frame that tells a sender why a request was refused."""
+    retryable = error.retryable if isinstance(error, Refused) else False
+    after = error.retry_after_ms if isinstance(error, Refused) else None
+    return Error(ref=ref, code=error.code, message=str(error), retryable=retryable, retry_after_ms=after)

@@ -1,0 +1,61 @@
+"""A connection's stay: its seat, its place in the registry, what its leaving means to conversations, and when all have to go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from connections.http.refusals import Refusal
+from connections.limits.limiters import Limiters
+from connections.line.connection import Connection
+from connections.line.registry import Registry
+from connections.wire.errors import Close, CloseCode
+from connections.wire.frames import GoAway
+from sessions.service import Sessions
+
+
+class Presence:
+    """Counts connections, whichever door they came in by."""
+
+    def __init__(self, *, sessions: Sessions, registry: Registry, limiters: Limiters) -> None:
+        self._sessions = sessions
+        self._registry = registry
+        self._limiters = limiters
+
+    @asynccontextmanager
+    async def of(self, connection: Connection) -> AsyncIterator[None]:
+        """Counts a connection while the block lasts. Raises Close where there is no room for it."""
+        owner, number = connection.owner, connection.connection_id
+        with self._counting_refusals():
+            await self._limiters.seats.sit(owner, number)
+        try:
+            with self._counting_refusals():
+                self._registry.add(owner, connection)
+            yield
+        finally:
+            connection.closed = True
+            self._limiters.seats.leave(owner, number)
+            self._registry.discard(owner, connection)
+            self._sessions.disconnect(connection)
+
+    def go_away(self, *, drain_ms: int, reason: str) -> None:
+        """Tells every connection that the server is about to stop."""
+        for connection in self._registry.connections():
+            connection.push(GoAway(drain_ms=drain_ms, reason=reason))
+
+    async def shut_all(self, *, within_s: float) -> None:
+        """Closes every connection and waits until they are gone, or the time is up; clients reconnect."""
+        self._registry.shut_all(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._registry.emptied()
+
+    @contextmanager
+    def _counting_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except Close as close:
+            if close.code is CloseCode.TOO_MANY_CONNECTIONS:
+                self._limiters.refusals.count(Refusal.CONNECTIONS)
+            raise

@@ -1,0 +1,1 @@
+"""The door of the native protocol: /v1/ws."""

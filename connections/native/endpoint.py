@@ -1,0 +1,229 @@
+"""`GET /v1/ws`: the handshake, `hello`, and the life of a connection from there."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Protocol
+
+import msgspec
+import structlog
+from starlette.responses import PlainTextResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.identity import Identity
+from connections.authentication.standing import Standing
+from connections.http.refusals import Refusal
+from connections.limits.limiters import Limiters
+from connections.line.connection import Connection, Disconnected, refusal
+from connections.line.outbox import Outbox
+from connections.line.presence import Presence
+from connections.line.rate_limiting import Turnstile
+from connections.native.greeting import Greeter, Greeting
+from connections.native.handler import FrameHandler
+from connections.wire import codec
+from connections.wire.errors import BadFrame, Close, CloseCode, Unauthenticated
+from connections.wire.frames import AuthRefresh, Error, Frame, Hello, Ready
+from engine.errors import EngineError
+from sessions.errors import Refused
+from sessions.records import Owner
+from sessions.service import Sessions
+
+SUBPROTOCOL = "midstream.v1"
+HELLO_S = 5.0
+PEER = "midstream.peer"
+"""The ASGI extension that reaches past the server's queues: its `peer` is a `Peer`."""
+CLOSE_S = 2.0
+OUTBOX_BYTES = 1024 * 1024
+
+_log = structlog.get_logger("midstream.connection")
+
+
+class Peer(Protocol):
+    """The socket below ASGI."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether text may be written: the connection is open, and its peer reads."""
+        ...
+
+    async def until_writable(self) -> bool:
+        """Waits for a peer that reads again; False where the connection is over."""
+        ...
+
+    def write(self, text: bytes) -> None:
+        """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
+        ...
+
+    def abort(self) -> None:
+        """Ends a connection whose peer does not read."""
+        ...
+
+
+class Endpoint:
+    """Serves WebSocket connections."""
+
+    def __init__(
+        self,
+        *,
+        sessions: Sessions,
+        greeter: Greeter,
+        doorkeeper: Doorkeeper,
+        presence: Presence,
+        limiters: Limiters,
+        hello_s: float = HELLO_S,
+    ) -> None:
+        self._sessions = sessions
+        self._greeter = greeter
+        self._doorkeeper = doorkeeper
+        self._presence = presence
+        self._limiters = limiters
+        self._hello_s = hello_s
+
+    async def accept(self, websocket: WebSocket) -> None:
+        """Serves one socket from handshake to close."""
+        origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
+        if not self._doorkeeper.origins.allow(origin, host=host):
+            self._limiters.refusals.count(Refusal.ORIGIN)
+            await websocket.close()  # before accept: HTTP 403
+            return
+        if self._limiters.waiting_room.is_full:
+            self._limiters.refusals.count(Refusal.PENDING)
+            await websocket.send_denial_response(too_many_at_once())
+            return
+        offered = websocket.scope.get("subprotocols", ())
+        await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
+        transport = Socket(websocket)
+        try:
+            with self._limiters.waiting_room.place():
+                hello = await _hello(transport, within_s=self._hello_s)
+                identity = await self._identify(transport, hello, websocket.headers.get("authorization"))
+                said = await self._greeting()
+            await self._serve(transport, hello, identity, said)
+        except Close as close:
+            await transport.close(close.code, close.reason)
+        except Disconnected:
+            return
+        except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
+            _log.exception("connection failed")
+            await transport.close(CloseCode.INTERNAL, "An internal error; reconnect.")
+
+    async def _greeting(self) -> Greeting:
+        """What `ready` says. Raises Close."""
+        try:
+            return await self._greeter.greeting()
+        except EngineError as error:
+            raise Close(CloseCode.OVERLOAD, "The model is not loaded yet; reconnect.") from error
+
+    async def _identify(self, transport: Socket, hello: Hello, authorization: str | None) -> Identity:
+        """Who says hello. Raises Close, Disconnected."""
+        try:
+            return await self._doorkeeper.identify(authorization=authorization, token=hello.token)
+        except Unauthenticated as refused:
+            why = Error(ref=hello.ref, code=refused.code, message=str(refused), retryable=False)
+            close = Close(CloseCode.UNAUTHENTICATED, str(refused))
+        except Refused as refused:  # the store or the keys of who signs tokens: neither is the client's fault
+            why = refusal(refused, hello.ref)
+            close = Close(CloseCode.OVERLOAD, f"{refused} Reconnect.")
+        transport.tell(why)
+        raise close
+
+    async def _serve(self, transport: Socket, hello: Hello, identity: Identity, said: Greeting) -> None:
+        client_id = hello.client_id or secrets.token_hex(16)
+        owner = Owner(identity.principal, client_id)
+        connection = Connection(transport, owner=owner, outbox=Outbox(max_bytes=OUTBOX_BYTES))
+        ready = Ready(
+            ref=hello.ref,
+            connection_id=connection.connection_id,
+            client_id=client_id,
+            **msgspec.structs.asdict(said),
+        )
+        async with self._presence.of(connection):
+            connection.push(ready)
+            with self._doorkeeper.inside(identity, connection) as standing:
+                refresh = _Refresh(standing, connection, ready)
+                handler = FrameHandler(self._sessions, said.limits, refresh.answer)
+                meter = self._limiters.meter
+                await connection.serve(handler if meter is None else Turnstile(handler, meter), codec.decode)
+
+
+class _Refresh:
+    """Answers `auth.refresh`."""
+
+    def __init__(self, standing: Standing, connection: Connection, ready: Ready) -> None:
+        self._standing = standing
+        self._connection = connection
+        self._ready = ready
+
+    async def answer(self, frame: AuthRefresh) -> None:
+        """Says `ready` again where the new token is good. Raises KeySetDown, StoreDown."""
+        if await self._standing.refresh(frame.token, ref=frame.ref):
+            self._connection.push(msgspec.structs.replace(self._ready, ref=frame.ref))
+
+
+class Socket:
+    """Starlette's WebSocket as a `Transport`."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+        self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
+        self.write = self._peer.write  # found once: it is called with every delta
+
+    async def receive(self) -> str | bytes:
+        """The next message. Raises Disconnected."""
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise Disconnected
+        text: str | None = message.get("text")
+        return message["bytes"] if text is None else text
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether `write` may be called."""
+        return self._peer.is_writable
+
+    async def writable(self) -> None:
+        """Waits until `write` may be called. Raises Disconnected."""
+        if not await self._peer.until_writable():
+            raise Disconnected
+
+    def tell(self, frame: Frame) -> None:
+        """Sends what a peer is told before there is a connection, if it is still there."""
+        if self.is_writable:
+            self.write(codec.encode(frame))
+
+    async def close(self, code: int, reason: str) -> None:
+        """Ends the connection, within a bounded time also where the peer does not read."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._websocket.close(code, reason)
+        except TimeoutError:  # a peer that does not read can't be told, and would keep the socket for ever
+            self._peer.abort()
+        except (WebSocketDisconnect, RuntimeError):
+            return  # the peer was faster
+
+
+def too_many_at_once() -> PlainTextResponse:
+    """The answer where the waiting room is full."""
+    why = "Too many connections are being opened; try again in a moment."
+    return PlainTextResponse(why, 503, {"Retry-After": "1"})
+
+
+async def _hello(transport: Socket, *, within_s: float) -> Hello:
+    """The first frame. Raises Close, Disconnected."""
+    try:
+        async with asyncio.timeout(within_s):
+            message = await transport.receive()
+    except TimeoutError:
+        raise Close(CloseCode.NO_HELLO, f"No hello within {within_s:g} s.") from None
+    why = "The first frame must be a hello."
+    try:
+        frame = codec.decode(message)
+        if isinstance(frame, Hello):
+            return frame
+        ref = frame.ref
+    except BadFrame as error:
+        why, ref = f"{why} {error}", error.ref
+    transport.tell(Error(ref=ref, code="unauthenticated", message=why, retryable=False))
+    raise Close(CloseCode.UNAUTHENTICATED, "The first frame must be a hello.")

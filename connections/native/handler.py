@@ -1,0 +1,201 @@
+"""What each client frame does: a thin translation to the sessions floor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import assert_never
+
+from connections.line.connection import Connection
+from connections.wire import frames, params
+from connections.wire.errors import BadFrame, BadParams
+from connections.wire.frames import Limits
+from sessions.commands.resuming import Position
+from sessions.errors import Refused, StoreDown
+from sessions.service import Sessions
+from sessions.turn.cancelling import Cancel, Cancelled
+from sessions.turn.positions import Again, Behind, Beside
+from sessions.turn.sends import Send
+
+Slow = Coroutine[None, None, None]
+
+
+class ContentTooLong(Refused):
+    """The message has more characters than the server takes."""
+
+    code = "content_too_long"
+
+
+class FrameHandler:
+    """Answers the frames of connections that said hello."""
+
+    def __init__(
+        self, sessions: Sessions, limits: Limits, refresh: Callable[[frames.AuthRefresh], Slow]
+    ) -> None:
+        self._sessions = sessions
+        self._limits = limits
+        self._refresh = refresh
+
+    def handle(self, connection: Connection, frame: frames.Request) -> Slow | None:  # noqa: PLR0911 - one for each kind
+        """Decides at once; gives back what waits for the store. Raises BadFrame, BadParams, Refused."""
+        match frame:
+            case frames.Send() | frames.Edit() | frames.Regenerate():
+                return self._turn(connection, frame)
+            case frames.Cancel():
+                return self._cancel(connection, frame)
+            case frames.Resume():
+                return self._resume(connection, frame)
+            case frames.History():
+                return self._history(connection, frame)
+            case frames.Conversations() | frames.Rename() | frames.Delete():
+                return self._list(connection, frame)
+            case frames.AuthRefresh():
+                return self._refresh(frame)
+            case frames.Ack():
+                self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
+                return None
+            case frames.Ping():
+                connection.push(frames.Pong(ref=frame.ref, t=frame.t))
+                return None
+            case frames.Hello():
+                raise BadFrame("type: hello was said already.")
+            case _:
+                assert_never(frame)
+
+    def _turn(self, connection: Connection, frame: frames.Turning) -> Slow:
+        content = "" if isinstance(frame, frames.Regenerate) else frame.content
+        if len(content) > self._limits.max_content_chars:
+            raise ContentTooLong(
+                f"content: {len(content)} characters are more than {self._limits.max_content_chars}."
+            )
+        send = Send(
+            client_msg_id=frame.client_msg_id,
+            conversation_id=frame.conversation_id,
+            content=content,
+            place=_place(frame),
+            on_busy=frame.on_busy,
+            on_disconnect=frame.on_disconnect,
+            grace_s=frame.grace_s,
+            ref=frame.ref or frame.client_msg_id,
+        )
+        generation = params.generation(frame.params, max_new_tokens=self._limits.max_new_tokens)
+        return _refusal(self._sessions.send(connection.owner, connection, send, generation))
+
+    def _cancel(self, connection: Connection, frame: frames.Cancel) -> Slow | None:
+        cancel = _asked(frame)
+        met = self._sessions.cancel(connection.owner, cancel)
+        if met is None:
+            return self._cancel_elsewhere(connection, frame, cancel)
+        if met.is_forwarded:
+            return self._cancel_both(connection, frame, cancel, met)
+        _tell_cancelled(connection, frame, met)
+        if met.is_part:
+            return self._cancel_the_rest(connection, cancel)
+        return self._take_back(connection, frame, met)
+
+    async def _cancel_both(
+        self, connection: Connection, frame: frames.Cancel, cancel: Cancel, met: Cancelled
+    ) -> None:
+        """It has one answer, which is an error where the other replica can't be asked."""
+
+        def tell(_: Cancelled) -> None:
+            _tell_cancelled(connection, frame, met)
+
+        await self._sessions.cancel_elsewhere(connection.owner, cancel, tell=tell)
+
+    async def _cancel_the_rest(self, connection: Connection, cancel: Cancel) -> None:
+        with suppress(StoreDown):  # it was answered, with what it met here
+            await self._sessions.cancel_elsewhere(connection.owner, cancel)
+
+    async def _cancel_elsewhere(self, connection: Connection, frame: frames.Cancel, cancel: Cancel) -> None:
+        tell = partial(_tell_cancelled, connection, frame)
+        met = await self._sessions.cancel_elsewhere(connection.owner, cancel, tell=tell)
+        if (slow := self._take_back(connection, frame, met)) is not None:
+            await slow
+
+    def _take_back(self, connection: Connection, frame: frames.Cancel, met: Cancelled) -> Slow | None:
+        """What takes back an exchange that had ended before its cancel."""
+        if frame.mode == "rollback" and met.already and frame.turn_id is not None:
+            return self._take_back_where_it_is(connection, frame.conversation_id, frame.turn_id)
+        return None
+
+    async def _take_back_where_it_is(self, connection: Connection, place: str | None, turn_id: str) -> None:
+        found = place or await self._sessions.place_of(connection.owner, turn_id, by=connection)
+        place = found or frames.DEFAULT_CONVERSATION
+        await self._sessions.take_back(connection.owner, place, turn_id)
+
+    def _resume(self, connection: Connection, frame: frames.Resume) -> Slow:
+        position = Position(frame.epoch, frame.after_seq)
+        return self._sessions.resume(
+            connection.owner, connection, frame.conversation_id, position, ref=frame.ref
+        )
+
+    async def _history(self, connection: Connection, frame: frames.History) -> None:
+        shown = await self._sessions.history(
+            connection.owner,
+            connection,
+            frame.conversation_id,
+            limit=frame.limit,
+            before=frame.before,
+            leaf=frame.leaf,
+            ref=frame.ref,
+        )
+        connection.publish(shown.page)
+        if shown.wait is not None:
+            connection.publish(shown.wait)
+
+    def _list(
+        self, connection: Connection, frame: frames.Conversations | frames.Rename | frames.Delete
+    ) -> Slow:
+        match frame:
+            case frames.Conversations():
+                return self._conversations(connection, frame)
+            case frames.Rename():
+                return self._rename(connection, frame)
+            case frames.Delete():
+                return self._sessions.delete(
+                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
+                )
+
+    async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
+        if not (title := " ".join(frame.title.split())):
+            raise BadParams("title: is empty.")
+        row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
+        connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
+
+    async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
+        page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)
+        connection.push(
+            frames.ConversationsPage(ref=frame.ref, conversations=page.conversations, has_more=page.has_more)
+        )
+
+
+def _tell_cancelled(connection: Connection, frame: frames.Cancel, met: Cancelled) -> None:
+    connection.push(frames.Cancelled(ref=frame.ref, turn_id=met.turn_id, already=met.already))
+
+
+def _asked(frame: frames.Cancel) -> Cancel:
+    return Cancel(
+        conversation_id=frame.conversation_id or (None if frame.turn_id else frames.DEFAULT_CONVERSATION),
+        turn_id=frame.turn_id,
+        seen_off=frame.seen_off,
+        rollback=frame.mode == "rollback",
+    )
+
+
+def _place(frame: frames.Turning) -> Behind | Beside | Again:
+    match frame:
+        case frames.Send():
+            return Behind(frame.parent_id)
+        case frames.Edit():
+            return Beside(frame.message_id)
+        case frames.Regenerate():
+            return Again(frame.message_id)
+
+
+async def _refusal(taking: asyncio.Task[Refused | None]) -> None:
+    """Waits for a message to be taken in, which goes on where this wait ends. Raises the refusal."""
+    if (refused := await asyncio.shield(taking)) is not None:
+        raise refused

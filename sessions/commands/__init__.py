@@ -1,0 +1,1 @@
+"""What clients ask for: send, branch, remove, resume, and the queue."""

@@ -1,0 +1,105 @@
+"""Accepts a message that runs at once: one atomic write makes its turn, and tells it."""
+
+from __future__ import annotations
+
+import secrets
+from time import monotonic
+
+import msgspec
+
+from engine.messages import Request
+from sessions.commands.announcing import Announcer
+from sessions.commands.branches import placed
+from sessions.commands.repeating import accepted_event
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.following import follow_up_to
+from sessions.conversation.requests import request_of
+from sessions.errors import NotFound, StoreDown
+from sessions.records import Meta, user_message
+from sessions.replicas.forwarding import Elsewhere
+from sessions.store.history import History
+from sessions.store.keys import now_ms
+from sessions.store.transactions import Beginning, Duplicate, Moved
+from sessions.turn.live_turn import LiveTurn
+from sessions.turn.positions import Behind
+from sessions.turn.prompting import Prompts
+from sessions.turn.sends import Generation
+
+TITLE_CHARS = 80
+
+
+class Acceptor:
+    """Accepts. `unsettled` takes the turns of which nobody knows whether the store did; the reaper withdraws those."""
+
+    def __init__(
+        self, *, history: History, announcer: Announcer, prompts: Prompts, replica: str, unsettled: set[str]
+    ) -> None:
+        self._history = history
+        self._announcer = announcer
+        self._prompts = prompts
+        self._replica = replica
+        self._unsettled = unsettled
+
+    async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
+        """What is to run. Raises Refused, Duplicate, Elsewhere, and Moved where the store changed meanwhile."""
+        if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
+            raise Duplicate(known)
+        meta = await known_meta(self._history, conversation)
+        if (meta.running or meta.queue) and meta.runner not in (None, self._replica):
+            raise Elsewhere(meta.runner or "")
+        await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
+        place = await placed(self._history, conversation.keys, live.send.place, meta)
+        record = live.record = msgspec.structs.replace(
+            live.record,
+            message_id=place.answered.message_id if place.answered else live.record.message_id,
+            parent_id=place.parent_id,
+            accepted_seq=meta.seq + 1,
+        )
+        message = place.answered or user_message(record, live.send.content, at_ms=now_ms())
+        system = self._prompts.system(meta, generation)
+        # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
+        prompt = await live.engine.in_time(self._prompts.prompt(conversation.keys, message, generation, meta))
+        event = accepted_event(conversation, record, live.send, meta.epoch)
+        beginning = Beginning(
+            message=None if place.answered else message,
+            turn=record,
+            event=msgspec.structs.replace(event, content=message.content),
+            title=" ".join(message.content.split())[:TITLE_CHARS],
+            system=system.named,
+            context_from=prompt.context_from if prompt else meta.context_from or record.message_id,
+            continues=live.send.place == Behind(),
+        )
+        await self._announcer.announce(conversation, record.turn_id)
+        await self._write(conversation, live, beginning)
+        return request_of(conversation, record.turn_id, prompt, generation.params, system)
+
+    async def _write(self, conversation: Conversation, live: LiveTurn, beginning: Beginning) -> None:
+        """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""
+        try:
+            others = conversation.others
+            async with conversation.writing, others.entering:
+                _refuse_revoked(live)
+                attached, news = bool(conversation.subscribers), others.news
+                watched = await self._history.begin(conversation.keys, beginning, attached=attached)
+                others.entered(watched=watched, watching=attached, news=news)
+                live.turn.accept(now=monotonic())
+                conversation.publish_accepted(live, beginning.event)
+        except (Duplicate, Moved, NotFound):
+            await self._announcer.withdraw(beginning.turn.turn_id)
+            raise
+        except StoreDown:
+            self._unsettled.add(beginning.turn.turn_id)
+            raise
+
+
+async def known_meta(history: History, conversation: Conversation) -> Meta:
+    """The store's facts of a conversation, read unless they are known. Raises StoreDown."""
+    if (meta := conversation.meta) is None:
+        meta = await history.load(conversation.keys) or Meta.new(epoch=secrets.token_hex(8))
+        conversation.know(meta)
+    return meta
+
+
+def _refuse_revoked(live: LiveTurn) -> None:
+    if live.revoked:
+        raise NotFound("The conversation was deleted before this message was taken in.")

@@ -1,0 +1,32 @@
+"""Names a turn, and its conversation, in the lists of the store before the turn is accepted."""
+
+from __future__ import annotations
+
+from sessions.conversation.conversation import Conversation
+from sessions.store.index import Index
+from sessions.store.keys import now_ms
+from sessions.store.ownership import Ownership, RunningTurn
+
+
+class Announcer:
+    """From `announce` on a reaper would find the turn, whatever happens to this replica."""
+
+    def __init__(self, *, ownership: Ownership, index: Index) -> None:
+        self._ownership = ownership
+        self._index = index
+
+    async def announce(self, conversation: Conversation, turn_id: str) -> None:
+        """Raises StoreDown."""
+        await self._ownership.add(
+            RunningTurn(
+                owner=conversation.owner,
+                conversation_id=conversation.conversation_id,
+                turn_id=turn_id,
+                replica=self._ownership.replica,
+            )
+        )
+        await self._index.touch(conversation.owner, conversation.conversation_id, now_ms())
+
+    async def withdraw(self, turn_id: str) -> None:
+        """It was not accepted, or has its end. Raises StoreDown."""
+        await self._ownership.discard(turn_id)

@@ -1,0 +1,111 @@
+"""The branches of a conversation: where a turn goes in them, and which of them is active.
+
+A conversation is a tree. An edit is another user's message beside an old one, a regenerated reply another one under the
+same message. Nothing is lost by it: all that share a parent are siblings, and one branch is active.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from redis.asyncio import Redis
+
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.paging import page_of, read_steadily
+from sessions.errors import BadParams, Busy, NotFound
+from sessions.records import MessageRecord, Meta
+from sessions.running import running
+from sessions.store.client import ACTIVATE, run_script
+from sessions.store.history import History
+from sessions.store.keys import Keys
+from sessions.turn.live_turn import Subscriber
+from sessions.turn.positions import Again, Behind, Beside, Place
+
+TOLD_MESSAGES = 50
+"""How many messages those are told who did not ask for the branch that is active now: as many as a page has by default."""
+
+_BUSY = "A reply is being written in this conversation; its branch is the active one until that has ended."
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the history. `answered`: the message that the turn answers once more; None where it brings its own."""
+
+    parent_id: str | None
+    answered: MessageRecord | None = None
+
+
+async def placed(history: History, keys: Keys, place: Place, meta: Meta) -> Placed:
+    """Finds a place. Raises NotFound, BadParams, StoreDown."""
+    match place:
+        case Behind(parent_id):
+            if isinstance(parent_id, msgspec.UnsetType):
+                return Placed(parent_id=meta.leaf)
+            if parent_id is not None:
+                await _message(history, keys, parent_id, field="parent_id", role="assistant")
+            return Placed(parent_id=parent_id)
+        case Beside(message_id):
+            edited = await _message(history, keys, message_id, field="message_id", role="user")
+            return Placed(parent_id=edited.parent_id)
+        case Again(reply_id):
+            reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
+            answered = await _message(history, keys, reply.parent_id or "", field="message_id", role="user")
+            return Placed(parent_id=answered.parent_id, answered=answered)
+
+
+async def _message(history: History, keys: Keys, message_id: str, *, field: str, role: str) -> MessageRecord:
+    message = await history.message(keys, message_id)
+    if message is None:
+        raise NotFound(f"{field}: no message {message_id!r} in this conversation.")
+    if message.role != role:
+        raise BadParams(f"{field}: must name {'an assistant' if role == 'assistant' else 'a user'} message.")
+    return message
+
+
+class Brancher:
+    """Changes which branch is active. Its methods raise Refused."""
+
+    def __init__(self, client: Redis, *, history: History, replica: str) -> None:
+        self._client = client
+        self._replica = replica
+        self._history = history
+
+    async def activate(self, conversation: Conversation, message_id: str, *, by: Subscriber) -> None:
+        """Makes the branch through a message the active one, from it down along the newest children; `by` asked for it.
+
+        All others who are attached are told, here and on other replicas. Waits for turns whose end is decided.
+        """
+        while (live := next(iter(conversation.turns), None)) is not None:
+            if conversation.blocking():
+                raise Busy(_BUSY)
+            await running.ended(live)
+        async with conversation.writing:
+            changed = await self._activate(conversation, message_id)
+        if changed:
+            await self.tell(conversation, but=by)
+
+    async def tell(self, conversation: Conversation, *, but: Subscriber | None = None) -> None:
+        """Gives the newest page of the active branch, which has become another one, to all who are attached here."""
+        conversation.forget()
+        if not conversation.subscribers - {but}:
+            return
+        reading = await read_steadily(self._history, conversation, limit=TOLD_MESSAGES, before=None)
+        for subscriber in conversation.subscribers - {but}:
+            shown = page_of(conversation, reading, subscriber, limit=TOLD_MESSAGES)
+            subscriber.publish(shown.page)
+            if shown.wait is not None:
+                subscriber.publish(shown.wait)
+
+    async def _activate(self, conversation: Conversation, message_id: str) -> bool:
+        match await run_script(
+            self._client, ACTIVATE, [conversation.keys.conversation], [message_id, self._replica]
+        ):
+            case b"ok":
+                conversation.forget()
+                return True
+            case b"same":
+                return False
+            case b"busy":
+                raise Busy(_BUSY)
+            case b"unknown":
+                raise NotFound(f"leaf: no message {message_id!r} in this conversation.")
+            case _:
+                raise NotFound(f"No conversation {conversation.conversation_id!r}.")

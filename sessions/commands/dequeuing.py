@@ -1,0 +1,64 @@
+"""Begins a turn that was accepted in the queue, once it is the next one: only then is its prompt known."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.messages import Request
+from sessions.commands.accepting import known_meta
+from sessions.commands.queueing import AGAIN_S, Queue
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.requests import request_of
+from sessions.errors import Refused, StoreDown
+from sessions.events import Failure
+from sessions.records import Meta
+from sessions.store.history import History
+from sessions.turn.context import Prompt
+from sessions.turn.live_turn import LiveTurn
+from sessions.turn.prompting import Prompts
+from sessions.turn.sends import Generation
+
+
+class Dequeuer:
+    """Takes turns out of the queue. Nothing is refused any more: what can't run says so by its end."""
+
+    def __init__(self, *, history: History, prompts: Prompts, queue: Queue) -> None:
+        self._history = history
+        self._prompts = prompts
+        self._queue = queue
+
+    async def next(
+        self, conversation: Conversation, live: LiveTurn, generation: Generation
+    ) -> Request | None:
+        """What is to run, once all before it has ended; None where it was cancelled before. Raises OwnershipLost."""
+        if not await self._queue.begin(conversation, live):
+            return None
+        conversation.forget()
+        meta = await self._lasting_meta(conversation)
+        system = self._prompts.system(meta, generation)
+        prompt = await self._prompt(conversation, live, generation, meta)
+        context_from = prompt.context_from if prompt else meta.context_from or live.record.message_id
+        await self._queue.start(conversation, live, named=system.named, context_from=context_from)
+        return request_of(conversation, live.record.turn_id, prompt, generation.params, system)
+
+    async def _prompt(
+        self, conversation: Conversation, live: LiveTurn, generation: Generation, meta: Meta
+    ) -> Prompt | None:
+        try:
+            message = await self._history.message(conversation.keys, live.record.message_id)
+            if message is not None and not live.turn.is_over:
+                prompt = self._prompts.prompt(conversation.keys, message, generation, meta)
+                return await live.engine.in_time(prompt)
+        except Refused as refused:  # too late to refuse it: its end says why
+            live.failure = Failure(
+                code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
+            )
+        return None
+
+    async def _lasting_meta(self, conversation: Conversation) -> Meta:
+        """The facts of a conversation that has an accepted turn: waits for a store that does not answer."""
+        while True:
+            try:
+                return await known_meta(self._history, conversation)
+            except StoreDown:
+                await asyncio.sleep(AGAIN_S)

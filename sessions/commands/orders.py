@@ -1,0 +1,99 @@
+"""Does what other replicas ask of this one: it runs the conversation's turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+
+import msgspec
+
+from sessions.commands.turns import Turns
+from sessions.conversation.guarding import guarded
+from sessions.errors import Refused, StoreDown
+from sessions.events import Accepted, Event
+from sessions.records import Owner
+from sessions.replicas.letters import Answer, AskDelete, AskSend, Order, Refusal
+from sessions.replicas.mailbox import Mailbox
+from sessions.turn.cancelling import Cancel
+
+Delete = Callable[[Owner, str], Awaitable[None]]
+
+
+class Orders:
+    """Carries orders out, in the order in which they came. `delete` removes a conversation, and may raise Refused."""
+
+    def __init__(self, *, turns: Turns, mailbox: Mailbox, delete: Delete) -> None:
+        self._turns = turns
+        self._mailbox = mailbox
+        self._delete = delete
+
+    def take(self, order: Order) -> None:
+        """Begins an order at once, so that the next one finds what it did; answers when it is done."""
+        match order.ask:
+            case AskSend() as ask:
+                self._send(order, ask)
+            case Cancel() as cancel:
+                self._later(self._answer(order, self._cancel(order, cancel)))
+            case AskDelete():
+                self._later(self._delete_and_answer(order))
+
+    def _send(self, order: Order, ask: AskSend) -> None:
+        sender = _Correspondent()
+        try:
+            taking = self._turns.send(order.owner, sender, ask.send, ask.generation, ask.names)
+        except Refused as refused:
+            self._later(self._answer(order, Answer(number=order.number, refusal=Refusal.of(refused))))
+            return
+        if ask.cancelled:
+            self._turns.cancel(order.owner, Cancel(turn_id=ask.names.turn_id))
+        self._later(self._answer_for(order, ask.names.turn_id, taking, sender))
+
+    async def _answer_for(
+        self, order: Order, turn_id: str, taking: asyncio.Task[Refused | None], sender: _Correspondent
+    ) -> None:
+        """Once it is accepted: a message may wait in the queue for longer than its sender waits for an answer."""
+        refused = None if await self._turns.accepted(turn_id) else await asyncio.shield(taking)
+        refusal = None if refused is None else Refusal.of(refused)
+        await self._answer(
+            order, Answer(number=order.number, refusal=refusal, already=sender.saw_a_duplicate)
+        )
+
+    def _cancel(self, order: Order, cancel: Cancel) -> Answer:
+        met = self._turns.cancel(order.owner, cancel)
+        if met is None:
+            return Answer(number=order.number, turn_id=cancel.turn_id, already=True)
+        return Answer(number=order.number, turn_id=met.turn_id, already=met.already)
+
+    async def _delete_and_answer(self, order: Order) -> None:
+        answer = Answer(number=order.number)
+        try:
+            await self._delete(order.owner, order.conversation_id)
+        except Refused as refused:
+            answer = msgspec.structs.replace(answer, refusal=Refusal.of(refused))
+        await self._answer(order, answer)
+
+    async def _answer(self, order: Order, answer: Answer) -> None:
+        with suppress(StoreDown):  # who asked is told that nobody answered
+            await self._mailbox.answer(order, answer)
+
+    def _later(self, work: Coroutine[None, None, None]) -> None:
+        self._turns.tasks.create_task(guarded(work))
+
+
+class _Correspondent:
+    """The sender of a message on another replica, where its connection is attached: here nothing is delivered."""
+
+    closed = True
+
+    def __init__(self) -> None:
+        self.saw_a_duplicate = False
+
+    def publish(self, event: Event) -> None:
+        self.saw_a_duplicate = self.saw_a_duplicate or (isinstance(event, Accepted) and event.duplicate)
+
+    def handed(self, turn_id: str) -> int:  # noqa: ARG002 - nothing is handed to it
+        return 0
+
+    def withdraw(self, turn_id: str, chars: int) -> None:
+        """It has nothing that waits."""

@@ -1,0 +1,50 @@
+"""Refuses a message before it ends the running reply, where it would be refused behind that: a refusal leaves no trace."""
+
+from __future__ import annotations
+
+from sessions.commands.branches import placed
+from sessions.conversation.conversation import Conversation
+from sessions.errors import NotFound
+from sessions.filters.chain import Filters
+from sessions.records import Meta, user_message
+from sessions.store.history import History
+from sessions.store.keys import now_ms
+from sessions.turn.live_turn import LiveTurn
+from sessions.turn.positions import Again, Behind, Place
+from sessions.turn.prompting import Prompts
+from sessions.turn.sends import Generation
+
+
+class Foresight:
+    """Looks at messages before they take their place."""
+
+    def __init__(self, *, history: History, prompts: Prompts, filters: Filters) -> None:
+        self._history = history
+        self._prompts = prompts
+        self._filters = filters
+
+    async def check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
+        """Raises Refused where a filter does, and where it would interrupt, though its place is not there or it is too long."""
+        await self._filters.check(live.send.content, generation.system)
+        if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
+            await self._check(conversation, live, generation)
+
+    async def _check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
+        if _named(live.send.place) in {one.turn.ids.reply_id for one in conversation.turns}:
+            if live.send.on_busy == "rollback":
+                raise NotFound("The message that is named leaves the history with what is rolled back.")
+            return
+        meta = await self._history.load(conversation.keys) or Meta.new("")
+        place = await placed(self._history, conversation.keys, live.send.place, meta)
+        message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
+        await live.engine.in_time(self._prompts.check(message, generation, meta))
+
+
+def _named(place: Place) -> object:
+    """The reply that a place names, which may be one that is being written."""
+    match place:
+        case Behind(parent_id):
+            return parent_id
+        case Again(reply_id):
+            return reply_id
+    return None

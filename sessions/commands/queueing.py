@@ -1,0 +1,253 @@
+"""Messages that wait behind a running reply (`on_busy: enqueue`): accepted at once, begun one after the other.
+
+While a turn runs, all seqs come from this replica's memory, and that turn's journal is the one way into the store: what
+happens in the queue is written there, as events with what they change besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import msgspec
+
+from sessions.commands.announcing import Announcer
+from sessions.commands.branches import Placed, placed
+from sessions.commands.repeating import accepted_event
+from sessions.conversation.conversation import Conversation
+from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown
+from sessions.events import Done, Reason
+from sessions.records import MessageRecord, Meta, user_message
+from sessions.running import running
+from sessions.running.ending import EndTeller, reply_of
+from sessions.store.history import History
+from sessions.store.keys import now_ms
+from sessions.store.transactions import Duplicate
+from sessions.turn import positions as places
+from sessions.turn.live_turn import LiveTurn
+from sessions.turn.prompting import Prompts
+from sessions.turn.sends import Generation
+from sessions.turn.turn import EngineCount
+from sessions.turn.turn_journal import TurnJournal
+
+AGAIN_S = 1.0
+
+
+class Queue:
+    """Takes messages in behind running turns, `at_most` so many in a conversation."""
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        prompts: Prompts,
+        announcer: Announcer,
+        teller: EndTeller,
+        at_most: int,
+    ) -> None:
+        self._history = history
+        self._prompts = prompts
+        self._announcer = announcer
+        self._teller = teller
+        self._at_most = at_most
+
+    async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> bool:
+        """Accepts a message behind the running turn, or the next one where that is about to end; False where there is none.
+
+        Raises Refused, Duplicate.
+        """
+        await _accepted_before(conversation, live)
+        while await _has_head(conversation):
+            if await self._accept(conversation, live, generation):
+                return True
+        return False
+
+    async def _accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> bool:
+        if len(_queued(conversation)) >= self._at_most:
+            raise QueueFull(f"{self._at_most} messages wait in this conversation already.")
+        if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
+            raise Duplicate(known)
+        place = await self._place(conversation, live)
+        message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
+        await live.engine.in_time(self._prompts.check(message, generation, Meta.new("")))
+        await self._announcer.announce(conversation, live.record.turn_id)
+        head = conversation.live
+        try:
+            if await self._write(conversation, live, place, message):
+                return True
+        except OwnershipLost:  # this message was not written; the running turn will notice too
+            if head is not None:
+                await head.released.wait()
+        await self._announcer.withdraw(live.record.turn_id)
+        return False
+
+    async def _place(self, conversation: Conversation, live: LiveTurn) -> Placed:
+        """Behind the message before it, whose reply is not known so far, unless the sender named another place."""
+        if live.send.place == places.Behind():
+            return Placed(parent_id=None)
+        return await placed(self._history, conversation.keys, live.send.place, Meta.new(""))
+
+    async def _write(
+        self, conversation: Conversation, live: LiveTurn, place: Placed, message: MessageRecord
+    ) -> bool:
+        async with conversation.ordering:
+            journal = _head(conversation)
+            if journal is None:
+                return False
+            if live.revoked:
+                raise NotFound("The conversation was deleted before this message was taken in.")
+            if journal.late:
+                raise StoreDown("The store does not answer in time; send again in a moment.")
+            position = len(_queued(conversation)) + 1
+            live.record = msgspec.structs.replace(
+                live.record,
+                message_id=message.message_id,
+                parent_id=conversation.newest_reply
+                if live.send.place == places.Behind()
+                else place.parent_id,
+                accepted_seq=conversation.next_seq(),
+            )
+            message = msgspec.structs.replace(message, parent_id=live.record.parent_id)
+            epoch = conversation.epoch
+            event = msgspec.structs.replace(
+                accepted_event(conversation, live.record, live.send, epoch),
+                content=message.content,
+                queue_position=position,
+            )
+            patch = _entry(conversation, live, None if place.answered else message)
+            await journal.write(event, patch)
+            live.turn.accept(now=monotonic())
+            conversation.publish_accepted(live, event)
+            return True
+
+    async def begin(self, conversation: Conversation, live: LiveTurn) -> bool:
+        """Waits for its turn; False where it was cancelled before, and has its end. Raises OwnershipLost."""
+        while (before := conversation.before(live)) is not None:
+            await _first(before.released, live.engine.stopping)
+            if live.turn.is_over and conversation.before(live) is not None:
+                if await self._end(conversation, live):
+                    return False
+                await before.released.wait()
+        return True
+
+    async def start(
+        self, conversation: Conversation, live: LiveTurn, *, named: str, context_from: str
+    ) -> None:
+        """It runs from here on. `named`: the conversation's system prompt. Raises OwnershipLost."""
+        keys, turn_id = conversation.keys, live.record.turn_id
+        while True:
+            try:
+                if await self._history.start(keys, turn_id, system=named, context_from=context_from):
+                    return
+                raise OwnershipLost(turn_id)
+            except StoreDown:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _end(self, conversation: Conversation, live: LiveTurn) -> bool:
+        """Ends a turn that never ran; False where the running one is about to end, behind which this one will."""
+        async with conversation.ordering:
+            head = conversation.live
+            if head is None or head.journal is None or head.end is not None:
+                return False
+            journal = head.journal
+            live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
+            done = live.turn.end(Reason.CANCELLED, seq=conversation.next_seq(), now=monotonic())
+            conversation.turns.remove(live)
+            if done.removed and conversation.newest_reply == live.record.reply_id:
+                conversation.newest_reply = _accepted(conversation)[-1].record.reply_id
+            saved = await journal.write(done, _exit(conversation, live, done))
+            self._teller.tell(conversation, done if saved else msgspec.structs.replace(done, saved=False))
+        live.record = msgspec.structs.replace(live.record, done=done)
+        conversation.release(live)
+        await self._announcer.withdraw(live.record.turn_id)
+        return True
+
+
+def _head(conversation: Conversation) -> TurnJournal | None:
+    """The journal of the turn that runs, unless that is about to end."""
+    live = conversation.live
+    return None if live is None or live.turn.is_over else live.journal
+
+
+def _queued(conversation: Conversation) -> list[LiveTurn]:
+    return _accepted(conversation)[1:]
+
+
+def _accepted(conversation: Conversation) -> list[LiveTurn]:
+    """The turn that runs, and those that wait behind it."""
+    return [live for live in conversation.turns if live.turn.accepted_at is not None]
+
+
+async def _has_head(conversation: Conversation) -> bool:
+    """Waits until a turn runs that is not about to end; False where there is none."""
+    while (head := conversation.live) is not None:
+        if head.turn.is_over:
+            await running.ended(head)
+        elif head.journal is None:
+            await _first(head.ready, head.engine.stopping, head.released)
+        else:
+            return True
+    return False
+
+
+async def _accepted_before(conversation: Conversation, live: LiveTurn) -> None:
+    """Waits until it is known of all before it whether they were accepted: their order is that of the seqs."""
+    for before in conversation.turns[: conversation.turns.index(live)]:
+        await asyncio.shield(before.accepted)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _ids(conversation: Conversation) -> str:
+    return " ".join(live.record.turn_id for live in _queued(conversation))
+
+
+def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | None) -> bytes:
+    """What the store changes besides when a message enters the queue. None: it was there before."""
+    record = live.record
+    fields = {
+        f"sent:{record.client_msg_id}": record.turn_id,
+        f"turn:{record.turn_id}": msgspec.json.encode(record).decode(),
+        "leaf": record.message_id,
+        "queue": f"{_ids(conversation)} {record.turn_id}".strip(),
+        "updated_at": str(now_ms()),
+    }
+    children = [[record.message_id, record.reply_id]]
+    if message is not None:
+        fields[f"message:{record.message_id}"] = msgspec.json.encode(message).decode()
+        children.insert(0, [record.parent_id or "", record.message_id])
+    return msgspec.json.encode(
+        {"set": _flat(fields), "children": children, "messages": 0 if message is None else 1}
+    )
+
+
+def _exit(conversation: Conversation, live: LiveTurn, done: Done) -> bytes:
+    """What the store changes besides when a turn ends in the queue."""
+    record = msgspec.structs.replace(live.record, done=done)
+    fields = {
+        f"turn:{record.turn_id}": msgspec.json.encode(record).decode(),
+        "queue": _ids(conversation),
+    }
+    tree: dict[str, object] = (
+        {"take_out": [record.message_id, record.reply_id]}
+        if done.removed
+        else {
+            "reply": [
+                record.message_id,
+                record.reply_id,
+                msgspec.json.encode(reply_of(live, done)).decode(),
+            ]
+        }
+    )
+    return msgspec.json.encode({"set": _flat(fields), **tree})
+
+
+def _flat(fields: dict[str, str]) -> list[str]:
+    return [part for pair in fields.items() for part in pair]

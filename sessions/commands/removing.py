@@ -1,0 +1,70 @@
+"""Takes an exchange, or a whole conversation, out of the history, and tells all who are attached."""
+
+from __future__ import annotations
+
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.following import follow_up_to
+from sessions.errors import Busy, NotFound
+from sessions.events import Cause, Removed
+from sessions.running import running
+from sessions.store.history import History
+from sessions.store.index import Index
+from sessions.store.transactions import Moved
+from sessions.turn.live_turn import LiveTurn
+
+
+def doom(conversation: Conversation) -> list[LiveTurn]:
+    """Cancels all turns of a conversation, and has refused what is on its way to be one; gives them all."""
+    doomed = [*conversation.turns, *conversation.arriving]
+    for live in doomed:
+        live.revoked = True
+        running.cancel(conversation, live, Cause.CLIENT)
+    return doomed
+
+
+class Remover:
+    """Removes. Its methods raise Refused."""
+
+    def __init__(self, *, history: History, index: Index) -> None:
+        self._history = history
+        self._index = index
+
+    async def take_back(self, conversation: Conversation, turn_id: str) -> None:
+        """Removes an exchange, once its turn is over; nothing where there is no such."""
+        if (live := conversation.turn(turn_id)) is not None:
+            await running.ended(live)
+        async with conversation.writing:
+            meta = await self._history.load(conversation.keys)
+            record = await self._history.turn(conversation.keys, turn_id)
+            if meta is None or record is None or record.done is None:
+                return
+            removed = Removed(conversation_id=conversation.conversation_id, turn_id=turn_id, seq=meta.seq + 1)
+            try:
+                if not await self._history.remove(conversation.keys, record, removed):
+                    return
+            except Moved:
+                raise Busy("The conversation changed in this moment; try again.") from None
+            conversation.forget()
+            if conversation.published_seq == removed.seq - 1:
+                conversation.publish_removed(removed)
+        # Else what other replicas wrote before it is still on its way here, or they were asked the same and told it.
+        await follow_up_to(self._history, conversation, meta.epoch, removed.seq)
+
+    async def delete(
+        self, conversation: Conversation, doomed: list[LiveTurn], *, epoch: str, is_last: bool = True
+    ) -> None:
+        """Removes a conversation when the turns that it had are over, and tells all who are attached.
+
+        `epoch`: that it was there in when this was asked for; else empty. Raises Moved where another turn has begun,
+        unless this is the last attempt.
+        """
+        for live in doomed:
+            await running.ended(live)
+        async with conversation.writing:
+            epoch = (
+                await self._history.delete(conversation.keys, with_turns=is_last) or epoch
+            )  # another one may have been faster
+            if not epoch:
+                raise NotFound(f"No conversation {conversation.conversation_id!r}.")
+        await self._index.forget(conversation.owner, conversation.conversation_id)
+        conversation.publish_deleted(epoch)

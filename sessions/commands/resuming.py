@@ -1,0 +1,113 @@
+"""A reader comes back: what it missed of a conversation, each event once and in order, and what happens from then on.
+
+Where that can't be told without a hole (another epoch, events that are no longer kept) it is told so, with a snapshot.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.following import follow_up_to, gap
+from sessions.errors import NotFound
+from sessions.events import Delta, Event, Resumed
+from sessions.running import running
+from sessions.store.history import History
+from sessions.store.replay import is_too_long, replayed
+from sessions.store.transactions import Since
+from sessions.turn.live_turn import LiveTurn, Subscriber
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a reader came: the last seq that it saw, and of which epoch."""
+
+    epoch: str
+    seq: int
+
+
+async def resume(
+    history: History, conversation: Conversation, reader: Subscriber, position: Position, *, ref: str | None
+) -> None:
+    """Tells a reader what it missed, and attaches it. Raises NotFound, StoreDown."""
+    since = await steady(history, conversation, position.seq)
+    if is_gap := _is_gap(conversation, since, position):
+        await _renew_if_lost(history, conversation, since, position)
+        since = await steady(
+            history, conversation, since.running.accepted_seq if since.running else since.seq
+        )
+    live = conversation.live
+    told = gap(conversation, since, ref=ref) if is_gap else _missed(conversation, since, live, position, ref)
+    conversation.attach(reader)
+    for turn in conversation.turns:
+        turn.followers.add(reader)
+    for event in told:
+        reader.publish(event)
+    if live is not None and live.wait is not None:
+        reader.publish(live.wait)
+
+
+async def steady(history: History, conversation: Conversation, after_seq: int) -> Since:
+    """The journal behind a seq, while no turn here begins, ends or is about to, and all who are attached know it."""
+    while True:
+        version = conversation.version
+        if (live := conversation.live) is not None and live.turn.is_over:
+            await running.ended(live)
+        since = await history.since(conversation.keys, after_seq)
+        if since is None:
+            raise NotFound(f"No conversation {conversation.conversation_id!r}.")
+        await follow_up_to(history, conversation, since.epoch, since.seq)
+        if conversation.version == version and _is_steady(conversation, since):
+            return since
+
+
+def _is_steady(conversation: Conversation, since: Since) -> bool:
+    if conversation.live is not None:
+        return not conversation.live.turn.is_over
+    return conversation.published_seq == since.seq
+
+
+def _is_gap(conversation: Conversation, since: Since, position: Position) -> bool:
+    is_ahead = position.seq > max(since.seq, conversation.published_seq)
+    is_kept = since.first <= position.seq + 1 and not is_too_long(since.events)
+    return position.epoch != since.epoch or is_ahead or not is_kept
+
+
+async def _renew_if_lost(
+    history: History, conversation: Conversation, since: Since, position: Position
+) -> None:
+    """The reader saw more than the store has, and nothing runs that it may be told of before it is stored."""
+    is_ahead = position.epoch == since.epoch and position.seq > since.seq
+    if is_ahead and since.running is None and not conversation.turns:
+        await history.renew(conversation.keys, since.epoch)
+
+
+def _missed(
+    conversation: Conversation, since: Since, live: LiveTurn | None, position: Position, ref: str | None
+) -> list[Event]:
+    journalled = since.events
+    if live is not None:  # what is not published yet comes to this reader too when it is
+        journalled = [event for event in journalled if event.seq <= conversation.published_seq]
+    events = replayed(journalled, {})
+    if live is not None and (text := _from_memory(conversation, live, since, position.seq)) is not None:
+        events.append(text)
+    return [
+        Resumed(
+            conversation_id=conversation.conversation_id,
+            ref=ref,
+            epoch=since.epoch,
+            replayed=len(events),
+            live=_running(since, live),
+        ),
+        *events,
+    ]
+
+
+def _from_memory(conversation: Conversation, live: LiveTurn, since: Since, after_seq: int) -> Delta | None:
+    """The text that the running turn told since the store was read."""
+    return live.turn.text_behind(max(since.seq, after_seq), until=conversation.published_seq)
+
+
+def _running(since: Since, live: LiveTurn | None) -> str | None:
+    if live is not None:
+        return live.record.turn_id
+    return since.running.turn_id if since.running is not None else None

@@ -1,0 +1,124 @@
+"""Takes a user's message in: duplicate? busy? does it fit? Then one atomic write makes its turn.
+
+A refusal leaves no trace. Nothing is lost when the sender leaves meanwhile: sends run to their end.
+"""
+
+from __future__ import annotations
+
+from engine.messages import Request
+from sessions.commands.accepting import Acceptor
+from sessions.commands.dequeuing import Dequeuer
+from sessions.commands.preflight import Foresight
+from sessions.commands.queueing import Queue
+from sessions.commands.repeating import Repeater
+from sessions.conversation.conversation import Conversation
+from sessions.errors import Busy
+from sessions.events import Cause
+from sessions.records import TurnRecord
+from sessions.replicas.forwarding import Elsewhere, Forwarder
+from sessions.running import running
+from sessions.store.transactions import Duplicate, Moved
+from sessions.turn.live_turn import LiveTurn, Subscriber
+from sessions.turn.positions import digest_of
+from sessions.turn.sends import Generation, Send
+from sessions.turn.turn import Names, Turn, TurnIds
+
+ATTEMPTS = 3
+
+
+class Sender:
+    """Brings messages to the point where a turn may run."""
+
+    def __init__(
+        self,
+        *,
+        foresight: Foresight,
+        repeater: Repeater,
+        acceptor: Acceptor,
+        queue: Queue,
+        dequeuer: Dequeuer,
+        forwarder: Forwarder,
+    ) -> None:
+        self._foresight = foresight
+        self._repeater = repeater
+        self._acceptor = acceptor
+        self._queue = queue
+        self._dequeuer = dequeuer
+        self._forwarder = forwarder
+
+    async def take(
+        self, conversation: Conversation, live: LiveTurn, generation: Generation
+    ) -> Request | None:
+        """Accepts an arrived message and gives back what to run; None for a duplicate, which is answered here.
+
+        Raises Refused.
+        """
+        try:
+            return await self._take(conversation, live, generation)
+        except Duplicate as known:
+            await self._repeater.repeat(conversation, live, known.turn)
+            return None
+        finally:
+            if live.turn.accepted_at is None:
+                live.accepted.set_result(False)
+                conversation.release(live)
+
+    async def _take(
+        self, conversation: Conversation, live: LiveTurn, generation: Generation
+    ) -> Request | None:
+        await self._forwarder.places_found(conversation.owner)
+        # In the order of arrival, whichever answer of the store comes first.
+        async with conversation.claiming:
+            await conversation.returning.told(live.sender)
+            live.was_attached = live.sender in conversation.subscribers
+            if await self._repeater.answers(conversation, live):
+                return None
+            await self._foresight.check(conversation, live, generation)
+            cause = Cause.ROLLBACK if live.send.on_busy == "rollback" else Cause.INTERRUPT
+            for ended in reversed(conversation.claim(live)):
+                running.cancel(conversation, ended, cause)
+        conversation.attach(live.sender)
+        if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
+            live.accepted.set_result(True)
+            return await self._dequeuer.next(conversation, live, generation)
+        while (before := conversation.before(live)) is not None:
+            await running.ended(before)
+        request = await self._accept(conversation, live, generation)
+        if request is not None:
+            live.accepted.set_result(True)
+        return request
+
+    async def _accept(
+        self, conversation: Conversation, live: LiveTurn, generation: Generation
+    ) -> Request | None:
+        """The request to run; None where another replica took the message in. Raises Refused, Duplicate."""
+        for _ in range(ATTEMPTS):
+            try:
+                return await self._acceptor.accept(conversation, live, generation)
+            except Moved:
+                conversation.forget()
+            except Elsewhere as elsewhere:
+                conversation.forget()
+                answer = await self._forwarder.send(conversation, live, generation, runner=elsewhere.runner)
+                if answer is not None and not answer.already:
+                    return None
+        raise Busy("Another reply of this conversation is being written.")
+
+
+def arrive(conversation: Conversation, sender: Subscriber, send: Send, names: Names) -> LiveTurn:
+    """Notes a message that came in; from here on a cancel of its conversation finds it."""
+    ids = TurnIds(
+        conversation_id=conversation.conversation_id, turn_id=names.turn_id, reply_id=names.reply_id
+    )
+    record = TurnRecord(
+        turn_id=names.turn_id,
+        client_msg_id=send.client_msg_id,
+        digest=digest_of(send.content, send.place),
+        message_id=names.message_id,
+        reply_id=names.reply_id,
+        parent_id=None,
+        accepted_seq=0,
+    )
+    live = LiveTurn(Turn(ids), record, send, sender)
+    conversation.arriving.append(live)
+    return live

@@ -1,0 +1,191 @@
+"""The turns of this replica: taken in, run, cancelled, and brought to their end when the replica stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import structlog
+
+from engine.messages import Request
+from sessions.commands.sending import Sender, arrive
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.directory import Directory
+from sessions.conversation.guarding import guarded
+from sessions.errors import OwnershipLost, Refused
+from sessions.events import Cause
+from sessions.records import Owner
+from sessions.running import running
+from sessions.running.admission import Admission
+from sessions.running.attendance import Attendance
+from sessions.running.running import Runner
+from sessions.store.ownership import RunningTurn
+from sessions.turn.cancelling import Cancel, Cancelled
+from sessions.turn.live_turn import LiveTurn, Subscriber
+from sessions.turn.sends import Generation, Send
+from sessions.turn.turn import Names
+
+T = TypeVar("T")
+
+TOLD_S = 10.0
+"""How long a drain waits for ends that are decided: those of messages in a queue can wait for the store."""
+
+_log = structlog.get_logger("midstream.turns")
+
+
+class Turns:
+    """Turns that run here. `tasks` must be set, to the group that everything runs in, before anything is asked.
+
+    `lost` is called where a turn ended that is no longer this replica's: whoever wrote its end told others only.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        sender: Sender,
+        runner: Runner,
+        attendance: Attendance,
+        admission: Admission,
+        lost: Callable[[Conversation], None],
+    ) -> None:
+        self._directory = directory
+        self._sender = sender
+        self._runner = runner
+        self._attendance = attendance
+        self._lost = lost
+        self._admission = admission
+        self._by_turn: dict[str, Conversation] = {}
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self.tasks: asyncio.TaskGroup
+
+    def send(
+        self,
+        owner: Owner,
+        subscriber: Subscriber,
+        send: Send,
+        generation: Generation,
+        names: Names | None = None,
+    ) -> asyncio.Task[Refused | None]:
+        """Takes a message in, before this returns as far as a following cancel is concerned.
+
+        Its events are published. The task gives the refusal, if any; whoever stops waiting for it changes nothing.
+        `names`: of its turn and messages, where another replica gave them. Raises Refused where the server takes no
+        message at all.
+        """
+        self._admission.enter()
+        conversation = self._directory.open(owner, send.conversation_id)
+        arrival = arrive(conversation, subscriber, send, names or Names.new())
+        self._by_turn[arrival.turn.ids.turn_id] = conversation
+        return self._begin(guarded(self._take(conversation, arrival, generation)))
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = self.tasks.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    async def accepted(self, turn_id: str) -> bool:
+        """Whether a message was accepted whose turn has this name; returns once that is known."""
+        conversation = self._by_turn.get(turn_id)
+        if conversation is None:
+            return False
+        coming = [*conversation.turns, *conversation.arriving]
+        live = next((live for live in coming if live.turn.ids.turn_id == turn_id), None)
+        return live is not None and await asyncio.shield(live.accepted)
+
+    async def _take(self, conversation: Conversation, arrival: LiveTurn, generation: Generation) -> None:
+        request: Request | None = None
+        try:
+            request = await self._sender.take(conversation, arrival, generation)
+        except OwnershipLost:
+            _log.warning("queued turn lost", turn_id=arrival.turn.ids.turn_id)
+            conversation.release(arrival)
+            self._lost(conversation)
+        finally:
+            if request is None:  # refused, known before, taken in elsewhere, or ended in the queue
+                conversation.release(arrival)
+                self._forget(arrival)
+            self._directory.tidy(conversation)
+        if request is not None:
+            self._runner.ready(conversation, arrival)
+            self._attendance.look(conversation)
+            self._begin(self._run(conversation, arrival, request))
+
+    async def _run(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
+        try:
+            if not await self._runner.run(conversation, live, request):
+                self._lost(conversation)
+        finally:
+            self._forget(live)
+            self._directory.tidy(conversation)
+
+    def _forget(self, live: LiveTurn) -> None:
+        del self._by_turn[live.turn.ids.turn_id]
+        self._admission.leave()
+
+    def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
+        """Decides the end of turns; None where no such runs here. Synchronous."""
+        conversation = self._where(owner, cancel)
+        if conversation is None:
+            return None
+        coming = [*conversation.turns, *conversation.arriving]
+        turns = [live for live in coming if cancel.means(live.turn.ids.turn_id)]
+        here = [live for live in turns if not live.forwarded]
+        if not here:
+            return None
+        decided = [
+            live
+            for live in here
+            if running.cancel(conversation, live, cancel.cause, seen_off=cancel.seen_off)
+        ]
+        met = next(iter(decided or here))
+        is_forwarded = here != turns
+        is_part = cancel.turn_id is None and (conversation.live is None or is_forwarded)
+        return Cancelled(
+            met.turn.ids.turn_id, already=not decided, is_part=is_part, is_forwarded=is_forwarded
+        )
+
+    def _where(self, owner: Owner, cancel: Cancel) -> Conversation | None:
+        if cancel.turn_id is None:
+            return self._directory.get(owner, cancel.conversation_id or "")
+        conversation = self._by_turn.get(cancel.turn_id)
+        return conversation if conversation is not None and conversation.owner == owner else None
+
+    def runs(self, turn: RunningTurn) -> bool:
+        """Whether a turn runs here."""
+        conversation = self._directory.get(turn.owner, turn.conversation_id)
+        return conversation is not None and conversation.turn(turn.turn_id) is not None
+
+    async def drain(self, within_s: float) -> None:
+        """Takes no new turns, lets running ones end within a time, then ends them as interrupted."""
+        self._admission.draining = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._all_told()
+        for conversation, live in self._directory.untold():
+            running.cancel(conversation, live, Cause.DRAIN)
+        try:
+            async with asyncio.timeout(TOLD_S):
+                await self._all_told()
+        except TimeoutError:
+            _log.warning("turns without an end", turns=len(self._directory.untold()))
+
+    async def _all_told(self) -> None:
+        while untold := self._directory.untold():
+            _, live = untold[0]
+            await live.ended.wait()
+
+    async def saved(self, *, within_s: float) -> None:
+        """Waits for ends that were told but are not in the store. What is not saved then is closed by a reaper."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=within_s)
+        if self._under_way:
+            _log.warning("turns not saved", turns=len(self._under_way))
+
+    def stop(self) -> None:
+        """Ends all that is under way, saved or not."""
+        for run in self._under_way:
+            run.cancel()

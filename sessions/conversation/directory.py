@@ -1,0 +1,112 @@
+"""The conversations that are live here, and which of them each connection is attached to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sessions.conversation.conversation import Attached, Conversation
+from sessions.records import Owner
+from sessions.turn.live_turn import LiveTurn, Subscriber
+
+
+class Directory:
+    """Opens a conversation when somebody needs it, and forgets it when nobody does."""
+
+    def __init__(self) -> None:
+        self._live: dict[tuple[Owner, str], Conversation] = {}
+        self._by_key: dict[str, Conversation] = {}
+        self._attached: Attached = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def get(self, owner: Owner, conversation_id: str) -> Conversation | None:
+        """A conversation that is live here."""
+        return self._live.get((owner, conversation_id))
+
+    def open(self, owner: Owner, conversation_id: str) -> Conversation:
+        """A conversation, live from here on; the caller makes it busy, or tidies up."""
+        key = (owner, conversation_id)
+        if key not in self._live:
+            self._live[key] = new = Conversation(owner, conversation_id, attached=self._attached)
+            self._by_key[new.keys.conversation] = new
+        return self._live[key]
+
+    def by_key(self, key: str) -> Conversation | None:
+        """A live conversation by the store's name for it."""
+        return self._by_key.get(key)
+
+    def with_turns(self) -> list[Conversation]:
+        """The conversations with turns here."""
+        return [conversation for conversation in self._live.values() if conversation.turns]
+
+    def watched_elsewhere(self) -> list[Conversation]:
+        """The conversations with turns here that only connections of other replicas are attached to."""
+        return [
+            conversation
+            for conversation in self.with_turns()
+            if conversation.others.watched and not conversation.subscribers
+        ]
+
+    def watched_for_nobody(self) -> list[Conversation]:
+        """The conversations that the store has this replica watch, though no connection is attached here."""
+        return [one for one in self._live.values() if one.others.watching and one.is_unused]
+
+    def unwatched(self) -> list[Conversation]:
+        """The conversations with connections here of which the store does not know that."""
+        return [one for one in self._live.values() if one.subscribers and not one.others.watching]
+
+    def followed(self) -> list[Conversation]:
+        """The conversations whose events other replicas may write, and connections here have to be told of."""
+        return [one for one in self._live.values() if one.followed and one.live is None]
+
+    @contextmanager
+    def using(self, owner: Owner, conversation_id: str) -> Iterator[Conversation]:
+        """A conversation that stays live while the context lasts."""
+        with self.held(conversation := self.open(owner, conversation_id)):
+            yield conversation
+
+    @contextmanager
+    def held(self, conversation: Conversation) -> Iterator[None]:
+        """Keeps a conversation live while the context lasts."""
+        self.hold(conversation)
+        try:
+            yield
+        finally:
+            self.let_go(conversation)
+
+    def hold(self, conversation: Conversation) -> None:
+        """Keeps a conversation live, once more."""
+        conversation.users += 1
+
+    def let_go(self, conversation: Conversation) -> None:
+        """Takes one `hold` back."""
+        conversation.users -= 1
+        self.tidy(conversation)
+
+    def tidy(self, conversation: Conversation) -> None:
+        """Forgets a conversation that nobody needs any more."""
+        if conversation.idle and self.by_key(conversation.keys.conversation) is conversation:
+            del self._live[conversation.owner, conversation.conversation_id]
+            del self._by_key[conversation.keys.conversation]
+
+    def attached(self, subscriber: Subscriber) -> list[Conversation]:
+        """The conversations that a connection is attached to."""
+        return list(self._attached.get(subscriber, ()))
+
+    def detach(self, subscriber: Subscriber) -> list[Conversation]:
+        """Takes a connection off all conversations; gives them back, to be tidied up."""
+        conversations = list(self._attached.pop(subscriber, ()))
+        for conversation in conversations:
+            conversation.leave(subscriber)
+        return conversations
+
+    def untold(self) -> list[tuple[Conversation, LiveTurn]]:
+        """The turns, and the messages on their way to be one, whose end was not told so far."""
+        return [
+            (conversation, live)
+            for conversation in self._live.values()
+            for live in (*conversation.turns, *conversation.arriving)
+            if not live.ended.is_set()
+        ]

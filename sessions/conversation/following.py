@@ -1,0 +1,93 @@
+"""Brings a conversation's attached connections up to what the store has of it: other replicas write there too.
+
+Where that leaves a hole they are told so, and where the conversation stands.
+"""
+
+from __future__ import annotations
+
+from sessions.conversation.conversation import Conversation
+from sessions.events import Delta, Event, Gap, Snapshot
+from sessions.store.history import History
+from sessions.store.keys import Keys
+from sessions.store.transactions import Since
+
+_ALL = 2**53
+"""A seq that no event has."""
+
+
+async def follow_up_to(history: History, conversation: Conversation, epoch: str, seq: int) -> None:
+    """Tells attached connections the events up to `seq`, the last that the store had, as far as they are news.
+
+    Where the journal does not have them any more, or the store lost some that were told, they are told of a gap.
+    Nothing where a turn runs here: then this replica writes all events. Raises StoreDown.
+    """
+    async with conversation.writing:  # what is written here is told by its writer
+        if conversation.live is not None:
+            return
+        if not conversation.followed:
+            conversation.stand_at(seq)
+            conversation.epoch = epoch
+            seq = max(seq, conversation.others.heard_seq)
+        if conversation.epoch != epoch or await _store_lost_data(history, conversation, seq):
+            await _tell_gap(history, conversation)
+        while conversation.published_seq < seq and await _fill(history, conversation):
+            pass
+
+
+async def with_running_turn(history: History, keys: Keys) -> Since | None:
+    """The facts of a conversation with all events of the running turn; None where there is no conversation."""
+    since = await history.since(keys, _ALL)
+    if since is None or since.running is None:
+        return since
+    return await history.since(keys, since.running.accepted_seq)
+
+
+def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> list[Event]:
+    """That there is a hole, and where the conversation stands. `since` is behind the running turn's `accepted`."""
+    live, place = conversation.live, conversation.conversation_id
+    running = live.record if live is not None else since.running
+    turn_id = running.turn_id if running is not None else None
+    deltas = (event for event in since.events if isinstance(event, Delta) and event.turn_id == turn_id)
+    snapshot = Snapshot(
+        conversation_id=place,
+        epoch=since.epoch,
+        seq=since.seq if live is None else conversation.published_seq,
+        turn_id=turn_id,
+        text="".join(delta.text for delta in deltas) if live is None else live.published_text,
+    )
+    return [Gap(conversation_id=place, ref=ref, epoch=since.epoch, min_seq=since.first), snapshot]
+
+
+async def _fill(history: History, conversation: Conversation) -> bool:
+    """Tells what the journal has. False where it has a hole: that is told, and the conversation stands behind it."""
+    events = await history.journal(conversation.keys, after_seq=conversation.published_seq)
+    if events and (events[0].first_seq or events[0].seq) <= conversation.published_seq + 1:
+        conversation.take_over(events)
+        return True
+    await _tell_gap(history, conversation)
+    return False
+
+
+async def _store_lost_data(history: History, conversation: Conversation, seq: int) -> bool:
+    """Whether events were told that the store does not have any more: then a new epoch begins."""
+    told = conversation.published_seq
+    if told <= seq:
+        return False
+    meta = await history.load(conversation.keys)
+    if meta is None or meta.seq >= told:  # its events came here faster than its answer
+        return False
+    await history.renew(conversation.keys, meta.epoch)
+    return True
+
+
+async def _tell_gap(history: History, conversation: Conversation) -> None:
+    since = await with_running_turn(history, conversation.keys)
+    if since is None:  # it was deleted, and the news of that are on their way, or the store lost all of it
+        conversation.publish_deleted(conversation.epoch)
+        return
+    conversation.stand_at(since.seq)
+    conversation.others.heard_seq = since.seq
+    conversation.enter_epoch(since.epoch)
+    conversation.forget()
+    for event in gap(conversation, since):
+        conversation.publish(event)

@@ -1,0 +1,172 @@
+"""What a reader of a conversation's history is given: stored messages, and the running reply as far as it was published."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.following import follow_up_to
+from sessions.errors import NotFound
+from sessions.events import Delta, Event, Status
+from sessions.records import MessageRecord, TurnRecord, status_of
+from sessions.store.history import History
+from sessions.store.keys import now_ms
+from sessions.store.transactions import Branch
+from sessions.turn.live_turn import Subscriber
+
+MAX_PAGE_BYTES = 256 * 1024
+RUNNING = "running"
+_FRAME_BYTES = 2048  # what a frame has around its messages: ids of at most 128 code points
+
+
+class ShownMessage(MessageRecord, frozen=True, kw_only=True):
+    """A message of a page. `siblings`: all that share its parent in the order in which they came, itself too."""
+
+    siblings: list[str]
+
+
+class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
+    """Messages oldest first along the active branch; `seq` is of the last event that they hold. Not journalled.
+
+    Without a `ref` where nobody asked for it: another branch is the active one.
+    """
+
+    epoch: str
+    seq: int
+    messages: list[ShownMessage]
+    has_more: bool | msgspec.UnsetType = msgspec.UNSET
+    ref: str | None = None
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A page and, where the reply in it that is being written has no text so far, what was told of its wait."""
+
+    page: HistoryPage
+    wait: Status | None
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """A reply that another replica is writing, as far as it is journalled."""
+
+    record: TurnRecord
+    content: str
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What the store said at one moment: a branch, and the reply in it that another replica is writing."""
+
+    branch: Branch
+    elsewhere: Writing | None
+
+
+async def read_steadily(
+    history: History, conversation: Conversation, *, limit: int, before: str | None
+) -> Reading:
+    """The newest messages, or those before a message; no turn began or ended, and no branch became active, meanwhile.
+
+    Raises NotFound, StoreDown.
+    """
+    while True:
+        version = conversation.version
+        branch = await _branch(history, conversation, limit=limit, before=before)
+        elsewhere = await _elsewhere(history, conversation) if branch.pending else None
+        await follow_up_to(history, conversation, branch.epoch, branch.seq)
+        if conversation.version == version and _is_up_to_date(conversation, branch):
+            return Reading(branch, elsewhere)
+
+
+def _is_up_to_date(conversation: Conversation, branch: Branch) -> bool:
+    return conversation.live is not None or conversation.published_seq == branch.seq
+
+
+async def _elsewhere(history: History, conversation: Conversation) -> Writing | None:
+    if conversation.live is not None:
+        return None
+    meta = await history.load(conversation.keys)
+    record = await history.turn(conversation.keys, meta.running) if meta and meta.running else None
+    if record is None:
+        return None
+    events = await history.journal(conversation.keys, after_seq=record.accepted_seq)
+    return Writing(record, "".join(event.text for event in events if isinstance(event, Delta)))
+
+
+async def _branch(history: History, conversation: Conversation, *, limit: int, before: str | None) -> Branch:
+    leaf: str | None = None
+    if before is not None:
+        leaf = await history.parent(conversation.keys, before)
+        if leaf is None:
+            raise NotFound(f"before: no message {before!r} in this conversation.")
+    branch = await history.branch(conversation.keys, leaf=leaf, limit=limit)
+    if not branch.epoch:
+        raise NotFound(f"No conversation {conversation.conversation_id!r}.")
+    if before is not None and not leaf:  # nothing comes before a root
+        return msgspec.structs.replace(branch, messages=[], siblings=[], older=None, pending={})
+    return branch
+
+
+def page_of(
+    conversation: Conversation, reading: Reading, reader: Subscriber, *, limit: int, ref: str | None = None
+) -> Shown:
+    """A page, with the running reply where that stands; the reader of its text so far follows it from there."""
+    branch, live = reading.branch, conversation.live
+    messages, seq = _shown(branch), branch.seq
+    if live is not None:
+        seq = conversation.published_seq
+        # Else its end was in the store when that was read.
+        if live.record.reply_id in branch.pending:
+            text = live.published_text if live.record.done is None else live.turn.text
+            _put_reply(Writing(live.record, text), messages, branch.pending)
+    elif reading.elsewhere is not None and reading.elsewhere.record.reply_id in branch.pending:
+        _put_reply(reading.elsewhere, messages, branch.pending)
+    first = max(_first_that_fits(messages), len(messages) - limit, 0)
+    page = HistoryPage(
+        conversation_id=conversation.conversation_id,
+        epoch=branch.epoch,
+        seq=seq,
+        messages=messages[first:],
+        has_more=branch.older is not None or first > 0,
+        ref=ref,
+    )
+    if live is None or all(message.message_id != live.record.reply_id for message in page.messages):
+        return Shown(page, None)
+    live.followers.add(reader)
+    return Shown(page, live.wait)
+
+
+def _shown(branch: Branch) -> list[ShownMessage]:
+    return [
+        ShownMessage(siblings=siblings, **msgspec.structs.asdict(message))
+        for message, siblings in zip(branch.messages, branch.siblings, strict=True)
+    ]
+
+
+def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, list[str]]) -> None:
+    """The reply as connections know it, behind its message: running, or ended and not saved so far."""
+    record, done = reply.record, reply.record.done
+    place = next(place for place, one in enumerate(messages) if one.message_id == record.message_id)
+    if done is not None and done.removed:
+        if messages[place].turn_id == record.turn_id:
+            del messages[place]
+        return
+    shown = ShownMessage(
+        message_id=record.reply_id,
+        parent_id=record.message_id,
+        siblings=pending[record.reply_id],
+        turn_id=record.turn_id,
+        role="assistant",
+        content=reply.content,
+        status=RUNNING if done is None else status_of(done.reason),
+        created_at=now_ms(),
+        usage=None if done is None else done.usage,
+    )
+    messages.insert(place + 1, shown)
+
+
+def _first_that_fits(messages: list[ShownMessage]) -> int:
+    """Where a page of at most MAX_PAGE_BYTES begins; one message always fits."""
+    left = MAX_PAGE_BYTES - _FRAME_BYTES
+    for place in range(len(messages) - 1, -1, -1):
+        left -= len(msgspec.json.encode(messages[place])) + 1
+        if left < 0 and place < len(messages) - 1:
+            return place + 1
+    return 0

@@ -1,0 +1,74 @@
+"""Holds back the end of a reply as long as it could become something forbidden, and no longer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from engine.characters import floor_boundary
+from sessions.filters.filter_hook import Passed
+
+
+class Scan(Protocol):
+    """Looks for matches in a text, character by character."""
+
+    @property
+    def earliest(self) -> int | None:
+        """Where the first of the matches begins that may still come about, or has; None where there is none."""
+        ...
+
+    def step(self, at: int, char: str) -> bool:
+        """Reads the character at an offset, the one behind the last; True where a match is complete by it."""
+        ...
+
+    def end(self) -> bool:
+        """There is no more text; True where that completes a match."""
+        ...
+
+
+class HeldText:
+    """A reply's filter over scans.
+
+    What waits begins with the first match that may still come about. Where one is complete, all that waits is dropped:
+    also the beginning of a longer match around it.
+    """
+
+    __slots__ = ("_filtered", "_offset", "_scans", "_waiting")
+
+    def __init__(self, scans: Sequence[Scan]) -> None:
+        self._scans = scans
+        self._waiting = ""
+        self._offset = 0  # of what waits
+        self._filtered = False
+
+    def feed(self, text: str) -> Passed:
+        """See `ReplyFilter`. The same text in other pieces passes the same."""
+        if not self._filtered:
+            read = self._read(text, self._offset + len(self._waiting))
+            self._filtered = read is not None
+            self._waiting += text[:read]
+        return self._pass()
+
+    def finish(self) -> Passed:
+        """See `ReplyFilter`."""
+        self._filtered = self._filtered or any(scan.end() for scan in self._scans)
+        if self._filtered:
+            return self._pass()
+        text, self._waiting = self._waiting, ""
+        return Passed(text)
+
+    def _read(self, text: str, at: int) -> int | None:
+        """Reads up to the character with which a match is complete; tells how many that is, None where there is none."""
+        for number, char in enumerate(text):
+            for scan in self._scans:
+                if scan.step(at + number, char):
+                    return number + 1
+        return None
+
+    def _pass(self) -> Passed:
+        starts = [start for scan in self._scans if (start := scan.earliest) is not None]
+        free = min(starts) - self._offset if starts else len(self._waiting)
+        free = floor_boundary(self._waiting, free)
+        text, self._waiting = self._waiting[:free], self._waiting[free:]
+        self._offset += free
+        return Passed(text, self._filtered)

@@ -1,0 +1,86 @@
+"""Runs patterns over a text as it comes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sessions.filters.pattern_program import ROOT, Before, Edge, Program, before
+
+MOST_KNOWN = 16_384
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """What a character does in a state. `complete_before`: a match ended in front of it; `complete`: one ends with it."""
+
+    complete_before: bool
+    complete: bool
+    targets: tuple[int, ...]
+
+
+class PatternSet:
+    """Patterns ready to be run, with the moves that their scans have met so far. Raises PatternRefused as Program does."""
+
+    def __init__(self, patterns: Iterable[str], *, max_chars: int) -> None:
+        self._states = Program(patterns, max_chars=max_chars).states
+        self._asks = [any(edge.guards for edge in edges) for edges in self._states]
+        self._known: dict[tuple[int, Before, str], Move] = {}
+
+    def move(self, state: int, behind: Before, char: str) -> Move:
+        """What the next character does in a state that comes behind another; an empty one is the text's end."""
+        if not self._asks[state]:
+            behind = Before.OTHER
+        return self._known.get((state, behind, char)) or self._learn(state, behind, char)
+
+    def _learn(self, state: int, behind: Before, char: str) -> Move:
+        ways = [edge for edge in self._states[state] if all(holds(behind, char) for holds in edge.guards)]
+        targets = tuple(dict.fromkeys(edge.target for edge in ways if edge.test and char and edge.test(char)))
+        move = Move(
+            complete_before=any(edge.test is None for edge in ways),
+            complete=any(_is_match(edge) for target in targets for edge in self._states[target]),
+            targets=targets,
+        )
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[state, behind, char] = move
+        return move
+
+
+def _is_match(edge: Edge) -> bool:
+    return edge.test is None and not edge.guards
+
+
+class PatternScan:
+    """A `Scan` for patterns: the states that matches have come to, each with where its match began, the first one first."""
+
+    __slots__ = ("_before", "_live", "_patterns")
+
+    def __init__(self, patterns: PatternSet) -> None:
+        self._patterns = patterns
+        self._live: dict[int, int] = {}
+        self._before = Before.NOTHING
+
+    @property
+    def earliest(self) -> int | None:
+        """See `Scan`."""
+        return next(iter(self._live.values()), None)
+
+    def step(self, at: int, char: str) -> bool:
+        """See `Scan`."""
+        following: dict[int, int] = {}
+        complete = False
+        for state, start in (*self._live.items(), (ROOT, at)):
+            move = self._patterns.move(state, self._before, char)
+            if move.complete_before:
+                return True
+            complete = complete or move.complete
+            for target in move.targets:
+                following.setdefault(target, start)
+        self._live = following
+        self._before = before(char)
+        return complete
+
+    def end(self) -> bool:
+        """See `Scan`."""
+        return any(self._patterns.move(state, self._before, "").complete_before for state in self._live)

@@ -1,0 +1,1 @@
+"""What replicas tell and ask each other."""

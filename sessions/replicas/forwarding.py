@@ -1,0 +1,146 @@
+"""Asks the replica that runs a conversation's turn for what only that one may do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
+
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.following import follow_up_to
+from sessions.errors import SessionError
+from sessions.events import Cause, Done
+from sessions.records import Owner
+from sessions.replicas.letters import Answer, Ask, AskDelete, AskSend, RefusedElsewhere
+from sessions.replicas.mailbox import Mailbox, OwnerGone
+from sessions.replicas.watching import Watching
+from sessions.store.history import History
+from sessions.store.ownership import Ownership
+from sessions.turn.cancelling import Cancel, Cancelled, Tell
+from sessions.turn.live_turn import LiveTurn
+from sessions.turn.sends import Generation
+from sessions.turn.turn import Names
+
+
+class Elsewhere(SessionError):
+    """A turn of the conversation runs on another replica."""
+
+    def __init__(self, runner: str) -> None:
+        super().__init__(runner)
+        self.runner = runner
+
+
+_CAUSES = (Cause.CLIENT, Cause.ROLLBACK)
+
+
+class Forwarder:
+    """Finds out who runs a conversation, and asks there. `bury` closes the turns of dead replicas.
+
+    Methods raise StoreDown, also where the other replica does not answer, and RefusedElsewhere.
+    """
+
+    def __init__(
+        self,
+        *,
+        mailbox: Mailbox,
+        history: History,
+        ownership: Ownership,
+        watching: Watching,
+        bury: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._mailbox = mailbox
+        self._history = history
+        self._ownership = ownership
+        self._watching = watching
+        self._bury = bury
+        self._seeking: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
+
+    async def runner_of(self, conversation: Conversation) -> str | None:
+        """The other replica that runs a turn of the conversation, if one does."""
+        meta = await self._history.load(conversation.keys)
+        if meta is None or not (meta.running or meta.queue) or meta.runner in (None, self._ownership.replica):
+            return None
+        return meta.runner
+
+    async def send(
+        self, conversation: Conversation, live: LiveTurn, generation: Generation, *, runner: str
+    ) -> Answer | None:
+        """Has a message taken in; its events come as all of that conversation do. None where that replica is dead."""
+        await self._follow(conversation)
+        live.forwarded = runner
+        conversation.others.sent[live.send.client_msg_id] = live
+        names = Names(live.turn.ids.turn_id, live.record.message_id, live.turn.ids.reply_id)
+        ask = AskSend(send=live.send, generation=generation, names=names, cancelled=live.turn.is_over)
+        try:
+            answer = await self._ask(conversation, runner, ask)
+        except BaseException:
+            conversation.others.sent.pop(live.send.client_msg_id, None)
+            raise
+        if answer is None or answer.already:
+            conversation.others.sent.pop(live.send.client_msg_id, None)
+            live.forwarded = None
+        return answer
+
+    async def _follow(self, conversation: Conversation) -> None:
+        await self._watching.begin(conversation)
+        if (meta := await self._history.load(conversation.keys)) is not None:
+            await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
+
+    async def cancel(self, conversation: Conversation, cancel: Cancel, tell: Tell) -> Cancelled:
+        """Has a turn cancelled, or all of a conversation; tells so once, before the end that it decides is told."""
+        met: list[Cancelled] = []
+
+        def ends(done: Done) -> None:  # it may come faster than the answer
+            is_asked = done.cancel is not None and done.cancel.cause in _CAUSES and cancel.means(done.turn_id)
+            if is_asked and not met:
+                met.append(Cancelled(done.turn_id, already=False))
+                tell(met[0])
+
+        with conversation.others.cancelling(ends):
+            answered = await self._cancel(conversation, cancel)
+        if not met:
+            tell(answered)
+        return met[0] if met else answered
+
+    async def _cancel(self, conversation: Conversation, cancel: Cancel) -> Cancelled:
+        async with conversation.claiming:  # a message behind it waits until that is told
+            runner = await self.runner_of(conversation) or _takes_in(conversation, cancel)
+            answer = await self._ask(conversation, runner, cancel) if runner else None
+        if answer is None:
+            return Cancelled(cancel.turn_id, already=True)
+        return Cancelled(answer.turn_id, answer.already)
+
+    async def delete(self, conversation: Conversation) -> bool:
+        """Has a conversation deleted whose turn runs elsewhere; False where none does."""
+        runner = await self.runner_of(conversation)
+        return runner is not None and await self._ask(conversation, runner, AskDelete()) is not None
+
+    async def place_of(self, owner: Owner, turn_id: str) -> str | None:
+        """The conversation of an owner's running turn, wherever it runs."""
+        seeking = self._seeking.setdefault(owner, asyncio.Lock())
+        async with seeking:
+            turn = await self._ownership.find(turn_id)
+        return turn.conversation_id if turn is not None and turn.owner == owner else None
+
+    async def places_found(self, owner: Owner) -> None:
+        """Returns once `place_of` has found what was asked for before: a message behind a cancel stays behind it."""
+        if (seeking := self._seeking.get(owner)) is not None:
+            async with seeking:
+                pass
+
+    async def _ask(self, conversation: Conversation, runner: str, ask: Ask) -> Answer | None:
+        """The answer; None where the replica is dead. Its turns have their end then."""
+        try:
+            answer = await self._mailbox.ask(runner, conversation.owner, conversation.conversation_id, ask)
+        except OwnerGone:
+            await self._bury()
+            return None
+        if answer.refusal is not None:
+            raise RefusedElsewhere(answer.refusal)
+        return answer
+
+
+def _takes_in(conversation: Conversation, cancel: Cancel) -> str | None:
+    """Who is taking in a message that is meant: between the reply before it and its own nothing runs."""
+    meant = (live for live in conversation.turns if cancel.means(live.turn.ids.turn_id))
+    return next((live.forwarded for live in meant if live.forwarded), None)

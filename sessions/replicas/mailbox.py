@@ -1,0 +1,129 @@
+"""Letters between replicas: written where their reader looks, and announced on its channel, which may lose messages."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import structlog
+from redis.asyncio import Redis
+
+from sessions.errors import StoreDown
+from sessions.records import Owner
+from sessions.replicas.letters import Answer, Ask, Order, decode_letter, encode_letter
+from sessions.replicas.relay import channel_of
+from sessions.store.client import store_errors
+from sessions.store.keys import now_ms
+from sessions.store.ownership import Ownership
+
+LOOK_S = 1.0
+AT_ONCE = 64
+ANSWER_S = 15.0
+"""How long an order may wait for its answer; a reader that finds it later leaves it undone."""
+REMEMBERED = 1024
+
+_log = structlog.get_logger("midstream.mailbox")
+
+
+class OwnerGone(Exception):
+    """The replica that was asked is dead; what it ran may be closed."""
+
+
+class Mailbox:
+    """Sends letters, and takes those for this replica. `take` is given each order once, and answers it by `answer`."""
+
+    def __init__(self, client: Redis, *, ownership: Ownership, take: Callable[[Order], None]) -> None:
+        self._client = client
+        self._ownership = ownership
+        self._take = take
+        self._asked: dict[str, asyncio.Future[Answer]] = {}
+        self._seen: deque[str] = deque(maxlen=REMEMBERED)
+        self._news = asyncio.Event()
+
+    def nudge(self) -> None:
+        """A letter may be waiting."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Takes letters until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._news.wait()
+            self._news.clear()
+            with suppress(StoreDown):  # the next look will find them
+                await self._empty()
+
+    async def ask(self, replica: str, owner: Owner, conversation_id: str, ask: Ask) -> Answer:
+        """Asks a replica, and waits for its answer. Raises OwnerGone; StoreDown where it does not answer."""
+        order = Order(
+            number=secrets.token_hex(8),
+            sender=self._ownership.replica,
+            at_ms=now_ms(),
+            owner=owner,
+            conversation_id=conversation_id,
+            ask=ask,
+        )
+        answer = self._asked[order.number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._post(replica, order)
+                return await self._answered(answer, replica)
+        except TimeoutError:
+            raise StoreDown("The replica that writes this conversation does not answer.") from None
+        finally:
+            del self._asked[order.number]
+
+    async def answer(self, order: Order, answer: Answer) -> None:
+        """Answers an order. Raises StoreDown."""
+        await self._post(order.sender, answer)
+
+    async def _answered(self, answer: asyncio.Future[Answer], replica: str) -> Answer:
+        while not answer.done():
+            await asyncio.wait([answer], timeout=LOOK_S)
+            if not answer.done() and not await self._ownership.lives(replica):
+                raise OwnerGone(replica)
+        return answer.result()
+
+    async def _post(self, replica: str, letter: Order | Answer) -> None:
+        with store_errors():
+            pipe = self._client.pipeline(transaction=False)
+            pipe.rpush(_box(replica), encode_letter(letter))
+            pipe.pexpire(_box(replica), int(2 * ANSWER_S * 1000))
+            await pipe.execute()
+            # Not in the pipeline: in a cluster that may reach another server before the letter is in its box.
+            await self._client.publish(channel_of(replica), b"mail")
+
+    async def _empty(self) -> None:
+        while True:
+            with store_errors():
+                found: Any = await self._client.lpop(_box(self._ownership.replica), AT_ONCE)
+            letters: list[bytes] = found or []
+            for letter in letters:
+                self._open(letter)
+            if not letters:
+                return
+
+    def _open(self, letter: bytes) -> None:
+        try:
+            read = decode_letter(letter)
+        except msgspec.DecodeError:  # of another version
+            _log.warning("letter not understood")
+            return
+        if isinstance(read, Answer):
+            asked = self._asked.get(read.number)
+            if asked is not None and not asked.done():
+                asked.set_result(read)
+        elif read.number not in self._seen:  # a store that stalled takes a letter twice
+            self._seen.append(read.number)
+            if now_ms() - read.at_ms < ANSWER_S * 1000:
+                self._take(read)
+
+
+def _box(replica: str) -> str:
+    return f"ms:mail:{replica}"

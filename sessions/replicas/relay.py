@@ -1,0 +1,154 @@
+"""What other replicas tell this one: events of conversations that have connections here, and news of who watches.
+
+Messages can be lost while the channel is reconnecting; a hole is seen by its seq and filled from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+from redis.asyncio import Redis
+
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.directory import Directory
+from sessions.conversation.following import follow_up_to
+from sessions.errors import StoreDown
+from sessions.events import Journalled, decode_journalled
+from sessions.store.client import store_errors
+from sessions.store.history import History
+
+AGAIN_S = 0.2
+LISTEN_S = 1.0
+
+_log = structlog.get_logger("midstream.relay")
+
+
+def channel_of(replica: str) -> str:
+    """Where a replica is told things."""
+    return f"ms:to:{replica}"
+
+
+class Relay:
+    """Listens on this replica's channel.
+
+    `nudged` is called where a letter waits in its mailbox, `unattended` where others began or stopped to watch a turn,
+    `branched` where another branch became the active one.
+    """
+
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        replica: str,
+        directory: Directory,
+        history: History,
+        nudged: Callable[[], None],
+        unattended: Callable[[Conversation], None],
+        branched: Callable[[Conversation], None],
+    ) -> None:
+        self._client = client
+        self._channel = channel_of(replica)
+        self._directory = directory
+        self._history = history
+        self._nudged = nudged
+        self._unattended = unattended
+        self._branched = branched
+        self._behind: list[Conversation] = []
+        self._news = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Takes messages until cancelled."""
+        while True:
+            try:
+                await self._listen()
+            except StoreDown:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _listen(self) -> None:
+        async with self._client.pubsub() as channel:
+            with store_errors():
+                await channel.subscribe(self._channel)
+            while True:
+                with store_errors():
+                    message = await channel.get_message(timeout=LISTEN_S)
+                if message is not None and message["type"] == "message":
+                    self._try_to_take(message["data"])
+                elif message is not None:
+                    self._begin()
+
+    def _begin(self) -> None:
+        """The channel was subscribed, perhaps once more: the client connects again by itself, and loses messages."""
+        self._nudged()
+        for conversation in self._directory.followed():
+            self.catch_up(conversation)
+
+    async def fill(self) -> None:
+        """Reads what was missed from the journal, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._behind:
+                conversation = self._behind.pop()
+                try:
+                    if (meta := await self._history.load(conversation.keys)) is not None:
+                        await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
+                except StoreDown:
+                    self.catch_up(conversation)
+                    await asyncio.sleep(AGAIN_S)
+                except Exception:  # noqa: BLE001 - as above
+                    _log.exception("conversation not followed")
+                finally:
+                    self._directory.let_go(conversation)
+
+    def _try_to_take(self, message: bytes) -> None:
+        try:
+            self._take(message)
+        except Exception:  # noqa: BLE001 - a task's boundary: a message of another version must not end the service
+            _log.exception("message not understood")
+
+    def _take(self, message: bytes) -> None:
+        kind, _, rest = message.partition(b" ")
+        if kind == b"mail":
+            self._nudged()
+            return
+        size, _, rest = rest.partition(b" ")
+        conversation = self._directory.by_key(rest[: int(size)].decode())
+        if conversation is None:
+            return
+        said = rest[int(size) :]
+        if kind == b"event":
+            self.tell(conversation, [decode_journalled(said)])
+        elif kind == b"watchers":
+            self._watchers(conversation, said.decode().split())
+        elif kind == b"branch":
+            self._branched(conversation)
+        elif kind == b"deleted":
+            conversation.publish_deleted(said.decode())
+
+    def tell(self, conversation: Conversation, events: Sequence[Journalled]) -> None:
+        """Gives attached connections what no turn of this replica journalled.
+
+        Where there is a hole before it, or it was told before the store lost it, the store is asked.
+        """
+        conversation.forget()
+        conversation.others.hear(events[-1].seq)
+        if conversation.live is not None or not conversation.followed:
+            return
+        if events[0].seq <= conversation.published_seq + 1 <= events[-1].seq:
+            conversation.take_over(events)
+        else:
+            self.catch_up(conversation)
+
+    def catch_up(self, conversation: Conversation) -> None:
+        """Has the store asked whether attached connections missed anything."""
+        if conversation not in self._behind:
+            self._directory.hold(conversation)
+            self._behind.append(conversation)
+        self._news.set()
+
+    def _watchers(self, conversation: Conversation, names: list[str]) -> None:
+        others = [name for name in names if channel_of(name) != self._channel]
+        conversation.others.tell(watched=bool(others))
+        self._unattended(conversation)

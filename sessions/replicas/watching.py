@@ -1,0 +1,91 @@
+"""Tells the store which conversations this replica has connections attached to, so that it is given their events.
+
+Other replicas' turns go on while somebody watches anywhere; a replica whose lease ran out counts as nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from redis.asyncio import Redis
+
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.directory import Directory
+from sessions.errors import NotFound, StoreDown
+from sessions.store.client import LEAVE, WATCH, run_script
+from sessions.store.ownership import Ownership
+
+
+class Watching:
+    """Enters and leaves for this replica."""
+
+    def __init__(self, client: Redis, *, ownership: Ownership, directory: Directory) -> None:
+        self._client = client
+        self._ownership = ownership
+        self._directory = directory
+
+    async def begin(self, conversation: Conversation) -> None:
+        """From here on every event of the conversation comes here. Raises NotFound, StoreDown."""
+        async with conversation.others.entering:
+            if conversation.others.watching:
+                return
+            keys = [conversation.keys.conversation]
+            if await run_script(self._client, WATCH, keys, [self._ownership.replica]) is None:
+                raise NotFound(f"No conversation {conversation.conversation_id!r}.")
+            conversation.others.watching = True
+
+    async def try_to_begin(self, conversation: Conversation) -> None:
+        """As `begin`; a store that takes no writes can be read all the same, and `look_again` begins later. Raises NotFound."""
+        with suppress(StoreDown):
+            await self.begin(conversation)
+
+    async def end(self, conversation: Conversation) -> None:
+        """Nobody is attached here any more. Where the store does not answer, `look_again` does it later."""
+        with suppress(StoreDown):
+            await self._end(conversation)
+
+    async def look_again(self) -> list[Conversation]:
+        """Leaves where nobody is attached; takes dead replicas off where they alone watch a turn.
+
+        Begins where somebody is and that failed; gives those conversations: events may have been missed. Raises StoreDown.
+        """
+        for conversation in self._directory.watched_for_nobody():
+            await self._end(conversation)
+        for conversation in self._directory.watched_elsewhere():
+            with self._directory.held(conversation):
+                await self._forget_the_dead(conversation)
+        return [one for one in self._directory.unwatched() if await self._begins(one)]
+
+    async def _begins(self, conversation: Conversation) -> bool:
+        try:
+            await self.begin(conversation)
+        except NotFound:  # nothing was sent to it so far, or it was deleted
+            return False
+        return True
+
+    async def _end(self, conversation: Conversation) -> None:
+        async with conversation.others.entering:
+            if conversation.others.watching and conversation.is_unused:
+                watchers = await self._leave(conversation, [self._ownership.replica])
+                conversation.others.watching = False
+                conversation.others.watched = bool(watchers)
+        self._directory.tidy(conversation)
+
+    async def _forget_the_dead(self, conversation: Conversation) -> None:
+        watchers = await self._leave(conversation, [])
+        dead = [name for name in watchers if not await self._ownership.lives(name)]
+        conversation.others.watched = bool(await self._leave(conversation, dead) if dead else watchers)
+
+    async def _leave(self, conversation: Conversation, replicas: Sequence[str]) -> list[str]:
+        """Takes replicas off the list; gives the others on it, but for this one.
+
+        Asks again where news came before the answer: nobody knows which of the two is the newer one.
+        """
+        while True:
+            news = conversation.others.news
+            answer = await run_script(self._client, LEAVE, [conversation.keys.conversation], replicas)
+            if conversation.others.news == news:
+                break
+        watchers: list[str] = answer.decode().split()
+        return [name for name in watchers if name != self._ownership.replica]

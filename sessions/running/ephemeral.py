@@ -1,0 +1,140 @@
+"""Turns without a conversation: the messages are the client's own, nothing is stored, and nobody else sees the reply.
+
+They are turns like others all the same: counted, filtered, measured, stopped within one engine step, and drained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+
+import msgspec
+import structlog
+
+from engine.door import Engine
+from engine.messages import Message, Params, Request
+from sessions.conversation.requests import asked_of_the_engine
+from sessions.errors import ContextOverflow
+from sessions.events import Cause
+from sessions.observer import Observer
+from sessions.records import Owner
+from sessions.running.admission import Admission
+from sessions.running.ending import note_end
+from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.turn.engine_wait import CONFIRM_S
+from sessions.turn.generating import Generator
+from sessions.turn.pace import Pace
+from sessions.turn.policy import Policy, SystemPrompt
+from sessions.turn.prompting import as_refusals, refuse_unserved
+from sessions.turn.turn import Names, Turn, TurnIds
+
+_log = structlog.get_logger("midstream.turn")
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """All that the model is to read, and how it is to answer. Empty system messages count as none."""
+
+    messages: tuple[Message, ...]
+    params: Params = Params()
+
+
+class EphemeralTurns:
+    """The turns without a conversation that run here. `tasks` must be set, to the group that they run in, first."""
+
+    def __init__(self, *, engine: Engine, policy: Policy, admission: Admission, observer: Observer) -> None:
+        self._engine = engine
+        self._system_prompt = policy.system_prompt
+        self._filters = policy.filters
+        self._generator = Generator(engine, policy.filters)
+        self._admission = admission
+        self._observer = observer
+        self._live: set[EphemeralReply] = set()
+        self._emptied = asyncio.Event()
+        self.tasks: asyncio.TaskGroup
+
+    async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
+        """Begins a turn; its reader cancels it when it leaves. Raises Refused."""
+        self._admission.enter()
+        names = Names.new()
+        turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
+        reply = EphemeralReply(turn, Pace(self._observer, turn))
+        self._live.add(reply)
+        try:
+            request = await self._request(reply.turn_id, owner, ask)
+        except BaseException:
+            self._forget(reply)
+            raise
+        reply.turn.accept(now=monotonic())
+        self.tasks.create_task(self._run(reply, request, owner))
+        return reply
+
+    async def drain(self, within_s: float) -> None:
+        """Lets running turns end within a time, then ends them as interrupted; a reader that is late holds nothing up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._all_ended()
+        for reply in self._live:
+            reply.cancel(Cause.DRAIN)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * CONFIRM_S):
+                await self._all_ended()
+
+    async def _all_ended(self) -> None:
+        while self._live:
+            self._emptied.clear()
+            await self._emptied.wait()
+
+    def _forget(self, reply: EphemeralReply) -> None:
+        self._live.discard(reply)
+        self._admission.leave()
+        if not self._live:
+            self._emptied.set()
+
+    async def _request(self, turn_id: str, owner: Owner, ask: Ask) -> Request:
+        """What the engine is asked. Raises Refused."""
+        await self._filters.check(*(message.content for message in ask.messages))
+        messages = tuple(one for one in ask.messages if one.role != "system" or one.content)
+        named = "\n".join(message.content for message in messages if message.role == "system")
+        system = SystemPrompt(named, self._system_prompt)
+        if system.is_shared:
+            messages = (Message("system", system.operators), *messages)
+        await self._refuse_too_long(messages, ask.params)
+        return asked_of_the_engine(
+            turn_id,
+            messages,
+            ask.params,
+            owner=owner,
+            conversation_id=_resemblance(messages),
+            system=system,
+        )
+
+    async def _refuse_too_long(self, messages: Sequence[Message], params: Params) -> None:
+        """What the client wants to be read is never shortened. Raises ContextOverflow, BadParams, Overloaded, EngineDown."""
+        with as_refusals():
+            facts = await self._engine.ready()
+            refuse_unserved(params, facts)
+            window = facts.context_tokens
+            tokens = await self._engine.count_tokens(messages)
+        if tokens >= window:
+            raise ContextOverflow(tokens=tokens, limit=window - 1)
+
+    async def _run(self, reply: EphemeralReply, request: Request, owner: Owner) -> None:
+        try:
+            outcome = await self._generator.outcome(reply, request)
+            done = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
+            reply.finish(done)
+            note_end(self._observer, done, owner)
+        except Exception:  # noqa: BLE001 - a task's boundary: nobody else notices
+            _log.exception("turn not ended", turn_id=reply.turn_id)
+        finally:
+            self._forget(reply)
+
+
+def _resemblance(messages: Sequence[Message]) -> str:
+    """What the turns of one chat have in common, and few other chats do: where there are several engines, one keeps its state."""
+    first_user = next((place for place, one in enumerate(messages) if one.role == "user"), len(messages))
+    beginning = msgspec.json.encode(messages[: first_user + 1])
+    return f"\x00{hashlib.sha256(beginning).hexdigest()}"

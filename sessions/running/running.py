@@ -1,0 +1,146 @@
+"""Runs an accepted turn to its one end, which is in the store before it is told.
+
+When the store is slower than `PATIENCE_S` the end is told as not saved, and written when the store is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import msgspec
+import structlog
+
+from engine.messages import Request
+from sessions.conversation.conversation import Conversation
+from sessions.errors import OwnershipLost, StoreDown
+from sessions.events import Cause, Done, Reason
+from sessions.observer import Observer
+from sessions.running.ending import EndTeller, reply_of
+from sessions.running.losing import Losing
+from sessions.running.run import Run
+from sessions.store.history import History
+from sessions.store.journal import Journal
+from sessions.store.ownership import Ownership
+from sessions.store.transactions import Ending
+from sessions.turn.generating import Generator, Outcome
+from sessions.turn.live_turn import LiveTurn
+from sessions.turn.pace import Pace
+from sessions.turn.turn_journal import PATIENCE_S, TurnJournal
+
+SAVE_AGAIN_S = 1.0
+SAVED_WITHIN_S = 3.0
+
+_log = structlog.get_logger("midstream.turn")
+
+
+class Runner:
+    """Runs turns. One `run` per turn; it never raises but when it is cancelled itself."""
+
+    def __init__(
+        self,
+        *,
+        generator: Generator,
+        journal: Journal,
+        history: History,
+        ownership: Ownership,
+        observer: Observer,
+    ) -> None:
+        self._generator = generator
+        self._journal = journal
+        self._history = history
+        self._ownership = ownership
+        self._observer = observer
+        self._teller = EndTeller(observer)
+        self._losing = Losing(history=history, ownership=ownership, teller=self._teller)
+
+    def ready(self, conversation: Conversation, live: LiveTurn) -> None:
+        """What is accepted from here on while the turn runs can use its journal."""
+        live.journal = TurnJournal(
+            self._journal, keys=conversation.keys.pair(), turn_id=live.turn.ids.turn_id
+        )
+        live.ready.set()
+
+    async def run(self, conversation: Conversation, live: LiveTurn, request: Request) -> bool:
+        """Runs an accepted turn, which is `ready`, until its end is published and saved; False where it was lost."""
+        journal = live.journal
+        if journal is None:
+            raise RuntimeError("The turn was not made ready.")
+        run = Run(conversation, live, journal, Pace(self._observer, live.turn))
+        try:
+            await self._end(run, await self._outcome(run, request))
+        except OwnershipLost:
+            await self._losing.give_up(conversation, live)
+            return False
+        except Exception:  # noqa: BLE001 - a task's boundary: the reaper closes what could not be ended here
+            _log.exception("turn not ended", turn_id=run.turn_id)
+        finally:
+            journal.drop()
+            conversation.forget()
+            conversation.release(live)
+        return True
+
+    async def _outcome(self, run: Run, request: Request) -> Outcome:
+        if run.live.failure is not None:
+            return Outcome(Reason.ERROR, run.live.failure)
+        return await self._generator.outcome(run, request)
+
+    async def _end(self, run: Run, outcome: Outcome) -> None:
+        live, conversation = run.live, run.conversation
+        async with conversation.ordering:
+            seq = conversation.next_seq()
+            done = live.end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
+            ending = _ending(live, done)
+            saved = await self._save_in_time(run, ending)
+            self._teller.tell(conversation, done if saved else msgspec.structs.replace(done, saved=False))
+        if not saved:
+            await self._save_late(run, ending)
+
+    async def _save_in_time(self, run: Run, ending: Ending) -> bool:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._save(run, ending)
+        except (StoreDown, TimeoutError) as trouble:
+            _log.warning(
+                "end not saved so far",
+                turn_id=run.turn_id,
+                reason=type(trouble.__cause__ or trouble).__name__,
+            )
+            return False
+        return True
+
+    async def _save_late(self, run: Run, ending: Ending) -> None:
+        while True:
+            await asyncio.sleep(SAVE_AGAIN_S)
+            try:
+                await self._save(run, ending)
+            except StoreDown:
+                continue
+            return
+
+    async def _save(self, run: Run, ending: Ending) -> None:
+        await run.journal.write_rest()
+        await self._history.finish(run.conversation.keys, ending)
+        await self._ownership.discard(run.turn_id)
+
+
+async def ended(live: LiveTurn) -> None:
+    """Returns once the turn is over and in the store. Raises StoreDown where its end can't be saved for some time."""
+    await live.ended.wait()
+    try:
+        async with asyncio.timeout(SAVED_WITHIN_S):
+            await live.released.wait()
+    except TimeoutError:
+        raise StoreDown("The end of the reply before is not saved: the store does not answer.") from None
+
+
+def cancel(conversation: Conversation, live: LiveTurn, cause: Cause, *, seen_off: int | None = None) -> bool:
+    """Decides a turn's end and asks the engine for it; False where the end had been decided before."""
+    if not conversation.cancel(live, cause, seen_off=seen_off, now=monotonic()):
+        return False
+    live.engine.stop()
+    return True
+
+
+def _ending(live: LiveTurn, done: Done) -> Ending:
+    return Ending(reply=reply_of(live, done), turn=msgspec.structs.replace(live.record, done=done))

@@ -1,0 +1,97 @@
+"""Which conversations an owner has, newest first. A page's rows are read from the conversations themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from sessions.errors import NotFound
+from sessions.records import Owner
+from sessions.store.client import RENAME, run_script, store_errors
+from sessions.store.keys import Keys
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the list. `updated_at`: Unix milliseconds."""
+
+    conversation_id: str
+    title: str
+    updated_at: int
+    messages: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Rows newest first; `has_more` where older ones exist."""
+
+    conversations: list[Listed]
+    has_more: bool
+
+
+class Index:
+    """The list of conversations of each owner. Every method raises StoreDown."""
+
+    def __init__(self, client: Redis, *, ttl_s: float) -> None:
+        self._client = client
+        self._ttl_ms = int(ttl_s * 1000)
+
+    async def touch(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
+        """Puts a conversation at the head of the list."""
+        with store_errors():
+            pipe = self._client.pipeline(transaction=False)
+            pipe.zadd(_key(owner), {conversation_id: at_ms})
+            pipe.pexpire(_key(owner), self._ttl_ms)
+            await pipe.execute()
+
+    async def forget(self, owner: Owner, conversation_id: str) -> None:
+        """Takes a conversation off the list."""
+        with store_errors():
+            await self._client.zrem(_key(owner), conversation_id)
+
+    async def page(self, owner: Owner, *, limit: int, before: str | None) -> Page:
+        """Up to `limit` conversations, those behind the conversation `before` in the list. Raises NotFound too."""
+        with store_errors():
+            first = 0
+            if before is not None:
+                rank: Any = await self._client.zrevrank(_key(owner), before)
+                if rank is None:
+                    raise NotFound(f"before: no conversation {before!r}.")
+                first = rank + 1
+            ids: Any = await self._client.zrevrange(_key(owner), first, first + limit)
+            rows = await self._rows(owner, [found.decode() for found in ids])
+        listed = [row for row in rows if isinstance(row, Listed)]
+        return Page(listed[:limit], len(ids) > limit)
+
+    async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:
+        """Gives a conversation another title; gives its row. Raises NotFound too."""
+        keys = Keys.of(owner, conversation_id)
+        row = await run_script(self._client, RENAME, [keys.conversation], [title])
+        if row is None:
+            raise NotFound(f"No conversation {conversation_id!r}.")
+        return _listed(conversation_id, row)
+
+    async def _rows(self, owner: Owner, ids: list[str]) -> list[Listed | None]:
+        pipe = self._client.pipeline(transaction=False)
+        for conversation_id in ids:
+            pipe.hmget(Keys.of(owner, conversation_id).conversation, ["title", "updated_at", "messages"])
+        answers = zip(ids, await pipe.execute(), strict=True)
+        rows = [None if values[1] is None else _listed(found, values) for found, values in answers]
+        expired = [found for found, row in zip(ids, rows, strict=True) if row is None]
+        if expired:
+            await self._client.zrem(_key(owner), *expired)
+        return rows
+
+
+def _listed(conversation_id: str, values: list[Any]) -> Listed:
+    title, updated_at, messages = values
+    return Listed(
+        conversation_id=conversation_id,
+        title=title.decode(),
+        updated_at=int(updated_at),
+        messages=int(messages),
+    )
+
+
+def _key(owner: Owner) -> str:
+    return f"ms:conversations:{{{owner}}}"

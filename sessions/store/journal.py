@@ -1,0 +1,121 @@
+"""Writes running turns' events to the journal: what all turns have at a moment goes out in one pipeline.
+
+At most one pipeline is under way; what comes meanwhile makes the next one, so a slow store means fewer, larger writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+import redis.exceptions as errors
+from redis.asyncio import Redis, RedisCluster
+
+from sessions.errors import OwnershipLost, StoreDown
+from sessions.store.client import APPEND, load_scripts, queue_script, store_errors
+
+AT_ONCE = 32
+"""Turns that one call writes: the store serves nobody else meanwhile, for less than a millisecond."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One journalled event, coded, and what it changes in the conversation besides (`append.lua` says how)."""
+
+    seq: int
+    event: bytes
+    patch: bytes = b""
+
+
+class _Write(msgspec.Struct):
+    keys: tuple[str, str]
+    turn_id: str
+    entries: Sequence[Entry]
+    written: asyncio.Future[bool]
+
+
+class Journal:
+    """Appends with one pipeline for all turns. `run` must be running for appends to be written."""
+
+    def __init__(self, client: Redis, *, replica: str) -> None:
+        self._client = client
+        self._replica = replica
+        self._waiting: list[_Write] = []
+        self._wake = asyncio.Event()
+        # A cluster's scripts see the keys of one conversation only; elsewhere one call costs less than many.
+        self._at_once = 1 if isinstance(cast("object", client), RedisCluster) else AT_ONCE
+        self.pipelines = 0
+
+    def put_nowait(
+        self, keys: tuple[str, str], turn_id: str, entries: Sequence[Entry]
+    ) -> asyncio.Future[bool]:
+        """Appends with the next pipeline; the future is done when the entries are in the store.
+
+        It tells whether other replicas watch the conversation. It fails with StoreDown, and with OwnershipLost where
+        the turn is no longer the caller's. Repeating an append is harmless, cancelling the future is too.
+        """
+        write = _Write(keys, turn_id, entries, asyncio.get_running_loop().create_future())
+        self._waiting.append(write)
+        self._wake.set()
+        return write.written
+
+    async def run(self) -> None:
+        """Writes until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            writes, self._waiting = self._waiting, []
+            try:
+                answers = await self._execute(writes)
+            except StoreDown as trouble:
+                answers = [trouble] * len(writes)
+            for write, answer in zip(writes, answers, strict=True):
+                self._resolve(write, answer)
+
+    async def _execute(self, writes: Sequence[_Write]) -> list[Any]:
+        self.pipelines += 1
+        with store_errors():
+            answers = await self._pipeline(writes)
+            if any(isinstance(answer, errors.NoScriptError) for answer in answers):
+                await load_scripts(self._client)
+                answers = await self._pipeline(writes)
+            return answers
+
+    async def _pipeline(self, writes: Sequence[_Write]) -> list[Any]:
+        pipe = self._client.pipeline(transaction=False)
+        calls = [writes[start : start + self._at_once] for start in range(0, len(writes), self._at_once)]
+        for call in calls:
+            keys = [key for write in call for key in write.keys]
+            queue_script(
+                pipe, APPEND, keys, [self._replica, *(part for write in call for part in _parts(write))]
+            )
+        answers = await pipe.execute(raise_on_error=False)
+        return [
+            one
+            for call, answer in zip(calls, answers, strict=True)
+            for one in (answer if isinstance(answer, list) else [answer] * len(call))
+        ]
+
+    @staticmethod
+    def _resolve(write: _Write, answer: Any) -> None:
+        if write.written.done():  # its turn stopped waiting
+            return
+        match answer:
+            case b"ok":
+                write.written.set_result(False)
+            case bytes() if answer.startswith(b"ok "):
+                write.written.set_result(True)
+            case b"lost" | b"behind":
+                write.written.set_exception(OwnershipLost(write.turn_id))
+            case StoreDown():
+                write.written.set_exception(answer)
+            case _:
+                write.written.set_exception(StoreDown(f"The store refused the journal: {answer}"))
+
+
+def _parts(write: _Write) -> list[str | bytes | int]:
+    parts: list[str | bytes | int] = [write.turn_id, len(write.entries)]
+    for entry in write.entries:
+        parts += (entry.seq, entry.event, entry.patch)
+    return parts

@@ -1,0 +1,143 @@
+"""Closes the turns that nobody runs any more, those of dead replicas first of all: what was journalled is what was seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from sessions.errors import OwnershipLost, StoreDown
+from sessions.events import Delta, Done, Failure, Journalled, Reason, Removed, Timing, Usage
+from sessions.records import MessageRecord, Meta, TurnRecord, digest, status_of
+from sessions.store.history import History
+from sessions.store.keys import Keys, now_ms
+from sessions.store.ownership import LEASE_S, Ownership, RunningTurn
+from sessions.store.transactions import Ending
+
+REAP_S = 1.0
+"""With the lease that a dead replica leaves behind, less than ten seconds."""
+SLOW_S = 1.0
+
+_log = structlog.get_logger("midstream.reaper")
+Runs = Callable[[RunningTurn], bool]
+Tell = Callable[[RunningTurn, Sequence[Journalled]], None]
+
+
+class Reaper:
+    """Closes the turns that nobody runs, and withdraws the `unsettled` ones, whose senders were told of a failure.
+
+    `runs` says whether a turn runs here; `tell` is given the events that attached connections have to learn of.
+    """
+
+    def __init__(
+        self, *, history: History, ownership: Ownership, unsettled: set[str], runs: Runs, tell: Tell
+    ) -> None:
+        self._history = history
+        self._ownership = ownership
+        self._unsettled = unsettled
+        self._runs = runs
+        self._tell = tell
+
+    async def watch(self) -> None:
+        """Reaps until cancelled. After the store's trouble it waits: leases could not be renewed meanwhile."""
+        while True:
+            await asyncio.sleep(REAP_S)
+            try:
+                await self.reap(within_s=SLOW_S)
+            except StoreDown:
+                await asyncio.sleep(LEASE_S + REAP_S)
+            except Exception:  # noqa: BLE001 - a task's boundary: one odd row must not end the service
+                _log.exception("reaping failed")
+
+    async def reap(self, *, within_s: float | None = None) -> int:
+        """Closes every orphaned turn; gives their number.
+
+        Raises StoreDown, also where the store takes longer to name them than `within_s`: a store that stalled
+        let leases run out whose replicas are alive.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                orphans = await self._ownership.orphans(self._runs)
+        except TimeoutError:
+            raise StoreDown("The store is too slow to say who is alive.") from None
+        await self._close_in_order(orphans)
+        return len(orphans)
+
+    async def _close_in_order(self, orphans: Sequence[RunningTurn]) -> None:
+        """A turn that waits behind another is closed once that is."""
+        while orphans:
+            left = [orphan for orphan in orphans if not await self._close(orphan)]
+            if len(left) == len(orphans):
+                return
+            orphans = left
+
+    async def _close(self, orphan: RunningTurn) -> bool:
+        """Closes a turn; False where it is not its turn."""
+        keys = Keys.of(orphan.owner, orphan.conversation_id)
+        meta = await self._history.load(keys)
+        record = await self._history.turn(keys, orphan.turn_id)
+        if meta is not None and record is not None and orphan.turn_id in (meta.running, *meta.queue):
+            if not await self._is_next(keys, meta, orphan):
+                return False
+            close = self._withdraw if orphan.turn_id in self._unsettled else self._end
+            await close(orphan, keys, record, seq=meta.seq + 1)
+        await self._ownership.discard(orphan.turn_id)
+        self._unsettled.discard(orphan.turn_id)
+        return True
+
+    async def _is_next(self, keys: Keys, meta: Meta, orphan: RunningTurn) -> bool:
+        """Whether it runs, if only in the sense that nobody else may."""
+        if meta.running == orphan.turn_id:
+            return True
+        return meta.running is None and await self._history.start(keys, orphan.turn_id)
+
+    async def _withdraw(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
+        removed = Removed(conversation_id=orphan.conversation_id, turn_id=orphan.turn_id, seq=seq)
+        await self._history.withdraw(keys, record, removed)
+        _log.info("refused turn withdrawn", turn_id=orphan.turn_id)
+        self._tell(orphan, await self._history.journal(keys, after_seq=record.accepted_seq - 1))
+
+    async def _end(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
+        events = await self._history.journal(keys, after_seq=record.accepted_seq)
+        deltas = [event for event in events if isinstance(event, Delta) and event.turn_id == orphan.turn_id]
+        done = _done(orphan, record, deltas, seq)
+        reply = MessageRecord(
+            message_id=record.reply_id,
+            parent_id=record.message_id,
+            turn_id=record.turn_id,
+            role="assistant",
+            content="".join(delta.text for delta in deltas),
+            status=status_of(done.reason),
+            created_at=now_ms(),
+            usage=done.usage,
+        )
+        try:
+            await self._history.finish(
+                keys, Ending(reply=reply, turn=msgspec.structs.replace(record, done=done))
+            )
+        except OwnershipLost:
+            return  # another reaper was faster
+        _log.info("orphaned turn closed", turn_id=orphan.turn_id, replica=orphan.replica)
+        self._tell(orphan, [done])
+
+
+def _done(orphan: RunningTurn, record: TurnRecord, deltas: list[Delta], seq: int) -> Done:
+    text = "".join(delta.text for delta in deltas)
+    tokens = sum(delta.tokens for delta in deltas)
+    return Done(
+        conversation_id=orphan.conversation_id,
+        turn_id=orphan.turn_id,
+        message_id=record.reply_id,
+        seq=seq,
+        reason=Reason.INTERRUPTED,
+        chars=len(text),
+        usage=Usage(
+            prompt_tokens=0, cached_tokens=0, generated_tokens=tokens, sent_tokens=tokens, wasted_tokens=0
+        ),
+        timing=Timing(queued_ms=None, first_token_ms=None, total_ms=0.0),
+        text_sha256=digest(text),
+        saved=True,
+        error=Failure(code="internal", message="The server that wrote this reply went down."),
+    )

@@ -1,0 +1,182 @@
+"""Has the engine write a reply, and tells it to whoever listens, as far as the filters let it through.
+
+It knows neither conversations nor the store: what becomes of the text is its listener's business.
+"""
+
+from __future__ import annotations
+
+import secrets
+from time import monotonic
+from typing import Protocol, assert_never
+
+import msgspec
+import structlog
+
+from engine.door import Engine, Stream
+from engine.errors import EngineBusy, EngineLost, EngineUnavailable
+from engine.messages import Chunk, Finished, FinishReason, Prefilling, Queued, Request, Retried, Started
+from sessions.errors import Overloaded, OwnershipLost
+from sessions.events import Failure, Reason
+from sessions.filters.chain import NO_FILTERS, Filters
+from sessions.filters.filtered_reply import Released
+from sessions.turn.engine_wait import EngineWait
+from sessions.turn.prompting import retry_after_ms
+from sessions.turn.turn import EngineCount, Turn
+
+SHED_AGAIN_MS = 1000
+"""When to come again to an upstream that has too much to do and does not say for how long."""
+
+_REASONS = {
+    FinishReason.STOP: Reason.STOP,
+    FinishReason.LENGTH: Reason.LENGTH,
+    FinishReason.CANCELLED: Reason.CANCELLED,
+    FinishReason.TIMEOUT: Reason.TIMEOUT,
+    FinishReason.ERROR: Reason.ERROR,
+}
+
+_log = structlog.get_logger("midstream.turn")
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How the engine's part of a turn ended."""
+
+    reason: Reason
+    error: Failure | None = None
+
+
+class Listener(Protocol):
+    """Whoever a reply is written for."""
+
+    @property
+    def turn(self) -> Turn:
+        """The turn whose reply it is."""
+        ...
+
+    @property
+    def engine(self) -> EngineWait:
+        """Its wait for the engine."""
+        ...
+
+    def report(self, report: Queued | Retried | Prefilling | Started) -> None:
+        """The engine says how far it is before the first text."""
+        ...
+
+    def retry(self) -> None:
+        """The engine was lost before any text; the same is asked again."""
+        ...
+
+    async def hear(self, released: Released) -> None:
+        """Takes text, never empty; nothing is read from the engine meanwhile. May raise OwnershipLost."""
+        ...
+
+
+class Generator:
+    """Has replies written by an engine."""
+
+    def __init__(self, engine: Engine, filters: Filters = NO_FILTERS) -> None:
+        self._engine = engine
+        self._filters = filters
+
+    async def outcome(self, listener: Listener, request: Request) -> Outcome:
+        """Tells a listener its whole reply; gives how that ended. Raises OwnershipLost where the listener does."""
+        try:
+            return await self._generate(listener, request)
+        except (EngineLost, EngineUnavailable) as loss:
+            return Outcome(Reason.INTERRUPTED, _failure(loss))
+        except OwnershipLost:
+            raise
+        except Exception:  # noqa: BLE001 - a task's boundary: it ends this turn alone
+            return _incident(listener)
+
+    async def _generate(self, listener: Listener, request: Request) -> Outcome:
+        try:
+            return await self._attempt(listener, request)
+        except EngineLost:
+            if listener.turn.off or listener.turn.is_over:
+                raise
+        listener.retry()
+        again = f"{request.request_id}.1"
+        return await self._attempt(listener, msgspec.structs.replace(request, request_id=again))
+
+    async def _attempt(self, listener: Listener, request: Request) -> Outcome:
+        turn = listener.turn
+        if turn.is_over:
+            turn.count = EngineCount(generated_tokens=0, steps_after=0)
+            return Outcome(Reason.CANCELLED)
+        stream = listener.engine.stream = self._engine.generate(request)
+        try:
+            outcome = await listener.engine.in_time(self._follow(listener, stream))
+        except EngineLost:
+            if not listener.engine.stopping.is_set():
+                raise
+            outcome = None
+        if outcome is None:  # the engine does not confirm in time, or ever, that it has stopped
+            return Outcome(Reason.CANCELLED if turn.is_over else Reason.FILTERED)
+        return outcome
+
+    async def _follow(self, listener: Listener, stream: Stream) -> Outcome:
+        """Takes the engine's outputs to the last one."""
+        turn, reply, filtered = listener.turn, self._filters.reply(), False
+        async for output in stream:
+            match output:
+                case Chunk():
+                    filtered = filtered or await _release(
+                        listener, reply.feed(output.text, output.tokens, output.logprobs)
+                    )
+                case Queued() | Retried() | Prefilling():
+                    listener.report(output)
+                case Started():
+                    listener.report(output)
+                    turn.start(
+                        prompt_tokens=output.prompt_tokens,
+                        cached_tokens=output.cached_tokens,
+                        now=monotonic(),
+                    )
+                case Finished():
+                    outcome = outcome_of(turn, output)
+                    filtered = filtered or await _release(listener, reply.finish())
+                    return Outcome(Reason.FILTERED) if filtered else outcome
+                case _:
+                    assert_never(output)
+        raise EngineLost("The engine's stream has no end.")
+
+
+def outcome_of(turn: Turn, finished: Finished) -> Outcome:
+    """How the engine ended a turn, which takes its counts."""
+    turn.count = EngineCount(
+        prompt_tokens=finished.prompt_tokens,
+        cached_tokens=finished.cached_tokens,
+        generated_tokens=finished.generated_tokens,
+        steps_after=finished.steps_after,
+    )
+    error = None
+    if finished.error is not None:
+        error = Failure(code=finished.error_code.value, message=finished.error)
+    return Outcome(_REASONS[finished.reason], error)
+
+
+async def _release(listener: Listener, released: Released) -> bool:
+    """Tells what the filters let through; whether they end the reply there."""
+    if released.text:
+        await listener.hear(released)
+    if released.filtered:
+        listener.engine.stop()
+    return released.filtered
+
+
+def _failure(loss: EngineLost | EngineUnavailable) -> Failure:
+    """An upstream that sheds load has not failed: its client shall come again."""
+    if not isinstance(loss, EngineBusy):
+        return Failure(code="engine_unavailable", message=str(loss), retry_after_ms=retry_after_ms(loss))
+    after_ms = retry_after_ms(loss) or SHED_AGAIN_MS
+    return Failure(code=Overloaded.code, message=str(loss), retry_after_ms=after_ms)
+
+
+def _incident(listener: Listener) -> Outcome:
+    """Logs the exception being handled; its number is all that the client is told."""
+    if listener.engine.stream is not None:
+        listener.engine.stream.cancel()
+    incident = secrets.token_hex(4)
+    _log.exception("turn failed", turn_id=listener.turn.ids.turn_id, incident=incident)
+    failure = Failure(code="internal", message=f"An internal error, number {incident}.")
+    return Outcome(Reason.ERROR, failure)

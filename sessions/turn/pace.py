@@ -1,0 +1,23 @@
+"""Times a turn's deltas for whoever measures."""
+
+from __future__ import annotations
+
+from sessions.observer import Observer
+from sessions.turn.turn import Turn
+
+
+class Pace:
+    """Tells the observer how long the deltas of one turn took."""
+
+    def __init__(self, observer: Observer, turn: Turn) -> None:
+        self._observer = observer
+        self._turn = turn
+        self._last: float | None = None
+
+    def delta(self, now: float) -> None:
+        """A delta was published."""
+        if self._last is None:
+            self._observer.first_token(now - (self._turn.accepted_at or now))
+        else:
+            self._observer.gap(now - self._last)
+        self._last = now

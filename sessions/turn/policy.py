@@ -1,0 +1,40 @@
+"""What an operator decides about conversations, and which system prompt that gives a turn. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sessions.filters.chain import NO_FILTERS, Filters
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """`ttl_s`: seconds that a conversation is kept after its last turn; `max_turns`: running or waiting at once.
+
+    `max_queued`: messages that wait behind a running reply in one conversation.
+
+    `system_prompt` is used where neither the conversation nor its client names one; empty: none. `filters`: what
+    messages and replies go through.
+    """
+
+    ttl_s: float
+    max_turns: int
+    max_queued: int = 16
+    system_prompt: str = ""
+    filters: Filters = NO_FILTERS
+
+
+class SystemPrompt(msgspec.Struct, frozen=True):
+    """The system prompt of a turn. `named`: what the conversation keeps as its own; empty: it names none."""
+
+    named: str
+    operators: str
+
+    @property
+    def text(self) -> str:
+        """What the model reads; empty: nothing."""
+        return self.named or self.operators
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether these are the operator's words, and not a client's, be they the same ones."""
+        return bool(self.operators) and not self.named

@@ -1,0 +1,40 @@
+"""Where a turn goes in the tree of a conversation. Pure; `sessions.commands.branches` knows what the history says to it."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from sessions.records import digest
+
+
+class Behind(msgspec.Struct, frozen=True, tag="behind"):
+    """A new message that answers a reply; None: at a root; unset: behind the active leaf."""
+
+    parent_id: str | UnsetType | None = UNSET
+
+
+class Beside(msgspec.Struct, frozen=True, tag="beside"):
+    """A new message in the place of a user's message, which stays beside it: an edit."""
+
+    message_id: str
+
+
+class Again(msgspec.Struct, frozen=True, tag="again"):
+    """Another reply beside one that was given, under the same user's message."""
+
+    reply_id: str
+
+
+Place = Behind | Beside | Again
+
+
+def digest_of(content: str, place: Place) -> str:
+    """Tells requests apart that came under one `client_msg_id`. No content has a NUL."""
+    match place:
+        case Behind():
+            return digest(content)
+        case Beside(message_id):
+            return digest(f"edit\0{message_id}\0{content}")
+        case Again(reply_id):
+            return digest(f"regenerate\0{reply_id}")

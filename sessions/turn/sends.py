@@ -1,0 +1,36 @@
+"""What a client asks for when it sends a message."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from engine.messages import Params
+from sessions.turn.positions import Behind, Place
+
+OnBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
+OnDisconnect = Literal["cancel", "continue"]
+
+
+class Send(msgspec.Struct, frozen=True, kw_only=True):
+    """A user's message, or the wish for another reply to one (`content` is empty then), valid in itself.
+
+    `grace_s`: seconds that its turn goes on while nobody is attached to its conversation.
+    """
+
+    client_msg_id: str
+    conversation_id: str
+    content: str
+    place: Place = Behind()
+    on_busy: OnBusy = "reject"
+    on_disconnect: OnDisconnect = "cancel"
+    grace_s: float = 0
+    ref: str | None = None
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """How the reply is made. `system` unset: the conversation's; empty: none of its own from now on."""
+
+    params: Params = Params()
+    system: str | None = None

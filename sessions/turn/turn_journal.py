@@ -1,0 +1,92 @@
+"""One running turn's way into the journal: at once while the store is quick, later where it is not.
+
+Deltas that the store did not take in time stay here, their seqs reserved, and go with the next ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sessions.errors import OwnershipLost, StoreDown
+from sessions.events import Journalled, encode
+from sessions.store.journal import Entry, Journal
+
+PATIENCE_S = 0.25
+
+
+class TurnJournal:
+    """The entries of one turn that are not known to be in the store. One write of them is under way at most."""
+
+    def __init__(self, journal: Journal, *, keys: tuple[str, str], turn_id: str) -> None:
+        self._journal = journal
+        self._keys = keys
+        self._turn_id = turn_id
+        self._unwritten: list[Entry] = []
+        self._writing: asyncio.Future[bool] | None = None
+        self._sent = 0
+        self._late = False
+        self._dropped = False
+        self.watched = False
+        """Whether other replicas watched the conversation when the last write was done."""
+
+    @property
+    def late(self) -> bool:
+        """Whether the store did not take in time what it was given."""
+        return self._late
+
+    async def write(self, event: Journalled, patch: bytes = b"") -> bool:
+        """Takes an event; True once all is in the store. Waits for a store that answers, `PATIENCE_S` at most.
+
+        `patch`: what it changes in the conversation besides. Raises OwnershipLost.
+        """
+        self._unwritten.append(Entry(event.seq, encode(event), patch))
+        self._collect()
+        while self._unwritten and not self._late:
+            self._begin()
+            await self._settled(PATIENCE_S)
+            self._collect()
+            self._late = self._late or self._writing is not None
+        if self._dropped:  # while it was being written, in the queue of a turn that is given up
+            raise OwnershipLost(self._turn_id)
+        if self._unwritten:
+            self._begin()
+        return not self._unwritten
+
+    async def write_rest(self) -> None:
+        """Returns once all is in the store. Raises StoreDown, OwnershipLost."""
+        while self._unwritten:
+            self._begin()
+            await self._settled(None)
+            if (trouble := self._collect()) is not None:
+                raise trouble
+
+    def drop(self) -> None:
+        """Nothing more is to be written, and nothing that is under way counts as written."""
+        self._dropped = True
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        self._unwritten.clear()
+
+    def _begin(self) -> None:
+        if self._writing is None:
+            self._sent = len(self._unwritten)
+            self._writing = self._journal.put_nowait(self._keys, self._turn_id, list(self._unwritten))
+
+    async def _settled(self, within_s: float | None) -> None:
+        if self._writing is not None and not self._writing.done():
+            await asyncio.wait([self._writing], timeout=within_s)
+
+    def _collect(self) -> StoreDown | None:
+        """Forgets what is in the store now; gives the trouble that a write met. Raises OwnershipLost."""
+        if self._writing is None or not self._writing.done():
+            return None
+        writing, self._writing = self._writing, None
+        try:
+            self.watched = writing.result()
+        except StoreDown as trouble:
+            self._late = True
+            return trouble
+        self._late = False
+        del self._unwritten[: self._sent]
+        return None
