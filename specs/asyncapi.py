@@ -9,26 +9,8 @@ import msgspec
 
 from connections.native.endpoint import SUBPROTOCOL
 from connections.wire import frames
-from sessions import events
-from sessions.conversation.paging import HistoryPage
-from specs.schemas import Types, client_frames, name_of, schemas, server_frames
+from specs.schemas import client_frames, name_of, schemas, server_frames
 
-_TURN: Types = (events.Accepted, frames.Error)
-_ANSWERS: dict[type[frames.ClientFrame], Types] = {
-    frames.Hello: (frames.Ready, frames.Error),
-    frames.Send: _TURN,
-    frames.Edit: _TURN,
-    frames.Regenerate: _TURN,
-    frames.Cancel: (frames.Cancelled, frames.Error),
-    frames.Resume: (events.Resumed, events.Gap, frames.Error),
-    frames.History: (HistoryPage, frames.Error),
-    frames.Conversations: (frames.ConversationsPage, frames.Error),
-    frames.Rename: (frames.ConversationsPage, frames.Error),
-    frames.Delete: (events.Deleted, frames.Error),
-    frames.Ack: (),
-    frames.AuthRefresh: (frames.Ready, frames.Error),
-    frames.Ping: (frames.Pong,),
-}
 _CHANNEL = {"$ref": "#/channels/socket"}
 
 
@@ -60,7 +42,7 @@ def document() -> dict[str, Any]:
                 "messages": {_key(one): {"$ref": f"#/components/messages/{_key(one)}"} for one in every},
             }
         },
-        "operations": {_key(asked): _asked(asked) for asked in _ANSWERS} | {"tell": _told()},
+        "operations": {_key(asked): _asked(asked) for asked in client_frames()} | {"tell": _told()},
         "components": {
             "messages": {_key(one): _message(one) for one in every},
             "schemas": schemas("#/components/schemas/{name}"),
@@ -89,10 +71,11 @@ def _message(frame: type[msgspec.Struct]) -> dict[str, Any]:
     }
 
 
-def _asked(frame: type[frames.ClientFrame]) -> dict[str, Any]:
+def _asked(frame: type[msgspec.Struct]) -> dict[str, Any]:
     """What the server receives, and what it answers at once."""
-    answers = _ANSWERS[frame]
-    reply = {"reply": {"channel": _CHANNEL, "messages": _references(answers)}} if answers else {}
+    answers = frames.CLIENT_FRAMES[frame].answers
+    told = {"channel": _CHANNEL, "messages": _references((*answers, frames.Error))}
+    reply = {"reply": told} if answers else {}
     return {"action": "receive", "channel": _CHANNEL, "messages": _references([frame]), **reply}
 
 

@@ -7,7 +7,7 @@ out where the type says so, so that `null` comes only where it means something.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from inspect import cleandoc
 from typing import Any, get_args
 
@@ -16,7 +16,6 @@ from msgspec import inspect
 
 from connections.wire import frames, params
 from sessions.conversation.paging import HistoryPage, ShownMessage
-from sessions.events import Event
 from sessions.store.index import Listed
 
 Schema = dict[str, Any]
@@ -55,11 +54,8 @@ def client_frames() -> Types:
 
 
 def server_frames() -> Types:
-    """What the server sends: every type there is. Other doors have types of their own, which no socket of ours sees."""
-    every = (*_leaves(frames.ServerFrame), *_leaves(Event))
-    return tuple(
-        one for one in every if one.__module__ == frames.__name__ or one.__module__.startswith("sessions.")
-    )
+    """What the native door sends, in the order of the protocol's table."""
+    return tuple(kind.struct for kind in frames.SERVER_FRAMES.values())
 
 
 def name_of(frame: type[msgspec.Struct]) -> str:
@@ -191,11 +187,3 @@ def _as_written(schema: Schema, struct: type[msgspec.Struct]) -> None:
             kinds = [kind for kind in shape.pop("anyOf", ()) if kind != {"type": "null"}]
             shape |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     schema["required"] = required
-
-
-def _leaves(root: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
-    under = root.__subclasses__()
-    if not under:
-        yield root
-    for one in under:
-        yield from _leaves(one)

@@ -11,20 +11,21 @@ from collections import deque
 
 import msgspec
 
-from connections.wire.frames import Cancelled, ConversationsPage, Frame, ServerFrame
-from sessions.conversation.paging import HistoryPage
+from connections.wire import codec
+from connections.wire.frames import Cancelled, Frame
 from sessions.events import Accepted, Bare, Delta, Done, Removed, Status, covering
 
 MERGED_CHARS = 16 * 1024
 """A merged delta is at most four times as many bytes of UTF-8: 64 KiB."""
 _FRAME_BYTES = 512
 _MOST_FRESH = 32
+_MOST_PARTS = 64
 _SHORT_CHARS = 128
 """So many deltas, as short as these, wait before they are merged: a late reader is touched once for many of them."""
 
 
 class OutboxStatistics(msgspec.Struct, frozen=True):
-    """Facts of one outbox. `bytes`: memory that the waiting frames take, about."""
+    """Facts of one outbox. `bytes`: of the waiting frames as they are coded, and what each takes besides."""
 
     frames: int
     bytes: int
@@ -52,14 +53,17 @@ class _Text:
         )
 
     def grow(self, delta: Delta) -> int:
-        """Takes the next delta; gives the bytes that it adds."""
-        more = sys.getsizeof(delta.text)
+        """Takes the next delta; gives the bytes that it adds, which joining may make less than none."""
+        before = self.bytes
         self.last = delta
         self.parts.append(delta.text)
-        self.bytes += more
+        self.bytes += sys.getsizeof(delta.text)
         self.chars += len(delta.text)
         self.tokens += delta.tokens
-        return more
+        if len(self.parts) >= _MOST_PARTS:  # each string takes fifty bytes beside its characters
+            self.parts = ["".join(self.parts)]
+            self.bytes = _FRAME_BYTES + sys.getsizeof(self.parts[0])
+        return self.bytes - before
 
     def delta(self) -> Delta:
         if self.first is self.last:
@@ -114,8 +118,8 @@ class Outbox:
 
     @property
     def is_over_full(self) -> bool:
-        """Whether more waits than may; the few short deltas that are not merged so far don't count."""
-        return self._bytes > self._max_bytes
+        """Whether more waits than may. One frame always fits; the few short deltas that are not merged so far don't count."""
+        return self._bytes > self._max_bytes and len(self._waiting) > 1
 
     def put_nowait(self, frame: Frame) -> None:
         """Takes a frame. The bound is watched by whoever owns the connection: nothing is dropped here."""
@@ -244,18 +248,8 @@ class Outbox:
 
 
 def _size(frame: Frame) -> int:
-    match frame:
-        case HistoryPage():
-            held = sum(_FRAME_BYTES + sys.getsizeof(message.content) for message in frame.messages)
-        case ConversationsPage():
-            held = _FRAME_BYTES * len(frame.conversations)
-        case Accepted(content=str(content)):
-            held = sys.getsizeof(content)
-        case ServerFrame():
-            held = frame.held_bytes
-        case _:
-            held = 0
-    return _FRAME_BYTES + held
+    """What a waiting frame counts for. Coding it counts all that it holds, whatever its kind; readers in a row share that."""
+    return _FRAME_BYTES + len(codec.encode(frame))
 
 
 def _cut(slot: _Text, chars: int) -> _Text | None:

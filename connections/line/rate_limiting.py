@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 
 from connections.limits.meter import Meter
 from connections.line.connection import Connection, Handler
-from connections.wire.frames import AuthRefresh, Cancel, Edit, Hello, Ping, Regenerate, Request, Send
+from connections.wire.frames import AuthRefresh, Cancel, Counts, Hello, Ping, Request, counts_of
 from sessions.errors import Overloaded
 
 MAX_WAITING = 32
@@ -31,7 +31,7 @@ class Turnstile:
 
     def handle(self, connection: Connection, frame: Request) -> Slow | None:
         """Hands a frame on at once, unless it has to wait. Raises BadFrame, BadParams, Refused."""
-        is_message = isinstance(frame, Send | Edit | Regenerate)
+        is_message = counts_of(frame) is Counts.MESSAGE
         waits = is_message or (self._under_way and not isinstance(frame, Hello | Ping | AuthRefresh))
         if not waits:
             return self._inner.handle(connection, frame)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 
-from connections.wire.frames import Cancel, Ping
+from connections.wire.frames import Cancel, overtakes
 from sessions.errors import Overloaded
 
 MAX_REQUESTS = 64
@@ -24,8 +24,8 @@ class UnderWay:
         self._cancels: set[asyncio.Task[None]] = set()
 
     def check_room(self, frame: object) -> None:
-        """Raises Overloaded where a request can't be handed on: too many wait. A cancel can: it does at once what it can."""
-        if len(self._requests) >= MAX_REQUESTS and not isinstance(frame, Cancel | Ping):
+        """Raises Overloaded where a request can't be handed on: too many wait. A cancel can: it does at once what it can, and so can a ping."""
+        if len(self._requests) >= MAX_REQUESTS and not overtakes(frame):
             raise Overloaded("Too many requests at once.")
 
     def begin(

@@ -35,7 +35,7 @@ HELLO_S = 5.0
 PEER = "midstream.peer"
 """The ASGI extension that reaches past the server's queues: its `peer` is a `Peer`."""
 CLOSE_S = 2.0
-OUTBOX_BYTES = 1024 * 1024
+OUTBOX_BYTES = 512 * 1024
 
 _log = structlog.get_logger("midstream.connection")
 

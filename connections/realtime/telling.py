@@ -6,7 +6,6 @@ what waits; a client that puts items behind `previous_item_id` has the order tha
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -28,12 +27,6 @@ class Said(ServerFrame, frozen=True, kw_only=True, tag="realtime"):
     """Events of this door's own, in their order among all others."""
 
     events: tuple[ServerEvent, ...]
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory that its texts take, about."""
-        items = (getattr(event, "item", None) for event in self.events)
-        return sum(sys.getsizeof(part.text) for item in items if item for part in item.content)
 
 
 def response_id(turn_id: str) -> str:

@@ -1,16 +1,29 @@
-"""The frames of wire protocol v1, as types. Events of a conversation are frames as they are (`sessions.events`).
+"""The frames of wire protocol v1, as types, and one table of them. Events of a conversation are frames as they are (`sessions.events`).
 
 Types are checked here; ranges of generation parameters in `connections.wire.params`.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from sessions.events import Event
+from sessions.conversation.paging import HistoryPage
+from sessions.events import (
+    Accepted,
+    Deleted,
+    Delta,
+    Done,
+    Event,
+    Gap,
+    Removed,
+    Resumed,
+    Snapshot,
+    Status,
+)
 from sessions.store.index import Listed
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+\Z")]
@@ -174,11 +187,6 @@ class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", o
 
     ref: str | None = None
 
-    @property
-    def held_bytes(self) -> int:
-        """Memory that its texts take, about, where that can be much."""
-        return 0
-
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
     """Answers `hello` and `auth.refresh`."""
@@ -241,3 +249,93 @@ Request = (
     Hello | Turning | Cancel | Resume | History | Conversations | Rename | Delete | Ack | AuthRefresh | Ping
 )
 Frame = ServerFrame | Event
+
+
+class Counts(StrEnum):
+    """What a client frame counts for beside its bytes, which the line counts for every frame."""
+
+    MESSAGE = "message"  # begins a turn
+    READ = "read"  # asks the store
+    NOTHING = "nothing"  # is answered from this process's memory, or must be heard in any case
+
+
+class ClientKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of what clients send. `answers`: what answers it at once; any may be refused by an `error` besides.
+
+    `overtakes`: it is handed on though the connection has as many requests as it may.
+    """
+
+    struct: type[ClientFrame]
+    answers: tuple[type[Frame], ...]
+    counts: Counts
+    overtakes: bool = False
+
+
+class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of what the server sends. `feature`: it goes only to clients that named this in `hello`; None: to all.
+
+    `merges`: neighbours become one while their reader is late, so it is sized as it grows; every other kind is sized
+    once, by its encoded bytes.
+    """
+
+    struct: type[Frame]
+    feature: str | None = None
+    merges: bool = False
+
+
+CLIENT_FRAMES: dict[type[object], ClientKind] = {
+    kind.struct: kind
+    for kind in (
+        ClientKind(struct=Hello, answers=(Ready,), counts=Counts.NOTHING),
+        ClientKind(struct=Send, answers=(Accepted,), counts=Counts.MESSAGE),
+        ClientKind(struct=Edit, answers=(Accepted,), counts=Counts.MESSAGE),
+        ClientKind(struct=Regenerate, answers=(Accepted,), counts=Counts.MESSAGE),
+        ClientKind(struct=Cancel, answers=(Cancelled,), counts=Counts.NOTHING, overtakes=True),
+        ClientKind(struct=Resume, answers=(Resumed, Gap), counts=Counts.READ),
+        ClientKind(struct=History, answers=(HistoryPage,), counts=Counts.READ),
+        ClientKind(struct=Conversations, answers=(ConversationsPage,), counts=Counts.READ),
+        ClientKind(struct=Rename, answers=(ConversationsPage,), counts=Counts.READ),
+        ClientKind(struct=Delete, answers=(Deleted,), counts=Counts.READ),
+        ClientKind(struct=Ack, answers=(), counts=Counts.NOTHING),
+        ClientKind(struct=AuthRefresh, answers=(Ready,), counts=Counts.READ),
+        ClientKind(struct=Ping, answers=(Pong,), counts=Counts.NOTHING, overtakes=True),
+    )
+}
+"""All that a client may send. A new frame is its struct, its place in `Request`, a row here, and its answer in a handler."""
+
+
+SERVER_FRAMES: dict[type[object], ServerKind] = {
+    kind.struct: kind
+    for kind in (
+        ServerKind(struct=Ready),
+        ServerKind(struct=Accepted),
+        ServerKind(struct=Delta, merges=True),
+        ServerKind(struct=Done),
+        ServerKind(struct=Removed),
+        ServerKind(struct=Cancelled),
+        ServerKind(struct=Resumed),
+        ServerKind(struct=Gap),
+        ServerKind(struct=Snapshot),
+        ServerKind(struct=HistoryPage),
+        ServerKind(struct=ConversationsPage),
+        ServerKind(struct=Deleted),
+        ServerKind(struct=Pong),
+        ServerKind(struct=Status),
+        ServerKind(struct=LimitNear),
+        ServerKind(struct=GoAway),
+        ServerKind(struct=Error),
+    )
+}
+"""All that the native door sends."""
+
+
+def counts_of(frame: object) -> Counts:
+    """What a frame counts for. Other doors' events count for nothing here: their handlers make frames of them."""
+    kind = CLIENT_FRAMES.get(type(frame))
+    return Counts.NOTHING if kind is None else kind.counts
+
+
+def overtakes(frame: object) -> bool:
+    """Whether a frame is handed on though its connection has as many requests as it may."""
+    kind = CLIENT_FRAMES.get(type(frame))
+    return kind is not None and kind.overtakes

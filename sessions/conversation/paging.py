@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from sessions.conversation.conversation import Conversation
@@ -11,7 +13,7 @@ from sessions.events import Delta, Event, Status
 from sessions.records import MessageRecord, TurnRecord, status_of
 from sessions.store.history import History
 from sessions.store.keys import now_ms
-from sessions.store.transactions import Branch
+from sessions.store.transactions import Branch, Siblings
 from sessions.turn.live_turn import Subscriber
 
 MAX_PAGE_BYTES = 256 * 1024
@@ -20,9 +22,15 @@ _FRAME_BYTES = 2048  # what a frame has around its messages: ids of at most 128 
 
 
 class ShownMessage(MessageRecord, frozen=True, kw_only=True):
-    """A message of a page. `siblings`: all that share its parent in the order in which they came, itself too."""
+    """A message of a page.
+
+    `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
+    `sibling_count`: how many there are; `sibling_index`: how many of them came before this one.
+    """
 
     siblings: list[str]
+    sibling_count: int
+    sibling_index: int
 
 
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
@@ -135,12 +143,16 @@ def page_of(
 
 def _shown(branch: Branch) -> list[ShownMessage]:
     return [
-        ShownMessage(siblings=siblings, **msgspec.structs.asdict(message))
+        ShownMessage(**_beside(siblings), **msgspec.structs.asdict(message))
         for message, siblings in zip(branch.messages, branch.siblings, strict=True)
     ]
 
 
-def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, list[str]]) -> None:
+def _beside(siblings: Siblings) -> dict[str, Any]:
+    return {"siblings": siblings.told, "sibling_count": siblings.count, "sibling_index": siblings.before}
+
+
+def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, Siblings]) -> None:
     """The reply as connections know it, behind its message: running, or ended and not saved so far."""
     record, done = reply.record, reply.record.done
     place = next(place for place, one in enumerate(messages) if one.message_id == record.message_id)
@@ -151,7 +163,7 @@ def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, 
     shown = ShownMessage(
         message_id=record.reply_id,
         parent_id=record.message_id,
-        siblings=pending[record.reply_id],
+        **_beside(pending[record.reply_id]),
         turn_id=record.turn_id,
         role="assistant",
         content=reply.content,

@@ -30,7 +30,16 @@ from sessions.store.client import (
     store_errors,
 )
 from sessions.store.keys import Keys, now_ms
-from sessions.store.transactions import Beginning, Branch, Duplicate, Ending, Moved, Since
+from sessions.store.transactions import (
+    MAX_SIBLINGS,
+    Beginning,
+    Branch,
+    Duplicate,
+    Ending,
+    Moved,
+    Siblings,
+    Since,
+)
 
 JOURNAL_KEPT = 10_000
 """Events that a conversation's journal keeps after a turn, about."""
@@ -104,17 +113,18 @@ class History:
     ) -> Branch:
         """Up to `limit` messages from `leaf` (the active one by default) towards the root, or to `last` if met."""
         epoch, seq, older, rows = await run_script(
-            self._client, BRANCH, [keys.conversation], [leaf or "", limit, last or ""]
+            self._client, BRANCH, [keys.conversation], [leaf or "", limit, last or "", MAX_SIBLINGS]
         )
         messages: list[MessageRecord] = []
-        siblings: list[list[str]] = []
-        pending: dict[str, list[str]] = {}
-        for message_id, message, parent, beside in zip(*[iter(rows)] * 4, strict=True):
+        siblings: list[Siblings] = []
+        pending: dict[str, Siblings] = {}
+        for message_id, message, parent, told, count, before in zip(*[iter(rows)] * 6, strict=True):
+            beside = Siblings(told.decode().split(), count, before)
             if message:
                 messages.append(_placed(message, parent))
-                siblings.append(beside.decode().split())
+                siblings.append(beside)
             else:
-                pending[message_id.decode()] = beside.decode().split()
+                pending[message_id.decode()] = beside
         return Branch(epoch.decode(), seq, messages[::-1], siblings[::-1], older.decode() or None, pending)
 
     async def begin(self, keys: Keys, beginning: Beginning, *, attached: bool = False) -> bool:

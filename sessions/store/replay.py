@@ -13,7 +13,7 @@ import msgspec
 
 from sessions.events import Accepted, Bare, Delta, Done, Journalled, covering
 
-MAX_BYTES = 512 * 1024
+MAX_BYTES = 256 * 1024
 """What a reader may be told at once: half of what may wait for a connection."""
 _FRAME_BYTES = 512
 

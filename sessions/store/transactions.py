@@ -10,6 +10,9 @@ from sessions.errors import SessionError
 from sessions.events import Accepted, Done, Journalled
 from sessions.records import MessageRecord, TurnRecord
 
+MAX_SIBLINGS = 200
+"""Of one message, that a reader is told: a page stays small, whatever its conversation has become."""
+
 
 class Moved(SessionError):
     """The store knows more (or less) of the conversation than the caller: load it again."""
@@ -50,6 +53,18 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         return cast("Done", self.turn.done)
 
 
+class Siblings(msgspec.Struct, frozen=True):
+    """The messages that share a message's parent, in the order in which they came, itself too.
+
+    `told`: the ids of those nearest to it, `MAX_SIBLINGS` at most; `count`: how many there are; `before`: how many of
+    them came before it.
+    """
+
+    told: list[str]
+    count: int
+    before: int
+
+
 class Branch(msgspec.Struct, frozen=True):
     """Messages oldest first with their siblings, and the older message that comes before them, if any.
 
@@ -59,9 +74,9 @@ class Branch(msgspec.Struct, frozen=True):
     epoch: str
     seq: int
     messages: list[MessageRecord]
-    siblings: list[list[str]]
+    siblings: list[Siblings]
     older: str | None
-    pending: dict[str, list[str]] = {}
+    pending: dict[str, Siblings] = {}
 
 
 class Since(msgspec.Struct, frozen=True):

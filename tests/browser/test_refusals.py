@@ -101,7 +101,14 @@ async def test_the_branch_that_another_device_chose_is_shown(chat: ChatPage, pee
     line = await visit(chat, peer)
     send = await begin(chat, line, "one")
     await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
-    message = {"status": "complete", "created_at": 1, "turn_id": "u", "siblings": []}
+    message = {
+        "status": "complete",
+        "created_at": 1,
+        "turn_id": "u",
+        "siblings": [],
+        "sibling_count": 1,
+        "sibling_index": 0,
+    }
     messages = [
         {
             "message_id": "u-user",
@@ -109,6 +116,8 @@ async def test_the_branch_that_another_device_chose_is_shown(chat: ChatPage, pee
             "content": "Other?",
             **message,
             "siblings": ["t-user", "u-user"],
+            "sibling_count": 2,
+            "sibling_index": 1,
         },
         {"message_id": "u-reply", "role": "assistant", "content": "two", **message},
     ]

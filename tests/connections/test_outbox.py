@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.line.outbox import MERGED_CHARS, Outbox
 from connections.wire import codec
-from connections.wire.frames import Cancelled, ConversationsPage, Frame, Pong
+from connections.wire.frames import Cancelled, ConversationsPage, Error, Frame, Pong
 from sessions.conversation.paging import HistoryPage, ShownMessage
-from sessions.events import Accepted, CancelFacts, Cause, Deleted, Delta, Done, Reason, Status, Timing, Usage
+from sessions.events import (
+    Accepted,
+    CancelFacts,
+    Cause,
+    Deleted,
+    Delta,
+    Done,
+    Reason,
+    Snapshot,
+    Status,
+    Timing,
+    Usage,
+)
 from sessions.store.index import Listed
 
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)
@@ -278,6 +291,8 @@ def test_the_size_counts_what_frames_hold() -> None:
         message_id="m",
         parent_id=None,
         siblings=[],
+        sibling_count=1,
+        sibling_index=0,
         turn_id="t",
         role="user",
         content=long,
@@ -285,14 +300,20 @@ def test_the_size_counts_what_frames_hold() -> None:
         created_at=0,
     )
     row = Listed(conversation_id="c", title="x", updated_at=0, messages=1)
+    many = msgspec.structs.replace(message, content="", siblings=["reply_" + "0" * 16] * 1000)
     for frame in (
         delta(long, seq=2, off=0),
         accepted(content=long),
         HistoryPage(conversation_id="c", epoch="e", seq=1, messages=[message]),
-        ConversationsPage(conversations=[row] * 20),
+        HistoryPage(conversation_id="c", epoch="e", seq=1, messages=[many]),
+        Snapshot(conversation_id="c", epoch="e", seq=1, text=long),
+        Error(code="internal", message=long),
+        ConversationsPage(conversations=[row] * 200),
     ):
         outbox = Outbox(max_bytes=10_000)
         outbox.put_nowait(frame)
+        assert not outbox.is_over_full, "one frame always fits"
+        outbox.put_nowait(Pong(t=1))
         assert outbox.is_over_full
         drained(outbox)
         assert outbox.statistics().bytes == 0

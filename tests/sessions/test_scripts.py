@@ -14,7 +14,7 @@ from sessions.records import MessageRecord, Owner, TurnRecord, digest
 from sessions.store.client import APPEND, run_script
 from sessions.store.history import History
 from sessions.store.keys import Keys
-from sessions.store.transactions import Beginning, Duplicate, Ending, Moved
+from sessions.store.transactions import MAX_SIBLINGS, Beginning, Duplicate, Ending, Moved, Siblings
 
 KEYS = Keys.of(Owner("anonymous", "alice"), "room")
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)
@@ -243,7 +243,21 @@ async def test_taking_an_exchange_out_elsewhere_leaves_the_active_branch(history
     await exchange(history, "c", seq=5, parent="reply-b")
     await history.remove(KEYS, aside, removal(aside, seq=7))
     assert await told(history) == ["user-b", "reply-b", "user-c", "reply-c"]
-    assert (await history.branch(KEYS)).siblings[0] == ["user-b"]
+    assert (await history.branch(KEYS)).siblings[0] == Siblings(["user-b"], 1, 0)
+
+
+async def test_of_many_siblings_the_nearest_are_told_and_all_are_counted(history: History) -> None:
+    """A page stays small, whatever its conversation has become."""
+    await exchange(history, "a", seq=1)
+    for number in range(MAX_SIBLINGS + 20):
+        await exchange(history, f"b{number}", seq=3 + 2 * number, parent="reply-a")
+    newest, count = MAX_SIBLINGS + 19, MAX_SIBLINGS + 20
+    siblings = (await history.branch(KEYS)).siblings[2]
+    assert siblings == Siblings([f"user-b{number}" for number in range(20, count)], count, newest)
+    middle = (await history.branch(KEYS, leaf="reply-b110")).siblings[2]
+    assert (len(middle.told), middle.told[100], middle.before) == (MAX_SIBLINGS, "user-b110", 110)
+    first = (await history.branch(KEYS, leaf="reply-b0")).siblings[2]
+    assert (first.told[0], first.told[-1], first.before) == ("user-b0", f"user-b{MAX_SIBLINGS - 1}", 0)
 
 
 async def test_a_withdrawn_turn_may_come_again(history: History) -> None:

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from sessions.errors import Conflict
 from sessions.store.client import ACTIVATE, run_script
 from sessions.store.history import History
-from sessions.store.transactions import Beginning
+from sessions.store.transactions import Beginning, Siblings
 from tests.sessions.test_scripts import KEYS, beginning, ending, message, removal
 
 
@@ -121,7 +121,7 @@ async def test_a_branch_goes_through_a_reply_that_has_no_end_yet(history: Histor
     await queue_behind_the_running_reply(store)
     branch = await history.branch(KEYS, limit=2)
     assert [one.message_id for one in branch.messages] == ["user-a", "user-q"]
-    assert branch.pending == {"reply-a": ["reply-a"], "reply-q": ["reply-q"]}
+    assert branch.pending == {one: Siblings([one], 1, 0) for one in ("reply-a", "reply-q")}
     assert await history.parent(KEYS, "reply-a") == "user-a"
 
 

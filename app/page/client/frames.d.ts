@@ -4,7 +4,7 @@
 export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | CancelRequest | ResumeRequest | HistoryRequest | ConversationsRequest | RenameRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
 
 /** Any frame of the server's. */
-export type Frame = Ready | Cancelled | Conversations | Pong | LimitsLeft | Goaway | ErrorFrame | Accepted | Delta | Done | Removed | Status | Deleted | Resumed | Gap | Snapshot | History;
+export type Frame = Ready | Accepted | Delta | Done | Removed | Cancelled | Resumed | Gap | Snapshot | History | Conversations | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
 
 /** The first frame. A client without a `client_id` is given one. */
 export interface HelloRequest {
@@ -173,64 +173,6 @@ export interface ServerFacts {
   version: string;
 }
 
-/** Answers `cancel`: the end is decided. */
-export interface Cancelled {
-  type: "cancelled";
-  ref?: string;
-  turn_id: string | null;
-  already: boolean;
-}
-
-/** Answers `conversations`. */
-export interface Conversations {
-  type: "conversations";
-  ref?: string;
-  conversations: ConversationSummary[];
-  has_more: boolean;
-}
-
-/** A row of the list. `updated_at`: Unix milliseconds. */
-export interface ConversationSummary {
-  conversation_id: string;
-  title: string;
-  updated_at: number;
-  messages: number;
-}
-
-/** Answers `ping`. */
-export interface Pong {
-  type: "pong";
-  ref?: string;
-  t?: number | string;
-}
-
-/** A limit has little room left. `name`: the setting's; `reset_s`: seconds until it has more. */
-export interface LimitsLeft {
-  type: "limits";
-  ref?: string;
-  name: string;
-  remaining: number;
-  reset_s: number;
-}
-
-/** The server is about to stop: this connection closes 1012 in `drain_ms` at the latest. */
-export interface Goaway {
-  type: "goaway";
-  ref?: string;
-  drain_ms: number;
-  reason: string;
-}
-
-/** A request was refused; it left no trace. */
-export interface ErrorFrame {
-  type: "error";
-  ref?: string;
-  code: string;
-  message: string;
-  retryable: boolean;
-  retry_after_ms?: number;
-}
-
 /**
  * A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root.
  *
@@ -329,25 +271,12 @@ export interface Removed {
   first_seq?: number;
 }
 
-/**
- * Where a turn stands, for people; not journalled.
- *
- * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1.
- */
-export interface Status {
-  type: "status";
-  conversation_id: string;
-  turn_id: string;
-  state: "fallback" | "prefill" | "queued" | "retrying" | "unsaved";
-  queue_position?: number;
-  progress?: number;
-}
-
-/** The conversation is gone; not journalled. `ref` is set for the one who asked. */
-export interface Deleted {
-  type: "deleted";
-  conversation_id: string;
+/** Answers `cancel`: the end is decided. */
+export interface Cancelled {
+  type: "cancelled";
   ref?: string;
+  turn_id: string | null;
+  already: boolean;
 }
 
 /** What a reader missed follows, then what happens; not journalled. `live`: the running turn. */
@@ -394,7 +323,12 @@ export interface History {
   ref?: string;
 }
 
-/** A message of a page. `siblings`: all that share its parent in the order in which they came, itself too. */
+/**
+ * A message of a page.
+ *
+ * `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
+ * `sibling_count`: how many there are; `sibling_index`: how many of them came before this one.
+ */
 export interface Message {
   message_id: string;
   parent_id: string | null;
@@ -405,4 +339,77 @@ export interface Message {
   created_at: number;
   usage: Usage | null;
   siblings: string[];
+  sibling_count: number;
+  sibling_index: number;
+}
+
+/** Answers `conversations`. */
+export interface Conversations {
+  type: "conversations";
+  ref?: string;
+  conversations: ConversationSummary[];
+  has_more: boolean;
+}
+
+/** A row of the list. `updated_at`: Unix milliseconds. */
+export interface ConversationSummary {
+  conversation_id: string;
+  title: string;
+  updated_at: number;
+  messages: number;
+}
+
+/** The conversation is gone; not journalled. `ref` is set for the one who asked. */
+export interface Deleted {
+  type: "deleted";
+  conversation_id: string;
+  ref?: string;
+}
+
+/** Answers `ping`. */
+export interface Pong {
+  type: "pong";
+  ref?: string;
+  t?: number | string;
+}
+
+/**
+ * Where a turn stands, for people; not journalled.
+ *
+ * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1.
+ */
+export interface Status {
+  type: "status";
+  conversation_id: string;
+  turn_id: string;
+  state: "fallback" | "prefill" | "queued" | "retrying" | "unsaved";
+  queue_position?: number;
+  progress?: number;
+}
+
+/** A limit has little room left. `name`: the setting's; `reset_s`: seconds until it has more. */
+export interface LimitsLeft {
+  type: "limits";
+  ref?: string;
+  name: string;
+  remaining: number;
+  reset_s: number;
+}
+
+/** The server is about to stop: this connection closes 1012 in `drain_ms` at the latest. */
+export interface Goaway {
+  type: "goaway";
+  ref?: string;
+  drain_ms: number;
+  reason: string;
+}
+
+/** A request was refused; it left no trace. */
+export interface ErrorFrame {
+  type: "error";
+  ref?: string;
+  code: string;
+  message: string;
+  retryable: boolean;
+  retry_after_ms?: number;
 }

@@ -10,7 +10,9 @@ import { ReplyState } from "../client/reply.js";
  * @property {string} text
  * @property {string} status           a ReplyState while it is under way; then "complete", the reason of the end, or "lost"
  * @property {string | null} messageId null until the server gave one
- * @property {string[]} siblings       the message ids of its branches, its own too; empty where it has no other
+ * @property {string[]} siblings       the message ids of its branches, its own too, of many the nearest; empty where it has no other
+ * @property {number} siblingCount     how many branches there are
+ * @property {number} siblingIndex     how many of them come before this one
  * @property {Reply | null} reply      where it is known live: its timing, its failure
  * @property {import("../client/frames.js").Usage | null} usage
  */
@@ -76,10 +78,18 @@ function keyOf(reply) {
   return reply.clientMsgId ?? reply.turnId ?? "";
 }
 
+/** Of a message that history does not have. @type {{siblings: string[], siblingCount: number, siblingIndex: number}} */
+const ALONE = { siblings: [], siblingCount: 1, siblingIndex: 0 };
+
 /** @param {Message} message @param {Reply | null} reply @returns {Item} */
 function kept(message, reply) {
   const branches = message.siblings ?? [];
-  const place = { messageId: message.message_id, siblings: branches.length > 1 ? branches : [] };
+  const place = {
+    messageId: message.message_id,
+    siblings: branches.length > 1 ? branches : [],
+    siblingCount: message.sibling_count,
+    siblingIndex: message.sibling_index,
+  };
   if (message.role === "user") return { ...question(message, reply), ...place };
   if (message.status === RUNNING && reply !== null) return { ...liveAnswer(reply), ...place };
   return { ...answer(message, reply), ...place };
@@ -103,7 +113,7 @@ function answer(message, reply) {
 function liveQuestion(reply) {
   if (reply.content === null) return [];
   const { content: text, state: status, messageId } = reply;
-  return [{ key: `user:${keyOf(reply)}`, role: "user", text, status, messageId, siblings: [], reply, usage: null }];
+  return [{ key: `user:${keyOf(reply)}`, role: "user", text, status, messageId, ...ALONE, reply, usage: null }];
 }
 
 /** @param {Reply} reply @returns {Item} */
@@ -111,5 +121,5 @@ function liveAnswer(reply) {
   const status = reply.state === ReplyState.WITHDRAWN ? "lost" : (reply.done?.reason ?? reply.state);
   const messageId = reply.done?.message_id ?? null;
   const usage = reply.done?.usage ?? null;
-  return { key: answerKey(reply), role: "assistant", text: reply.visible, status, messageId, siblings: [], reply, usage };
+  return { key: answerKey(reply), role: "assistant", text: reply.visible, status, messageId, ...ALONE, reply, usage };
 }

@@ -18,14 +18,14 @@ export class BranchArrows {
   }
 
   /** @param {Item} item */
-  show({ messageId, siblings }) {
+  show({ messageId, siblings, siblingCount, siblingIndex }) {
     this.#siblings = siblings;
     this.#index = siblings.indexOf(messageId ?? "");
     this.root.hidden = this.#index === -1;
     if (this.root.hidden) return;
-    const place = `${this.#index + 1}/${siblings.length}`;
+    const place = `${siblingIndex + 1}/${siblingCount}`;
     if (this.#place.textContent !== place) this.#place.textContent = place;
-    this.root.setAttribute("aria-label", `Version ${this.#index + 1} of ${siblings.length}`);
+    this.root.setAttribute("aria-label", `Version ${siblingIndex + 1} of ${siblingCount}`);
     this.#back.disabled = this.#index === 0;
     this.#forward.disabled = this.#index === siblings.length - 1;
   }

@@ -1,19 +1,34 @@
--- The messages from a leaf towards the root, newest first, each followed by its parent's id and its siblings' ids.
+-- The messages from a leaf towards the root, newest first, each followed by its parent's id and its siblings.
 -- A reply that has no end yet has its place in them, and '' for its text; it does not count for the limit.
--- KEYS: conversation hash. ARGV: leaf ('' for the active one), how many at most, the id to end with ('' for the root).
--- Answers {epoch, seq, id of the next older message or '', {id, message, parent, siblings, ...}}.
+-- KEYS: conversation hash. ARGV: leaf ('' for the active one), how many at most, the id to end with ('' for the root),
+-- how many siblings of a message are told: those nearest to it.
+-- Answers {epoch, seq, id of the next older message or '', {id, message, parent, siblings told, how many there are,
+-- how many come before it, ...}}.
 local conversation = KEYS[1]
-local leaf, limit, last = unpack(ARGV)
+local leaf, limit, last, told = unpack(ARGV)
 local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'leaf')
 local id = leaf
 if id == '' and facts[3] and facts[3] ~= '' then id = NEWEST_LEAF(conversation, facts[3]) end
+
+local function BESIDE(parent, child)
+  local all, place = {}, 1
+  for sibling in string.gmatch(redis.call('HGET', conversation, 'children:' .. parent) or child, '%S+') do
+    all[#all + 1] = sibling
+    if sibling == child then place = #all end
+  end
+  local most = tonumber(told)
+  local first = math.max(1, math.min(place - math.floor(most / 2), #all - most + 1))
+  return table.concat(all, ' ', first, math.min(#all, first + most - 1)), #all, place - 1
+end
+
 local rows, left = {}, tonumber(limit)
 while id ~= '' and left > 0 do
   local parent = redis.call('HGET', conversation, 'parent:' .. id)
   if not parent then break end
   local message = redis.call('HGET', conversation, 'message:' .. id)
   if message then left = left - 1 end
-  for _, part in ipairs({id, message or '', parent, redis.call('HGET', conversation, 'children:' .. parent) or id}) do
+  local siblings, count, before = BESIDE(parent, id)
+  for _, part in ipairs({id, message or '', parent, siblings, count, before}) do
     rows[#rows + 1] = part
   end
   if id == last then id = '' else id = parent end

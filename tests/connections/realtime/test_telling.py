@@ -56,6 +56,8 @@ def message(turn_id: str, role: Any, content: str, status: str = "complete") -> 
         status=status,
         created_at=0,
         siblings=[],
+        sibling_count=1,
+        sibling_index=0,
     )
 
 
