@@ -45,8 +45,8 @@ test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not clients' --cov --cov-report=term-missing:skip-covered $(ARGS)
 
-test-clients: $(DEV) ## stock clients of OpenAI's API against this service, each installed beside the others in .cache
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v tests/clients $(ARGS)
+test-clients: $(DEV) ## stock clients of OpenAI's API, the npm package and the guides, each installed beside the others in .cache
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v tests/clients tests/browser/test_embedding.py $(ARGS)
 
 test-upstreams: $(BENCH) ## each failure of an upstream, and real ones: transformers serve, Ray Serve, another Midstream; two tables
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.upstreams $(ARGS)

@@ -123,7 +123,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     compile: Annotated[
-        bool, Meta(description="Compile the forward pass at the start: faster steps after a minute or so.")
+        bool,
+        Meta(
+            description="Compile the forward pass at the start. Slower for Llama-like models on a CPU; never run on a GPU."
+        ),
     ] = False
     quantize: Annotated[
         str, Meta(description="none, or int8: weights of linear layers, on a CPU; for few replies at once.")

@@ -1,4 +1,4 @@
-"""Draws a report: what a reader of the README wants to know at a glance."""
+"""Draws a report: what a reader of docs/benchmarks.md wants to know at a glance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README names the versions that were run."""
+"""The guide to clients names the versions that were run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 import re
 
 from tests.clients.environments import HERE
-
-ROOT = HERE.parent.parent
+from tests.docs.papers import ROOT
 
 
 def pins() -> dict[str, str]:
@@ -20,10 +19,9 @@ def pins() -> dict[str, str]:
     return dict(lines) | {f"{name} for Node": pin for name, pin in node.items()}
 
 
-def test_the_readme_names_the_versions_that_are_run() -> None:
-    section = (
-        (ROOT / "README.md").read_text().partition("## Clients that work unchanged")[2].partition("\n## ")[0]
-    )
+def test_the_guide_names_the_versions_that_are_run() -> None:
+    guide = (ROOT / "docs" / "clients.md").read_text()
+    section = guide.partition("## Run by `make test-clients`")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\S+)`( for Node)?(?: for Python)? \| ([\d.]+)", section, re.MULTILINE)
     assert len(rows) >= 7
     assert {name + node: version for name, node, version in rows}.items() <= pins().items()

@@ -1,0 +1,120 @@
+"""The code of the README and of the guide to clients, as it stands there, against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.clients.environments import HERE, NotInstallable, command_of
+from tests.clients.programs import PATIENCE_S
+from tests.docs.papers import README, ROOT, snippets
+from tests.server_process import ServerProcess, serving
+from tests.signing import SECRET, token
+
+CLIENTS = ROOT / "docs" / "clients.md"
+EMBEDDING = ROOT / "docs" / "embed.md"
+COUNTED = ", ".join(str(number) for number in range(1, 301))
+OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
+TELL_THE_END = """
+client.addEventListener("reply", ({ detail: { reply } }) => {
+  if (reply.open) return;
+  console.log("END", reply.state, reply.done?.reason);
+  client.close();
+});
+"""
+
+
+def said(*command: str, server: ServerProcess, at: Path, **more: str) -> str:
+    """What a command prints that ends well."""
+    environ = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")} | {
+        "OPENAI_BASE_URL": f"{server.url}/v1",
+        "OPENAI_API_KEY": uuid.uuid4().hex,
+        "PYTHONPATH": str(ROOT),
+        **more,
+    }
+    ran = subprocess.run(
+        command, cwd=at, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def here(code: str, server: ServerProcess) -> str:
+    """Code that talks to this server; of the address nothing else is changed."""
+    assert "127.0.0.1:8000" in code
+    return code.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
+
+
+def needed(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        pytest.skip(f"NOT TESTED: there is no `{program}` on PATH")
+    return path
+
+
+def test_the_readmes_python_stops_a_reply(server: ServerProcess, tmp_path: Path) -> None:
+    (code,) = snippets(README, "python")
+    text = said(sys.executable, "-c", here(code, server), server=server, at=tmp_path)
+    assert COUNTED.startswith(text)
+    assert text.startswith("1, 2, 3,")
+    assert " 42," in text
+
+
+def test_the_readmes_javascript_stops_a_reply(server: ServerProcess, tmp_path: Path) -> None:
+    node = needed("node")
+    (code,) = snippets(README, "js")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "midstream-client").symlink_to(ROOT / "app" / "page" / "client")
+    (tmp_path / "chat.mjs").write_text(here(code, server) + TELL_THE_END)
+    version = int(re.findall(r"\d+", said(node, "--version", server=server, at=tmp_path))[0])
+    flags = [] if version >= 22 else ["--experimental-websocket"]  # from 22 on it is there without a word
+    *texts, end = said(node, *flags, "chat.mjs", server=server, at=tmp_path).splitlines()
+    # A machine so busy that nobody was connected in time has the message withdrawn before it was sent.
+    assert end in {"END ended cancelled", "END withdrawn undefined"}
+    assert all(COUNTED.startswith(text) for text in texts)
+
+
+def test_the_readmes_curl_streams_a_reply(server: ServerProcess, tmp_path: Path) -> None:
+    needed("curl")
+    (code,) = [code for code in snippets(README, "sh") if code.startswith("curl")]
+    stream = said("sh", "-c", here(code, server), server=server, at=tmp_path)
+    assert '"delta":{"content":"Hello"}' in stream
+    assert stream.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize(
+    ("language", "named"),
+    [
+        ("python", "openai_snippet.py"),
+        pytest.param("python", "langchain_snippet.py", marks=OWN),
+        pytest.param("js", "node_snippet.mjs", marks=OWN),
+    ],
+)
+def test_the_guides_clients_stream_a_reply(
+    language: str, named: str, server: ServerProcess, tmp_path: Path
+) -> None:
+    package = {"openai": "import openai", "langchain": "langchain_openai", "node": "new OpenAI()"}
+    (code,) = [code for code in snippets(CLIENTS, language) if package[named.partition("_")[0]] in code]
+    script = tmp_path / named
+    script.write_text(code)
+    try:
+        command = command_of(script, print)
+    except NotInstallable as why:
+        pytest.skip(f"NOT TESTED: {why}")
+    assert said(*command, server=server, at=HERE).startswith("Hello")
+
+
+def test_a_ticket_is_given_as_the_guide_to_embedding_asks_for_it(tmp_path: Path) -> None:
+    needed("curl")
+    (code,) = [code for code in snippets(EMBEDDING, "sh") if "/v1/tickets" in code]
+    with serving(tmp_path, {"MIDSTREAM_JWT_SECRET": SECRET}) as server:
+        told = said("sh", "-c", here(code, server), server=server, at=tmp_path, CHAT_KEY=token())
+    assert json.loads(told)["ticket"].startswith("mst_")
