@@ -13,6 +13,7 @@ from connections.http.refusals import Refusals
 from connections.limits.limiters import Limiters
 from connections.limits.meter import Meter
 from connections.limits.quotas import Quotas
+from connections.limits.rates import Rate, Rates
 from connections.limits.seats import WaitingRoom
 from connections.limits.shared_counts import SharedCounts
 from connections.limits.shared_seats import SharedSeats
@@ -60,6 +61,7 @@ async def limiters_of(settings: Settings, store: Redis, refusals: Refusals) -> A
         yield Limiters(
             meter=None if quotas == Quotas() else Meter(quotas, counts, refusals),
             waiting_room=WaitingRoom(places=settings.max_pending_connections),
+            rates=Rates(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate)),
             refusals=refusals,
             **parts,
         )

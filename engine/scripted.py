@@ -26,6 +26,8 @@ from engine.scripted_reply import ScriptedReply
 from engine.stream import ReplyStream
 
 _WORDS = re.compile(r"\s*\S+|\s+")
+LONGEST_WORD = 2**24
+"""Bytes: a word is one token, however long it is."""
 
 
 class ScriptedEngine:
@@ -70,6 +72,7 @@ class ScriptedEngine:
             dtype="none",
             max_batch=max_batch,
             parameters=0,
+            token_bytes=LONGEST_WORD,
         )
         self._counts: Counter[str] = Counter()
         self._life.loaded(self._facts)

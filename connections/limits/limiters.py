@@ -6,16 +6,22 @@ from dataclasses import dataclass, field
 
 from connections.http.refusals import Refusals
 from connections.limits.meter import Meter
+from connections.limits.rates import Rate, Rates
 from connections.limits.seats import FreeSeats, Seats, WaitingRoom
 
 PENDING = 2000
+MESSAGES_PER_S = 10.0
+READS_PER_S = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limiters:
-    """`meter` None: messages and tokens have no limit."""
+    """`meter` None: what all replicas count together has no limit."""
 
     meter: Meter | None = None
+    rates: Rates = field(
+        default_factory=lambda: Rates(messages=Rate(MESSAGES_PER_S), reads=Rate(READS_PER_S))
+    )
     seats: Seats = field(default_factory=FreeSeats)
     waiting_room: WaitingRoom = field(default_factory=lambda: WaitingRoom(places=PENDING))
     refusals: Refusals = field(default_factory=Refusals)
