@@ -50,6 +50,7 @@ class ScriptedEngine:
         by_hand: bool = False,
         pace_s: float = 0.0,
         max_batch: int = 1_000_000,
+        token_bytes: int = LONGEST_WORD,
     ) -> None:
         """Make a ready engine. `reply` is played where no `script` is queued."""
         self.hold_cancels = False
@@ -72,7 +73,7 @@ class ScriptedEngine:
             dtype="none",
             max_batch=max_batch,
             parameters=0,
-            token_bytes=LONGEST_WORD,
+            token_bytes=token_bytes,
         )
         self._counts: Counter[str] = Counter()
         self._life.loaded(self._facts)

@@ -41,7 +41,8 @@ class ChatDoor:
         with suppress(ClientDisconnect):
             owner, group = await self._reception.subject(exchange.request)
             self._reception.take(owner, group)
-            request = chat_request(await exchange.body())
+            with self._reception.large_body(owner, group) as admit_large:
+                request = chat_request(await exchange.body(admit_large))
             await exchange.while_there(self._answer(exchange, owner, group, request))
 
     async def _answer(self, exchange: Exchange, owner: Owner, group: str, request: ChatRequest) -> None:

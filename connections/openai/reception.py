@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from starlette.requests import Request
 
@@ -19,8 +21,9 @@ from connections.openai.problems import Problem, nobody
 from connections.wire.errors import Unauthenticated
 from connections.wire.frames import Counts, Limits
 from engine.errors import EngineError
-from sessions.errors import EngineDown
+from sessions.errors import EngineDown, Overloaded
 from sessions.records import Owner
+from sessions.running.admission import AGAIN_MS
 from sessions.running.shares import Subject
 
 CLIENT = "/openai"
@@ -73,6 +76,22 @@ class Reception:
         except RateLimited:
             self._limiters.refusals.count(Refusal.RATE)
             raise
+
+    @contextmanager
+    def large_body(self, owner: Owner, group: str) -> Iterator[Callable[[], None]]:
+        """Gives what takes a place for a large body, which is given back with the block. What it gives raises Overloaded."""
+        bodies, subject = self._limiters.bodies, Subject(str(owner), group)
+        with ExitStack() as places:
+
+            def admit() -> None:
+                if not bodies.has_room_for(subject):
+                    raise Overloaded(
+                        "The server reads as many long requests as it can.", retry_after_ms=AGAIN_MS
+                    )
+                bodies.take(subject)
+                places.callback(bodies.give_back, subject)
+
+            yield admit
 
     async def count(self, owner: Owner) -> None:
         """Counts a message over all replicas. Raises RateLimited."""
