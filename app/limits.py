@@ -13,7 +13,8 @@ from connections.http.refusals import Refusals
 from connections.limits.limiters import Limiters
 from connections.limits.meter import Meter
 from connections.limits.quotas import Quotas
-from connections.limits.seats import WaitingRoom
+from connections.limits.rates import Rate, Rates
+from connections.limits.seats import FreeSeats, WaitingRoom
 from connections.limits.shared_counts import SharedCounts
 from connections.limits.shared_seats import SharedSeats
 from sessions.errors import StoreDown
@@ -55,13 +56,13 @@ async def limiters_of(settings: Settings, store: Redis, refusals: Refusals) -> A
         max_per_key=settings.max_key_connections,
     )
     is_seated = settings.redis_url is not None or settings.max_key_connections is not None
-    parts = {"seats": seats} if is_seated else {}
     async with _running(counts, seats if is_seated else None):
         yield Limiters(
             meter=None if quotas == Quotas() else Meter(quotas, counts, refusals),
             waiting_room=WaitingRoom(places=settings.max_pending_connections),
+            rates=Rates(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate)),
             refusals=refusals,
-            **parts,
+            seats=seats if is_seated else FreeSeats(),
         )
 
 

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from connections.limits.limiters import MESSAGES_PER_S, READS_PER_S
+
 PREFIX = "MIDSTREAM_"
 DEMO_MODEL = Path(__file__).parent.parent / "demo_model" / "checkpoint"
 
@@ -159,6 +161,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_pending_connections: Annotated[
         int, Meta(ge=1, description="Of those that are not let in yet; more are refused with 503.")
     ] = 2000
+    message_rate: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Messages a second of one owner, five seconds' worth at once; ten times that of one key or address. Counted by each replica.",
+        ),
+    ] = MESSAGES_PER_S
+    read_rate: Annotated[
+        float,
+        Meta(gt=0, description="The same of what asks the store: history, resume, lists, renames, deletes."),
+    ] = READS_PER_S
     messages_per_minute: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="Of one client id; unset: no limit.")
     ] = None

@@ -186,7 +186,12 @@ def together(one: ModelFacts, other: ModelFacts) -> ModelFacts:
         device=", ".join(devices),
         max_batch=one.max_batch + other.max_batch,
         lacks=tuple(dict.fromkeys([*one.lacks, *other.lacks])),
+        token_bytes=_larger(one.token_bytes, other.token_bytes),
     )
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else max(one, other)
 
 
 def summed(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from engine.fused_decoder import FusedDecoder
 from engine.kv_budget import KVBudget
 from engine.messages import ModelFacts, Params
+from engine.token_sizes import longest_token_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +55,5 @@ class LoadedModel:
             dtype=str(self.dtype).removeprefix("torch."),
             max_batch=self.max_batch,
             parameters=self.module.num_parameters(),
+            token_bytes=longest_token_bytes(self.tokenizer),
         )

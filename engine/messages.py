@@ -11,6 +11,9 @@ from typing import Literal
 
 import msgspec
 
+IN_GROUP = "\x1f"
+"""Stands between a group and a client of it in a client's name: the unit separator of ASCII, which no name has."""
+
 
 class Message(msgspec.Struct, frozen=True):
     """One message of a prompt, in the terms of the model's chat template."""
@@ -41,7 +44,7 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     """Asks for one reply. `request_id` is unique among the requests that run.
 
     `cache_salt`: whose keys and values this prompt may begin with; those of another salt are never matched.
-    `shares_system`: the system prompt is the operator's, so its keys and values may be shared by all. `client`: among whom the engine is fair. A higher `priority` leaves the queue first.
+    `shares_system`: the system prompt is the operator's, so its keys and values may be shared by all. `client`: among whom the engine is fair (of a group: the group's name, `IN_GROUP`, its own). A higher `priority` leaves the queue first.
     `conversation`: which of the salt's kept keys and values the prompt goes on from; where there are several engines
     it is served by the one that has them, if it can.
     """
@@ -214,6 +217,7 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     """Sent once the model can serve. `defaults` has every field of `Params` filled that the model defines.
 
     `context_tokens`: prompt and reply together, at most. `lacks`: fields of `Params` that the engine can't follow.
+    `token_bytes`: of the longest token: a text of more bytes than that many times the window can't fit it. None: not known.
     """
 
     model: str
@@ -224,6 +228,7 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     max_batch: int
     parameters: int
     lacks: tuple[str, ...] = ()
+    token_bytes: int | None = None
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="failed"):

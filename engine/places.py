@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from engine.waiting_queue import Waiting, WaitingQueue
+from engine.waiting_queue import Running, Waiting, WaitingQueue
 
 W = TypeVar("W", bound=Waiting)
 
@@ -21,12 +20,12 @@ class Places(Generic[W]):
         self._on_position = on_position
         self._queue: WaitingQueue[W] = WaitingQueue()
         self._turns: dict[int, asyncio.Future[None]] = {}
-        self._running: Counter[str] = Counter()
+        self._running = Running()
 
     @property
     def running(self) -> int:
         """How many have a place."""
-        return self._running.total()
+        return len(self._running)
 
     @property
     def waiting(self) -> int:
@@ -36,7 +35,7 @@ class Places(Generic[W]):
     async def enter(self, one: W) -> None:
         """Wait for a place. Whoever comes back from here has one, and gives it back by `leave`."""
         if self.running < self._limit and not self.waiting:
-            self._running[one.client] += 1
+            self._running.add(one.client)
             return
         turn = self._turns[one.arrival] = asyncio.get_running_loop().create_future()
         self._queue.add(one)
@@ -45,7 +44,7 @@ class Places(Generic[W]):
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self._running[one.client] -= 1  # its turn came in the same moment
+                self._running.remove(one.client)  # its turn came in the same moment
             raise
         finally:
             del self._turns[one.arrival]
@@ -56,8 +55,7 @@ class Places(Generic[W]):
 
     def leave(self, one: W) -> None:
         """Give a place back, to whoever is next."""
-        self._running[one.client] -= 1
-        self._running += Counter()  # forgets clients that run nothing
+        self._running.remove(one.client)
         self._fill()
 
     def _fill(self) -> None:
@@ -67,7 +65,7 @@ class Places(Generic[W]):
             self._queue.remove(first)
             turn = self._turns[first.arrival]
             if not turn.done():
-                self._running[first.client] += 1
+                self._running.add(first.client)
                 turn.set_result(None)
             self._tell_positions()
 

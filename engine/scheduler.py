@@ -6,13 +6,12 @@ Pure bookkeeping in tokens and slots: knows no tensors, no text and no clock.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from engine.kv_pool import EVERYONE, KVPool
 from engine.prefix_index import Match
-from engine.waiting_queue import WaitingQueue
+from engine.waiting_queue import Running, WaitingQueue
 
 HEADROOM = 16
 """Tokens that each running reply must be able to grow by before another one is let in."""
@@ -123,7 +122,7 @@ class Scheduler:
         self._queue: WaitingQueue[Sequence] = WaitingQueue()
         self._prefilling: dict[int, Sequence] = {}
         self._decoding: dict[int, Sequence] = {}
-        self._clients: Counter[str] = Counter()
+        self._clients = Running()
         self._free = list(range(slots))
         self._arrivals = 0
         self._closed = False
@@ -283,7 +282,7 @@ class Scheduler:
         sequence.computed = sequence.taken = match.tokens if match else 0
         if not sequence.started:
             sequence.started, sequence.cached = True, sequence.computed
-        self._clients[sequence.client] += 1
+        self._clients.add(sequence.client)
         self._prefilling[slot] = sequence
         return Admission(sequence, slot, match.key if match else None)
 
@@ -320,7 +319,5 @@ class Scheduler:
         heapq.heappush(self._free, slot)
         self._vacated.append((slot, sequence.computed))
         self.pool.give_back(sequence.reserved)
-        self._clients[sequence.client] -= 1
-        if not self._clients[sequence.client]:
-            del self._clients[sequence.client]
+        self._clients.remove(sequence.client)
         sequence.slot, sequence.reserved = None, 0

@@ -26,6 +26,8 @@ from engine.scripted_reply import ScriptedReply
 from engine.stream import ReplyStream
 
 _WORDS = re.compile(r"\s*\S+|\s+")
+LONGEST_WORD = 2**24
+"""Bytes: a word is one token, however long it is."""
 
 
 class ScriptedEngine:
@@ -48,6 +50,7 @@ class ScriptedEngine:
         by_hand: bool = False,
         pace_s: float = 0.0,
         max_batch: int = 1_000_000,
+        token_bytes: int = LONGEST_WORD,
     ) -> None:
         """Make a ready engine. `reply` is played where no `script` is queued."""
         self.hold_cancels = False
@@ -70,6 +73,7 @@ class ScriptedEngine:
             dtype="none",
             max_batch=max_batch,
             parameters=0,
+            token_bytes=token_bytes,
         )
         self._counts: Counter[str] = Counter()
         self._life.loaded(self._facts)

@@ -1,10 +1,16 @@
-"""Requests that wait for a slot: by priority, then fair between clients, then first come, first served. Pure."""
+"""Requests that wait for a slot: by priority, then fair between groups and within one between clients, then first come, first served. Pure.
+
+A client is named `GROUP` + `IN_GROUP` + its own name, or by its name alone. Groups are fair among each other first: whoever
+comes with a thousand names from one address waits behind himself.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
+
+from engine.messages import IN_GROUP
 
 
 class Waiting(Protocol):
@@ -27,10 +33,38 @@ class Waiting(Protocol):
 
 
 W = TypeVar("W", bound=Waiting)
+Turn = tuple[int, int, int, int]
+
+
+class Running:
+    """How many requests of each group and of each client run."""
+
+    def __init__(self) -> None:
+        self._groups: Counter[str] = Counter()
+        self._clients: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._clients.total()
+
+    def of(self, client: str) -> tuple[int, int]:
+        """Return how many run of a client's group, and of itself."""
+        return self._groups[_group(client)], self._clients[client]
+
+    def add(self, client: str) -> None:
+        """Count one more."""
+        self._groups[_group(client)] += 1
+        self._clients[client] += 1
+
+    def remove(self, client: str) -> None:
+        """Count one less; who runs nothing is forgotten."""
+        for counts, name in ((self._groups, _group(client)), (self._clients, client)):
+            counts[name] -= 1
+            if not counts[name]:
+                del counts[name]
 
 
 class WaitingQueue(Generic[W]):
-    """Who is next is decided when there is room: the client that has the fewest running goes first."""
+    """Who is next is decided when there is room: the group, and in it the client, that has the fewest running goes first."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, W] = {}
@@ -49,17 +83,29 @@ class WaitingQueue(Generic[W]):
         """Take one out, wherever it is."""
         del self._waiting[one.arrival]
 
-    def first(self, running: Mapping[str, int]) -> W:
-        """Return the one to start next. `running`: how many of each client run."""
+    def first(self, running: Running) -> W:
+        """Return the one to start next."""
         return min(
-            self._waiting.values(), key=lambda one: (-one.priority, running.get(one.client, 0), one.arrival)
+            self._waiting.values(), key=lambda one: (-one.priority, *running.of(one.client), one.arrival)
         )
 
-    def in_order(self, running: Mapping[str, int]) -> Iterator[W]:
+    def in_order(self, running: Running) -> Iterator[W]:
         """Yield all, in the order in which they would start if nobody else came or went."""
-        ahead: Counter[str] = Counter(running)
-        keyed = []
+        of_client: Counter[str] = Counter()
+        within: list[tuple[int, int, int, W]] = []
         for one in sorted(self._waiting.values(), key=lambda one: (-one.priority, one.arrival)):
-            keyed.append((-one.priority, ahead[one.client], one.arrival, one))
-            ahead[one.client] += 1
-        yield from (one for *_, one in sorted(keyed, key=lambda entry: entry[:3]))
+            ahead = running.of(one.client)[1] + of_client[one.client]
+            within.append((-one.priority, ahead, one.arrival, one))
+            of_client[one.client] += 1
+        of_group: Counter[str] = Counter()
+        keyed: list[tuple[Turn, W]] = []
+        for priority, ahead, arrival, one in sorted(within, key=lambda entry: entry[:3]):
+            group = _group(one.client)
+            before = running.of(one.client)[0] + of_group[group]
+            keyed.append(((priority, before, ahead, arrival), one))
+            of_group[group] += 1
+        yield from (one for _, one in sorted(keyed, key=lambda entry: entry[0]))
+
+
+def _group(client: str) -> str:
+    return client.partition(IN_GROUP)[0]

@@ -49,12 +49,13 @@ class Conflict(Refused):
 
 
 class ContextOverflow(Refused):
-    """`tokens`: what the prompt would take; `limit`: what the window leaves for a prompt."""
+    """`tokens`: what the prompt would take, where it was counted; `limit`: what the window leaves for a prompt."""
 
     code = "context_overflow"
 
-    def __init__(self, *, tokens: int, limit: int) -> None:
-        super().__init__(f"The message takes {tokens} tokens with its frame; the model has room for {limit}.")
+    def __init__(self, *, tokens: int | None, limit: int) -> None:
+        taken = "far more tokens than fit" if tokens is None else f"{tokens} tokens with its frame"
+        super().__init__(f"The message is too long: it takes {taken}; the model has room for {limit}.")
         self.tokens = tokens
         self.limit = limit
 

@@ -22,6 +22,7 @@ from connections.gate.origin import Origins
 from connections.http.exchange import Exchange
 from connections.http.json_answers import foreign_page, refused
 from connections.http.refusals import Refusals
+from connections.limits.groups import group_of
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
@@ -79,7 +80,13 @@ class EventsDoor:
         reader = Reader(self._sessions, ask.conversation_id)
         owner = Owner(identity.principal, ask.client_id)
         outbox = Outbox(max_bytes=OUTBOX_BYTES)
-        view = Connection(transport, owner=owner, outbox=outbox, encode=reader.encode)
+        view = Connection(
+            transport,
+            owner=owner,
+            group=group_of(identity, exchange.request.scope),
+            outbox=outbox,
+            encode=reader.encode,
+        )
         async with self._presence.of(view):
             await reader.begin(view, ask.position)
             with self._doorkeeper.inside(identity, view):

@@ -21,8 +21,12 @@ class AddressRule(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the client behind this peer may come in; one whose address can't be known may not, where a list rules."""
         if not self.allowed:
             return True
-        client = client_address(peer, forwarded_for, trusted=self.trusted)
+        client = self.client(peer, forwarded_for)
         return client is not None and _is_in(client, self.allowed)
+
+    def client(self, peer: str | None, forwarded_for: Sequence[str]) -> Address | None:
+        """Which address a request comes from; None where that can't be known."""
+        return client_address(peer, forwarded_for, trusted=self.trusted)
 
 
 def client_address(

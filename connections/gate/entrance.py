@@ -10,9 +10,10 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from connections.gate.client_address import AddressRule, is_loopback
+from connections.gate.client_address import Address, AddressRule, is_loopback
 from connections.gate.hosts import HostRule
 from connections.http.refusals import Refusal, Refusals
+from connections.limits.groups import note_address
 
 HEALTH = ("/healthz", "/readyz")
 _WORDS = {
@@ -34,10 +35,15 @@ class Gate:
         """Passes a request on, or refuses it."""
         refusal = self._refusal(scope)
         if refusal is None:
+            note_address(scope, self._client(scope))
             await self._app(scope, receive, send)
             return
         self._refusals.count(refusal)
         await PlainTextResponse(_WORDS[refusal], 403, {"Connection": "close"})(scope, receive, send)
+
+    def _client(self, scope: Scope) -> Address | None:
+        peer = (scope.get("client") or (None,))[0]
+        return self._addresses.client(peer, Headers(scope=scope).getlist("x-forwarded-for"))
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers, peer = Headers(scope=scope), (scope.get("client") or (None,))[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -13,6 +13,8 @@ from sessions.errors import Refused
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """Of a request, which holds a whole conversation; what a model can read of it is much less."""
+LARGE_BODY_BYTES = 256 * 1024
+"""Few may be longer at once: what is read, and made of it, takes some times its length."""
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -37,10 +39,15 @@ class Exchange:
         self._receive = receive
         self._send = send
 
-    async def body(self) -> bytes:
-        """The request's body. Raises RequestTooLarge, ClientDisconnect."""
+    async def body(self, admit_large: Callable[[], None]) -> bytes:
+        """The request's body; `admit_large` is called once where it is a large one, and may raise.
+
+        Raises RequestTooLarge, ClientDisconnect.
+        """
         body = bytearray()
         async for part in self.request.stream():
+            if len(body) <= LARGE_BODY_BYTES < len(body) + len(part):
+                admit_large()
             body += part
             if len(body) > MAX_BODY_BYTES:
                 raise RequestTooLarge(f"The body has more than {MAX_BODY_BYTES} bytes.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Self
 
 import msgspec
 
@@ -45,15 +46,21 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class RateLimited(Refused):
-    """A limit has no room for the message."""
+    """A limit has no room for the message. `retry_after_ms`: until it has."""
 
     code = "rate_limited"
     retryable = True
 
-    def __init__(self, gauge: Gauge, reading: Reading) -> None:
+    def __init__(self, message: str, retry_after_ms: int) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
+
+    @classmethod
+    def by(cls, gauge: Gauge, reading: Reading) -> Self:
+        """What a limit says that all replicas count."""
         when = f"in {math.ceil(reading.reset_ms / 1000)} s"
-        super().__init__(f"{gauge.name}: more than {gauge.limit} are not allowed; there is room {when}.")
-        self.retry_after_ms = reading.reset_ms
+        why = f"{gauge.name}: more than {gauge.limit} are not allowed; there is room {when}."
+        return cls(why, reading.reset_ms)
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +104,7 @@ def judged(gauges: Sequence[Gauge], readings: Sequence[Reading], *, admitted: bo
         gauge, reading = max(
             (pair for pair in read if pair[1].used >= pair[0].limit), key=lambda pair: pair[1].reset_ms
         )
-        raise RateLimited(gauge, reading)
+        raise RateLimited.by(gauge, reading)
     return [
         LimitNear(name=gauge.name, remaining=left, reset_s=math.ceil(reading.reset_ms / 1000))
         for gauge, reading in read

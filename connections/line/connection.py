@@ -79,7 +79,10 @@ class Handler(Protocol[HandledT_contra]):
 
 
 class Connection:
-    """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to."""
+    """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to.
+
+    `group`: the key or the address that it came by, for which it is counted beside its owner.
+    """
 
     # A reply may have a thousand late readers, and each token looks at all of them: little memory, in one place.
     __slots__ = (
@@ -93,6 +96,7 @@ class Connection:
         "_under_way",
         "closed",
         "connection_id",
+        "group",
         "owner",
     )
 
@@ -101,11 +105,13 @@ class Connection:
         transport: Transport,
         *,
         owner: Owner,
+        group: str = "",
         outbox: Outbox,
         encode: Callable[[Frame], bytes] = codec.encode,
     ) -> None:
         self.connection_id = f"conn_{secrets.token_hex(8)}"
         self.owner = owner
+        self.group = group
         self.closed = False
         self._transport = transport
         self._encode = encode

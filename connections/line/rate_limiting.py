@@ -1,14 +1,18 @@
-"""Holds a connection's messages until they are let in, and what comes behind them too, so that their order stays."""
+"""Counts what a connection asks for, and holds its messages while all replicas count them: what comes behind waits too."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
 
+from connections.http.refusals import Refusal
+from connections.limits.limiters import Limiters
 from connections.limits.meter import Meter
+from connections.limits.quotas import RateLimited
 from connections.line.connection import Connection, Handler
 from connections.wire.frames import AuthRefresh, Cancel, Counts, Hello, Ping, Request, counts_of
 from sessions.errors import Overloaded
+from sessions.running.shares import Subject
 
 MAX_WAITING = 32
 """Fewer than a connection's requests at once: a cancel behind so many still finds its place."""
@@ -16,35 +20,45 @@ MAX_WAITING = 32
 Slow = Coroutine[None, None, None]
 
 
-class Turnstile:
+class RateLimiter:
     """A `Handler` before another one, for one connection.
 
     A request counts as under way from its task's first step on. That is before the connection's next frame: its reader
     lets others run between two.
     """
 
-    def __init__(self, inner: Handler[Request], meter: Meter) -> None:
+    def __init__(self, inner: Handler[Request], limiters: Limiters) -> None:
         self._inner = inner
-        self._meter = meter
+        self._limiters = limiters
         self._one_by_one = asyncio.Lock()
         self._under_way = 0
 
     def handle(self, connection: Connection, frame: Request) -> Slow | None:
         """Hands a frame on at once, unless it has to wait. Raises BadFrame, BadParams, Refused."""
-        is_message = counts_of(frame) is Counts.MESSAGE
+        counts = counts_of(frame)
+        self._take(connection, counts)
+        meter = self._limiters.meter
+        is_message = counts is Counts.MESSAGE
         waits = is_message or (self._under_way and not isinstance(frame, Hello | Ping | AuthRefresh))
-        if not waits:
+        if meter is None or not waits:
             return self._inner.handle(connection, frame)
         if self._under_way >= MAX_WAITING and not isinstance(frame, Cancel):
             raise Overloaded("Too many requests at once.")
-        return self._in_turn(connection, frame, is_message=is_message)
+        return self._in_turn(connection, frame, meter if is_message else None)
 
-    async def _in_turn(self, connection: Connection, frame: Request, *, is_message: bool) -> None:
+    def _take(self, connection: Connection, counts: Counts) -> None:
+        try:
+            self._limiters.rates.take(counts, Subject(str(connection.owner), connection.group))
+        except RateLimited:
+            self._limiters.refusals.count(Refusal.RATE)
+            raise
+
+    async def _in_turn(self, connection: Connection, frame: Request, meter: Meter | None) -> None:
         self._under_way += 1
         try:
             async with self._one_by_one:
-                if is_message:
-                    for near in await self._meter.admit(connection.owner):
+                if meter is not None:
+                    for near in await meter.admit(connection.owner):
                         connection.push(near)
                 slow = self._inner.handle(connection, frame)
         finally:

@@ -10,10 +10,16 @@ import msgspec
 from connections.wire.errors import Close, CloseCode
 from connections.wire.frames import Frame
 from sessions.records import Owner
+from sessions.running.shares import Shares, Subject
 
 
 class Registered(Protocol):
     """A connection as the registry knows it."""
+
+    @property
+    def group(self) -> str:
+        """The key or the address that it came by."""
+        ...
 
     def push(self, frame: Frame) -> None:
         """Takes a frame for delivery."""
@@ -36,10 +42,9 @@ class Registry:
     """Client ids and their sockets."""
 
     def __init__(self, *, max_connections: int, max_per_client: int) -> None:
-        self._max_connections = max_connections
         self._max_per_client = max_per_client
         self._by_owner: dict[Owner, set[Registered]] = {}
-        self._count = 0
+        self._shares = Shares(max_connections)
         self._opened = 0
         self._emptied = asyncio.Event()
         self._shut: Close | None = None
@@ -53,10 +58,11 @@ class Registry:
             raise Close(
                 CloseCode.TOO_MANY_CONNECTIONS, f"A client has at most {self._max_per_client} connections."
             )
-        if self._count >= self._max_connections:
-            raise Close(CloseCode.OVERLOAD, "The server has as many connections as it can take.")
+        subject = Subject(str(owner), connection.group)
+        if not self._shares.has_room_for(subject):
+            raise Close(CloseCode.OVERLOAD, "The server has as many connections as it can take from you.")
         self._by_owner.setdefault(owner, own).add(connection)
-        self._count += 1
+        self._shares.take(subject)
         self._emptied.clear()
         self._opened += 1
 
@@ -65,15 +71,15 @@ class Registry:
         own = self._by_owner.get(owner, set())
         if connection in own:
             own.remove(connection)
-            self._count -= 1
+            self._shares.give_back(Subject(str(owner), connection.group))
             if not own:
                 del self._by_owner[owner]
-            if not self._count:
+            if not len(self._shares):
                 self._emptied.set()
 
     async def emptied(self) -> None:
         """Waits until no connection is left."""
-        while self._count:
+        while len(self._shares):
             await self._emptied.wait()
 
     def shut_all(self, close: Close) -> None:
@@ -88,4 +94,4 @@ class Registry:
 
     def statistics(self) -> RegistryStatistics:
         """Facts of this moment."""
-        return RegistryStatistics(self._count, len(self._by_owner), self._opened)
+        return RegistryStatistics(len(self._shares), len(self._by_owner), self._opened)

@@ -15,11 +15,12 @@ from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
 from connections.http.refusals import Refusal
+from connections.limits.groups import group_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Disconnected, refusal
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
-from connections.line.rate_limiting import Turnstile
+from connections.line.rate_limiting import RateLimiter
 from connections.native.greeting import Greeter, Greeting
 from connections.native.handler import FrameHandler
 from connections.wire import codec
@@ -100,7 +101,7 @@ class Endpoint:
                 hello = await _hello(transport, within_s=self._hello_s)
                 identity = await self._identify(transport, hello, websocket.headers.get("authorization"))
                 said = await self._greeting()
-            await self._serve(transport, hello, identity, said)
+            await self._serve(transport, hello, identity, said, group=group_of(identity, websocket.scope))
         except Close as close:
             await transport.close(close.code, close.reason)
         except Disconnected:
@@ -129,10 +130,12 @@ class Endpoint:
         transport.tell(why)
         raise close
 
-    async def _serve(self, transport: Socket, hello: Hello, identity: Identity, said: Greeting) -> None:
+    async def _serve(
+        self, transport: Socket, hello: Hello, identity: Identity, said: Greeting, *, group: str
+    ) -> None:
         client_id = hello.client_id or secrets.token_hex(16)
         owner = Owner(identity.principal, client_id)
-        connection = Connection(transport, owner=owner, outbox=Outbox(max_bytes=OUTBOX_BYTES))
+        connection = Connection(transport, owner=owner, group=group, outbox=Outbox(max_bytes=OUTBOX_BYTES))
         ready = Ready(
             ref=hello.ref,
             connection_id=connection.connection_id,
@@ -144,8 +147,7 @@ class Endpoint:
             with self._doorkeeper.inside(identity, connection) as standing:
                 refresh = _Refresh(standing, connection, ready)
                 handler = FrameHandler(self._sessions, said.limits, refresh.answer)
-                meter = self._limiters.meter
-                await connection.serve(handler if meter is None else Turnstile(handler, meter), codec.decode)
+                await connection.serve(RateLimiter(handler, self._limiters), codec.decode)
 
 
 class _Refresh:

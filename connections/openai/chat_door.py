@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -38,13 +39,15 @@ class ChatDoor:
     async def _serve(self, exchange: Exchange) -> None:
         """Raises Refused."""
         with suppress(ClientDisconnect):
-            owner = await self._reception.owner(exchange.request)
-            request = chat_request(await exchange.body())
-            await exchange.while_there(self._answer(exchange, owner, request))
+            owner, group = await self._reception.subject(exchange.request)
+            self._reception.take(owner, group)
+            with self._reception.large_body(owner, group) as admit_large:
+                request = chat_request(await exchange.body(admit_large))
+            await exchange.while_there(self._answer(exchange, owner, group, request))
 
-    async def _answer(self, exchange: Exchange, owner: Owner, request: ChatRequest) -> None:
+    async def _answer(self, exchange: Exchange, owner: Owner, group: str, request: ChatRequest) -> None:
         self._reception.serves(request.model)
-        ask = ask_of(request, await self._reception.limits())
+        ask = msgspec.structs.replace(ask_of(request, await self._reception.limits()), group=group)
         await self._reception.count(owner)
         reply = await self._sessions.answer(owner, ask)
         telling = Telling(

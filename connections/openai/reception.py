@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from starlette.requests import Request
 
 from connections.authentication.authenticator import bearer
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import ANONYMOUS, Identity
+from connections.http.refusals import Refusal
+from connections.limits.groups import group_of
 from connections.limits.limiters import Limiters
+from connections.limits.quotas import RateLimited
 from connections.native.greeting import Greeter
 from connections.openai.problems import Problem, nobody
 from connections.wire.errors import Unauthenticated
-from connections.wire.frames import Limits
+from connections.wire.frames import Counts, Limits
 from engine.errors import EngineError
-from sessions.errors import EngineDown
+from sessions.errors import EngineDown, Overloaded
 from sessions.records import Owner
+from sessions.running.admission import AGAIN_MS
+from sessions.running.shares import Subject
 
 CLIENT = "/openai"
 """The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
@@ -28,7 +35,7 @@ class Reception:
 
     def __init__(self, *, doorkeeper: Doorkeeper, limiters: Limiters, greeter: Greeter) -> None:
         self._doorkeeper = doorkeeper
-        self._meter = limiters.meter
+        self._limiters = limiters
         self._greeter = greeter
 
     @property
@@ -36,10 +43,11 @@ class Reception:
         """The name of the model that is served."""
         return self._greeter.model
 
-    async def owner(self, request: Request) -> Owner:
-        """Who asks. Raises Refused."""
+    async def subject(self, request: Request) -> tuple[Owner, str]:
+        """Who asks, and the key or the address that this is counted for besides. Raises Refused."""
         authorization = request.headers.get("authorization")
-        return owner_of(await self.identity(authorization), bearer(authorization))
+        identity = await self.identity(authorization)
+        return owner_of(identity, bearer(authorization)), group_of(identity, request.scope)
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
         """Who comes, by a header or else by a token. Raises Refused."""
@@ -61,10 +69,34 @@ class Reception:
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
 
+    def take(self, owner: Owner, group: str) -> None:
+        """Counts a message here, before anything is read or asked. Raises RateLimited."""
+        try:
+            self._limiters.rates.take(Counts.MESSAGE, Subject(str(owner), group))
+        except RateLimited:
+            self._limiters.refusals.count(Refusal.RATE)
+            raise
+
+    @contextmanager
+    def large_body(self, owner: Owner, group: str) -> Iterator[Callable[[], None]]:
+        """Gives what takes a place for a large body, which is given back with the block. What it gives raises Overloaded."""
+        bodies, subject = self._limiters.bodies, Subject(str(owner), group)
+        with ExitStack() as places:
+
+            def admit() -> None:
+                if not bodies.has_room_for(subject):
+                    raise Overloaded(
+                        "The server reads as many long requests as it can.", retry_after_ms=AGAIN_MS
+                    )
+                bodies.take(subject)
+                places.callback(bodies.give_back, subject)
+
+            yield admit
+
     async def count(self, owner: Owner) -> None:
-        """Counts a message. Raises RateLimited."""
-        if self._meter is not None:
-            await self._meter.admit(owner)
+        """Counts a message over all replicas. Raises RateLimited."""
+        if self._limiters.meter is not None:
+            await self._limiters.meter.admit(owner)
 
 
 def owner_of(identity: Identity, token: str | None) -> Owner:

@@ -12,11 +12,12 @@ from connections.authentication.authenticator import bearer
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
 from connections.http.refusals import Refusal
+from connections.limits.groups import group_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Disconnected, Handler
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
-from connections.line.rate_limiting import Turnstile
+from connections.line.rate_limiting import RateLimiter
 from connections.native.endpoint import OUTBOX_BYTES, Socket, too_many_at_once
 from connections.native.handler import FrameHandler
 from connections.openai.problems import foreign_page, invalid, problem_of
@@ -47,6 +48,7 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     asked: Arrival
     identity: Identity
     owner: Owner
+    group: str
     limits: Limits
 
 
@@ -105,7 +107,8 @@ class RealtimeDoor:
             self._reception.serves(asked.model)
         limits = await self._reception.limits()
         owner = _owner(asked, identity, bearer(authorization) or asked.key)
-        return Guest(asked=asked, identity=identity, owner=owner, limits=limits)
+        group = group_of(identity, websocket.scope)
+        return Guest(asked=asked, identity=identity, owner=owner, group=group, limits=limits)
 
     async def _live(self, socket: Socket, guest: Guest) -> None:
         try:
@@ -126,6 +129,7 @@ class RealtimeDoor:
         connection = Connection(
             Lines(socket),
             owner=guest.owner,
+            group=guest.group,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
         )
@@ -140,8 +144,7 @@ class RealtimeDoor:
 
     def _frames(self, limits: Limits) -> Handler[Request]:
         """What answers the frames that a client's events become."""
-        frames, meter = FrameHandler(self._sessions, limits, _no_refresh), self._limiters.meter
-        return frames if meter is None else Turnstile(frames, meter)
+        return RateLimiter(FrameHandler(self._sessions, limits, _no_refresh), self._limiters)
 
     async def _show_history(self, connection: Connection, conversation_id: str) -> None:
         """Tells what is there, and attaches the connection. Raises Close where that can't be had."""

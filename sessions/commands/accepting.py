@@ -71,7 +71,9 @@ class Acceptor:
         )
         await self._announcer.announce(conversation, record.turn_id)
         await self._write(conversation, live, beginning)
-        return request_of(conversation, record.turn_id, prompt, generation.params, system)
+        return request_of(
+            conversation, record.turn_id, prompt, generation.params, system, group=live.send.group
+        )
 
     async def _write(self, conversation: Conversation, live: LiveTurn, beginning: Beginning) -> None:
         """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""

@@ -39,7 +39,9 @@ class Dequeuer:
         prompt = await self._prompt(conversation, live, generation, meta)
         context_from = prompt.context_from if prompt else meta.context_from or live.record.message_id
         await self._queue.start(conversation, live, named=system.named, context_from=context_from)
-        return request_of(conversation, live.record.turn_id, prompt, generation.params, system)
+        return request_of(
+            conversation, live.record.turn_id, prompt, generation.params, system, group=live.send.group
+        )
 
     async def _prompt(
         self, conversation: Conversation, live: LiveTurn, generation: Generation, meta: Meta

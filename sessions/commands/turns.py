@@ -18,9 +18,10 @@ from sessions.errors import OwnershipLost, Refused
 from sessions.events import Cause
 from sessions.records import Owner
 from sessions.running import running
-from sessions.running.admission import Admission
+from sessions.running.admission import Admission, Admitted
 from sessions.running.attendance import Attendance
 from sessions.running.running import Runner
+from sessions.running.shares import Subject
 from sessions.store.ownership import RunningTurn
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.live_turn import LiveTurn, Subscriber
@@ -57,7 +58,7 @@ class Turns:
         self._attendance = attendance
         self._lost = lost
         self._admission = admission
-        self._by_turn: dict[str, Conversation] = {}
+        self._by_turn: dict[str, tuple[Conversation, Admitted]] = {}
         self._under_way: set[asyncio.Task[Any]] = set()
         self.tasks: asyncio.TaskGroup
 
@@ -75,10 +76,13 @@ class Turns:
         `names`: of its turn and messages, where another replica gave them. Raises Refused where the server takes no
         message at all.
         """
-        self._admission.enter()
+        known = self._directory.get(owner, send.conversation_id)
+        waits = send.on_busy == "enqueue" and known is not None and bool(known.turns)
+        admitted = self._admission.enter(Subject(str(owner), send.group), waits=waits)
         conversation = self._directory.open(owner, send.conversation_id)
         arrival = arrive(conversation, subscriber, send, names or Names.new())
-        self._by_turn[arrival.turn.ids.turn_id] = conversation
+        arrival.accepted.add_done_callback(lambda _: admitted.arrived())
+        self._by_turn[arrival.turn.ids.turn_id] = (conversation, admitted)
         return self._begin(guarded(self._take(conversation, arrival, generation)))
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -89,7 +93,7 @@ class Turns:
 
     async def accepted(self, turn_id: str) -> bool:
         """Whether a message was accepted whose turn has this name; returns once that is known."""
-        conversation = self._by_turn.get(turn_id)
+        conversation, _ = self._by_turn.get(turn_id, (None, None))
         if conversation is None:
             return False
         coming = [*conversation.turns, *conversation.arriving]
@@ -110,6 +114,7 @@ class Turns:
                 self._forget(arrival)
             self._directory.tidy(conversation)
         if request is not None:
+            self._by_turn[arrival.turn.ids.turn_id][1].begin()
             self._runner.ready(conversation, arrival)
             self._attendance.look(conversation)
             self._begin(self._run(conversation, arrival, request))
@@ -123,8 +128,8 @@ class Turns:
             self._directory.tidy(conversation)
 
     def _forget(self, live: LiveTurn) -> None:
-        del self._by_turn[live.turn.ids.turn_id]
-        self._admission.leave()
+        _, admitted = self._by_turn.pop(live.turn.ids.turn_id)
+        admitted.leave()
 
     def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
         """Decides the end of turns; None where no such runs here. Synchronous."""
@@ -151,7 +156,7 @@ class Turns:
     def _where(self, owner: Owner, cancel: Cancel) -> Conversation | None:
         if cancel.turn_id is None:
             return self._directory.get(owner, cancel.conversation_id or "")
-        conversation = self._by_turn.get(cancel.turn_id)
+        conversation, _ = self._by_turn.get(cancel.turn_id, (None, None))
         return conversation if conversation is not None and conversation.owner == owner else None
 
     def runs(self, turn: RunningTurn) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.messages import Message, Params, Request
+from engine.messages import IN_GROUP, Message, Params, Request
 from sessions.conversation.conversation import Conversation
 from sessions.records import Owner
 from sessions.turn.context import Prompt
@@ -13,7 +13,13 @@ UNDER_THE_OPERATORS = "\x00operator"
 
 
 def request_of(
-    conversation: Conversation, turn_id: str, prompt: Prompt | None, params: Params, system: SystemPrompt
+    conversation: Conversation,
+    turn_id: str,
+    prompt: Prompt | None,
+    params: Params,
+    system: SystemPrompt,
+    *,
+    group: str,
 ) -> Request:
     """The request of a turn; without messages where it is cancelled before it has a prompt."""
     return asked_of_the_engine(
@@ -21,6 +27,7 @@ def request_of(
         prompt.messages if prompt else (),
         params,
         owner=conversation.owner,
+        group=group,
         conversation_id=conversation.conversation_id,
         system=system,
     )
@@ -32,6 +39,7 @@ def asked_of_the_engine(
     params: Params,
     *,
     owner: Owner,
+    group: str,
     conversation_id: str,
     system: SystemPrompt,
 ) -> Request:
@@ -48,6 +56,6 @@ def asked_of_the_engine(
         params,
         cache_salt=salt + UNDER_THE_OPERATORS if system.is_shared else salt,
         shares_system=system.is_shared,
-        client=salt,
+        client=f"{group}{IN_GROUP}{salt}" if group else salt,
         conversation=conversation_id,
     )

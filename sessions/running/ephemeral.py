@@ -21,24 +21,29 @@ from sessions.errors import ContextOverflow
 from sessions.events import Cause
 from sessions.observer import Observer
 from sessions.records import Owner
-from sessions.running.admission import Admission
+from sessions.running.admission import Admission, Admitted
 from sessions.running.ending import note_end
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.shares import Subject
 from sessions.turn.engine_wait import CONFIRM_S
 from sessions.turn.generating import Generator
 from sessions.turn.pace import Pace
 from sessions.turn.policy import Policy, SystemPrompt
-from sessions.turn.prompting import as_refusals, refuse_unserved
+from sessions.turn.prompting import as_refusals, refuse_endless, refuse_unserved
 from sessions.turn.turn import Names, Turn, TurnIds
 
 _log = structlog.get_logger("midstream.turn")
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """All that the model is to read, and how it is to answer. Empty system messages count as none."""
+    """All that the model is to read, and how it is to answer. Empty system messages count as none.
+
+    `group`: the key or the address that its sender came by, for which it is counted beside its owner.
+    """
 
     messages: tuple[Message, ...]
     params: Params = Params()
+    group: str = ""
 
 
 class EphemeralTurns:
@@ -57,7 +62,7 @@ class EphemeralTurns:
 
     async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
         """Begins a turn; its reader cancels it when it leaves. Raises Refused."""
-        self._admission.enter()
+        admitted = self._admission.enter(Subject(str(owner), ask.group))
         names = Names.new()
         turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
         reply = EphemeralReply(turn, Pace(self._observer, turn))
@@ -65,10 +70,11 @@ class EphemeralTurns:
         try:
             request = await self._request(reply.turn_id, owner, ask)
         except BaseException:
-            self._forget(reply)
+            self._forget(reply, admitted)
             raise
+        admitted.arrived()
         reply.turn.accept(now=monotonic())
-        self.tasks.create_task(self._run(reply, request, owner))
+        self.tasks.create_task(self._run(reply, request, owner, admitted))
         return reply
 
     async def drain(self, within_s: float) -> None:
@@ -87,9 +93,9 @@ class EphemeralTurns:
             self._emptied.clear()
             await self._emptied.wait()
 
-    def _forget(self, reply: EphemeralReply) -> None:
+    def _forget(self, reply: EphemeralReply, admitted: Admitted) -> None:
         self._live.discard(reply)
-        self._admission.leave()
+        admitted.leave()
         if not self._live:
             self._emptied.set()
 
@@ -107,6 +113,7 @@ class EphemeralTurns:
             messages,
             ask.params,
             owner=owner,
+            group=ask.group,
             conversation_id=_resemblance(messages),
             system=system,
         )
@@ -117,11 +124,12 @@ class EphemeralTurns:
             facts = await self._engine.ready()
             refuse_unserved(params, facts)
             window = facts.context_tokens
+            refuse_endless(messages, facts)
             tokens = await self._engine.count_tokens(messages)
         if tokens >= window:
             raise ContextOverflow(tokens=tokens, limit=window - 1)
 
-    async def _run(self, reply: EphemeralReply, request: Request, owner: Owner) -> None:
+    async def _run(self, reply: EphemeralReply, request: Request, owner: Owner, admitted: Admitted) -> None:
         try:
             outcome = await self._generator.outcome(reply, request)
             done = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
@@ -130,7 +138,7 @@ class EphemeralTurns:
         except Exception:  # noqa: BLE001 - a task's boundary: nobody else notices
             _log.exception("turn not ended", turn_id=reply.turn_id)
         finally:
-            self._forget(reply)
+            self._forget(reply, admitted)
 
 
 def _resemblance(messages: Sequence[Message]) -> str:

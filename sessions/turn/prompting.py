@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
 
 from engine.door import Engine
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
 from engine.lacking import not_served
-from engine.messages import ModelFacts, Params
-from sessions.errors import BadParams, EngineDown, Overloaded
+from engine.messages import Message, ModelFacts, Params
+from sessions.errors import BadParams, ContextOverflow, EngineDown, Overloaded
 from sessions.records import MessageRecord, Meta
 from sessions.store.history import History
 from sessions.store.keys import Keys
@@ -19,6 +19,8 @@ from sessions.turn.policy import SystemPrompt
 from sessions.turn.sends import Generation
 
 DEFAULT_NEW_TOKENS = 512
+UNKNOWN_TOKEN_BYTES = 256
+"""Of the longest token, where the engine does not know it: twice what the vocabularies of large models have."""
 
 
 class Prompts:
@@ -55,8 +57,19 @@ class Prompts:
             facts = await self._engine.ready()
             refuse_unserved(generation.params, facts)
             asked = generation.params.max_new_tokens or facts.defaults.max_new_tokens or DEFAULT_NEW_TOKENS
+            refuse_endless([Message("user", records[-1].content)], facts)
             room = Room.of(facts.context_tokens, asked)
             return await fit(system, records, room=room, count=self._engine.count_tokens)
+
+
+def refuse_endless(messages: Sequence[Message], facts: ModelFacts) -> None:
+    """What can't fit the window by its bytes alone is refused before it is tokenized, which takes long. Raises ContextOverflow.
+
+    White space at the ends counts for nothing: templates may leave it out.
+    """
+    room = facts.context_tokens * (facts.token_bytes or UNKNOWN_TOKEN_BYTES)
+    if sum(len(message.content.strip().encode()) for message in messages) > room:
+        raise ContextOverflow(tokens=None, limit=facts.context_tokens - 1)
 
 
 def refuse_unserved(params: Params, facts: ModelFacts) -> None:

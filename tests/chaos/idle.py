@@ -22,7 +22,7 @@ WARM = 50
 
 def measure(stage: Stage) -> Sequence[Finding]:
     """Measure both servers."""
-    roomy = {"MIDSTREAM_MAX_CONNECTIONS": str(stage.scale.idle + WARM)}
+    roomy = {"MIDSTREAM_MAX_CONNECTIONS": str(2 * (stage.scale.idle + WARM))}
     servers = {"bare": bare.command("idle"), "ours": gateway.command(gateway.Script())}
     cost = {name: _cost(stage, stage.folder / name, one, roomy) for name, one in servers.items()}
     ratio = Finding(

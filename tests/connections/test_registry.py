@@ -17,7 +17,8 @@ ANN, BOB, CAT = (Owner("anonymous", name) for name in ("ann", "bob", "cat"))
 class Socket:
     """A connection that keeps what it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: str = "") -> None:
+        self.group = group
         self.frames: list[Frame] = []
         self.closes: list[Close] = []
 
@@ -73,3 +74,14 @@ async def test_emptied_waits_for_the_last_connection() -> None:
     assert not waiting.done()
     registry.discard(ANN, one)
     await waiting
+
+
+def test_one_address_does_not_take_all_connections() -> None:
+    """However many clients it says that it is."""
+    registry = Registry(max_connections=100, max_per_client=64)
+    for number in range(75):
+        registry.add(Owner("anonymous", f"name{number}"), Socket("here"))
+    with pytest.raises(Close) as refused:
+        registry.add(Owner("anonymous", "one more"), Socket("here"))
+    assert refused.value.code is CloseCode.OVERLOAD
+    registry.add(ANN, Socket("there"))

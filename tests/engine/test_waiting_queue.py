@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.waiting_queue import WaitingQueue
+from engine.messages import IN_GROUP
+from engine.waiting_queue import Running, WaitingQueue
 
 
 class One(NamedTuple):
@@ -25,7 +25,15 @@ def queue(*ones: tuple[str, int]) -> WaitingQueue[One]:
 
 
 def order(waiting: WaitingQueue[One], running: dict[str, int] | None = None) -> list[int]:
-    return [one.arrival for one in waiting.in_order(running or {})]
+    return [one.arrival for one in waiting.in_order(counted(running or {}))]
+
+
+def counted(running: dict[str, int]) -> Running:
+    counts = Running()
+    for client, many in running.items():
+        for _ in range(many):
+            counts.add(client)
+    return counts
 
 
 def test_first_come_first_served() -> None:
@@ -41,14 +49,32 @@ def test_a_client_with_many_does_not_keep_others_waiting() -> None:
     assert order(queue(("a", 0), ("b", 0)), {"a": 1}) == [1, 0]
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1)), max_size=12))
-def test_the_order_told_is_the_order_in_which_they_start(ones: list[tuple[str, int]]) -> None:
-    waiting, running, started = queue(*ones), Counter[str](), []
-    told = order(waiting)
+def test_many_names_of_one_address_do_not_keep_another_waiting() -> None:
+    crowd = [(f"crowd{IN_GROUP}{name}", 0) for name in "abcdef"]
+    assert order(queue(*crowd, (f"other{IN_GROUP}z", 0))) == [0, 6, 1, 2, 3, 4, 5]
+
+
+def test_within_a_group_clients_are_served_in_turn() -> None:
+    ones = [(f"g{IN_GROUP}a", 0), (f"g{IN_GROUP}a", 0), (f"g{IN_GROUP}b", 0)]
+    assert order(queue(*ones)) == [0, 2, 1]
+
+
+CLIENTS = [*"ab", f"g{IN_GROUP}a", f"g{IN_GROUP}b", f"h{IN_GROUP}a", f"h{IN_GROUP}b"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(CLIENTS), st.integers(0, 1)), max_size=12),
+    st.dictionaries(st.sampled_from(CLIENTS), st.integers(0, 3)),
+)
+def test_the_order_told_is_the_order_in_which_they_start(
+    ones: list[tuple[str, int]], ran: dict[str, int]
+) -> None:
+    waiting, running, started = queue(*ones), counted(ran), list[int]()
+    told = order(waiting, ran)
     while waiting:
         one = waiting.first(running)
         assert one in waiting
         waiting.remove(one)
-        running[one.client] += 1
+        running.add(one.client)
         started.append(one.arrival)
     assert started == told

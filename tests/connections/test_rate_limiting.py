@@ -8,10 +8,12 @@ from collections.abc import Coroutine, Sequence
 import pytest
 
 from connections.http.refusals import Refusal, Refusals
+from connections.limits.limiters import Limiters
 from connections.limits.meter import Meter
 from connections.limits.quotas import Gauge, Quotas, RateLimited, Reading
+from connections.limits.rates import Rate, Rates
 from connections.line.connection import Connection
-from connections.line.rate_limiting import MAX_WAITING, Turnstile
+from connections.line.rate_limiting import MAX_WAITING, RateLimiter
 from connections.wire.frames import Cancel, Frame, History, Ping, Request, Send
 from sessions.errors import Overloaded
 from sessions.records import Owner
@@ -32,18 +34,24 @@ class Counts:
         raise AssertionError(f"{tokens} tokens are charged, and no turn has ended")
 
 
+GENEROUS = Rates(messages=Rate(99), reads=Rate(99))
+
+
 class Room:
-    """A turnstile before a handler that notes what comes to it, and a connection that notes what is pushed."""
+    """A rate limiter before a handler that notes what comes to it, and a connection that notes what is pushed."""
 
     owner = Owner("anonymous", "ann")
+    group = "address:192.0.2.1"
 
-    def __init__(self) -> None:
+    def __init__(self, rates: Rates = GENEROUS) -> None:
         self.counts = Counts()
         self.refusals = Refusals()
         self.handled: list[Request] = []
         self.pushed: list[Frame] = []
         self.under_way: list[asyncio.Task[None]] = []
-        self._turnstile = Turnstile(self, Meter(Quotas(messages_per_minute=9), self.counts, self.refusals))
+        meter = Meter(Quotas(messages_per_minute=9), self.counts, self.refusals)
+        self.limiters = Limiters(meter=meter, rates=rates, refusals=self.refusals)
+        self._limiter = RateLimiter(self, self.limiters)
 
     def push(self, frame: Frame) -> None:
         self.pushed.append(frame)
@@ -54,7 +62,7 @@ class Room:
 
     async def reads(self, frame: Request) -> None:
         """What a connection's reader does with a frame."""
-        slow = self._turnstile.handle(self, frame)  # type: ignore[arg-type]
+        slow = self._limiter.handle(self, frame)  # type: ignore[arg-type]
         if slow is not None:
             self.under_way.append(asyncio.create_task(slow))
         await asyncio.sleep(0)
@@ -100,3 +108,18 @@ async def test_too_many_that_wait_are_refused_and_a_cancel_is_not(room: Room) ->
     room.counts.open.set()
     await asyncio.gather(*room.under_way)
     assert room.handled == [*[SEND] * MAX_WAITING, CANCEL]
+
+
+async def test_a_client_that_asks_too_quickly_is_told_when_to_come_back(room: Room) -> None:
+    """Before anything is asked of the store; what must be heard in any case is heard."""
+    hasty = Room(Rates(messages=Rate(0.2), reads=Rate(0.2)))
+    hasty.counts.open.set()
+    for frame in (SEND, HISTORY):
+        await hasty.reads(frame)
+        with pytest.raises(RateLimited) as refused:
+            await hasty.reads(frame)
+        assert 0 < (refused.value.retry_after_ms or 0) <= 5000
+    for frame in (CANCEL, Ping()):
+        for _ in range(100):
+            await hasty.reads(frame)
+    assert hasty.refusals.statistics()[Refusal.RATE] == 2

@@ -1,0 +1,91 @@
+"""How many messages and reads a second one owner may send, and one key or address: counted here, before the store is asked. Pure.
+
+Token buckets: a burst at once, then so many a second. What all replicas count together is `meter.py`'s business.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from connections.limits.quotas import RateLimited
+from connections.wire.frames import Counts
+from sessions.running.shares import Subject
+
+GROUPS_TIMES = 10
+"""A key or an address may send as much as so many owners."""
+BURST_S = 5.0
+"""What may come at once is what may come in so many seconds."""
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """So many a second."""
+
+    per_s: float
+
+    @property
+    def burst(self) -> float:
+        """How many may come at once."""
+        return max(1.0, self.per_s * BURST_S)
+
+
+class _Buckets:
+    """One bucket a name. A bucket that is full again is forgotten: there are as many as names that sent lately."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._levels)
+
+    def wait_s(self, name: str, now: float) -> float:
+        """Seconds until there is one for a name; 0 where there is."""
+        return max(0.0, (1.0 - self._level(name, now)) / self._rate.per_s)
+
+    def take(self, name: str, now: float) -> None:
+        self._levels[name] = (self._level(name, now) - 1.0, now)
+        self._levels.move_to_end(name)
+        self._forget(now)
+
+    def _level(self, name: str, now: float) -> float:
+        level, at = self._levels.get(name, (self._rate.burst, now))
+        return min(self._rate.burst, level + (now - at) * self._rate.per_s)
+
+    def _forget(self, now: float) -> None:
+        while self._levels:
+            _, at = next(iter(self._levels.values()))
+            if now - at < self._rate.burst / self._rate.per_s:
+                return
+            self._levels.popitem(last=False)
+
+
+class Rates:
+    """The rates of this replica, for every connection and request."""
+
+    def __init__(self, *, messages: Rate, reads: Rate, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._messages = (_Buckets(messages), _Buckets(Rate(messages.per_s * GROUPS_TIMES)))
+        self._reads = (_Buckets(reads), _Buckets(Rate(reads.per_s * GROUPS_TIMES)))
+
+    def __len__(self) -> int:
+        return sum(len(buckets) for buckets in (*self._messages, *self._reads))
+
+    def take(self, counts: Counts, subject: Subject) -> None:
+        """Counts one, for its owner and its group, or for neither. Raises RateLimited."""
+        if counts is Counts.NOTHING:
+            return
+        now = self._clock()
+        names = (subject.owner, subject.group) if subject.group else (subject.owner,)
+        pairs = list(zip(self._messages if counts is Counts.MESSAGE else self._reads, names, strict=False))
+        if (wait_s := max(buckets.wait_s(name, now) for buckets, name in pairs)) > 0:
+            what = "messages" if counts is Counts.MESSAGE else "requests"
+            raise RateLimited(
+                f"You send {what} too quickly; try again in a moment.", math.ceil(wait_s * 1000)
+            )
+        for buckets, name in pairs:
+            buckets.take(name, now)

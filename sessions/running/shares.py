@@ -1,0 +1,60 @@
+"""Places that many want, divided so that nobody's share leaves others none. Pure.
+
+Who asks may hold as many as a part of those that are still free: the fuller it is, the smaller the share of each, and
+some stay free for who comes next (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6.2, 1998).
+Alone, an owner comes to a quarter of all places, and a group to three quarters.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+OWNERS_PART = 3
+"""An owner may hold a third of what is free."""
+GROUPS_TIMES = 3
+"""A group may hold three times what is free."""
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Whom something is counted for: an owner, and the key or the address by which it came. Empty: for no group."""
+
+    owner: str
+    group: str = ""
+
+
+class Shares:
+    """So many places. Every `take` is followed by one `give_back`."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._held = 0
+        self._owners: Counter[str] = Counter()
+        self._groups: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._held
+
+    def has_room_for(self, subject: Subject) -> bool:
+        """Whether a subject may take one more; who holds none may, as long as one is free."""
+        free = self._places - self._held
+        return free > 0 and (
+            self._owners[subject.owner] < max(1, free // OWNERS_PART)
+            and self._groups[subject.group] < free * GROUPS_TIMES
+        )
+
+    def take(self, subject: Subject) -> None:
+        """Counts one more, also where there was no room for it: what was admitted elsewhere goes on."""
+        self._held += 1
+        self._owners[subject.owner] += 1
+        if subject.group:
+            self._groups[subject.group] += 1
+
+    def give_back(self, subject: Subject) -> None:
+        """Counts one less; who holds none is forgotten."""
+        self._held -= 1
+        for counts, name in ((self._owners, subject.owner), (self._groups, subject.group)):
+            counts[name] -= 1
+            if counts[name] <= 0:
+                del counts[name]

@@ -1,0 +1,154 @@
+"""One who asks for too much is told so; nobody else notices, and the store is not asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted import ScriptedEngine
+from tests.app.in_process import Frame, Running, Socket, serving
+
+ELSEWHERE = {"local_addr": ("127.0.0.2", 0)}
+"""Another address of this machine's."""
+
+
+def message(number: int, **more: object) -> Frame:
+    return {"type": "send", "client_msg_id": f"m{number}", "content": "Hello?", **more}
+
+
+async def crowd(socket: Socket, *, first: int, rooms: int, behind: int = 0) -> list[Frame]:
+    """Sends to so many conversations, and so many messages behind each; gives what each message was answered."""
+    frames = [
+        message(
+            first + number * (1 + behind) + place, conversation_id=f"r{first + number}", on_busy="enqueue"
+        )
+        for number in range(rooms)
+        for place in range(1 + behind)
+    ]
+    return [await socket.ask(**frame) for frame in frames]
+
+
+async def test_one_client_that_queues_messages_leaves_turns_for_others(tmp_path: Path) -> None:
+    """With twenty sockets and a message behind each reply, it has its share; another is accepted at once."""
+    engine = ScriptedEngine(by_hand=True)
+    async with (
+        serving(tmp_path, engine, max_turns=64, message_rate=1000) as running,
+        AsyncExitStack() as sockets,
+    ):
+        answers: list[Frame] = []
+        for number in range(20):
+            socket = await sockets.enter_async_context(running.socket({"client_id": "hog"}, **ELSEWHERE))
+            answers += await crowd(socket, first=number * 100, rooms=4, behind=2)
+        accepted = [one for one in answers if one["type"] == "accepted"]
+        refused = [one for one in answers if one["type"] == "error"]
+        assert 16 <= len(accepted) <= 34
+        assert {one["code"] for one in refused} == {"overloaded"}
+        assert all(one["retry_after_ms"] for one in refused)
+        async with running.socket({"client_id": "bob"}) as bob:
+            assert (await bob.ask(**message(1)))["type"] == "accepted"
+
+
+async def test_many_names_of_one_address_leave_turns_for_another(tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(tmp_path, engine, max_turns=16) as running:
+        answers = []
+        for number in range(40):
+            async with running.socket({"client_id": f"name{number}"}, **ELSEWHERE) as socket:
+                answers.append(await socket.ask(**message(number, on_disconnect="continue")))
+        assert sum(one["type"] == "accepted" for one in answers) == 12
+        async with running.socket({"client_id": "bob"}) as bob:
+            assert (await bob.ask(**message(1)))["type"] == "accepted"
+
+
+async def commands_of(store: Redis) -> int:
+    """How many commands the store was asked so far."""
+    return int((await store.info("stats"))["total_commands_processed"])
+
+
+async def test_what_is_shed_does_not_ask_the_store(tmp_path: Path, store_url: str, store: Redis) -> None:
+    """Messages and reads beyond the rate cost the store nothing."""
+    slow = serving(tmp_path, redis_url=store_url, message_rate=0.2, read_rate=0.2)
+    async with slow as running, running.socket() as socket:
+        assert (await socket.ask(**message(1)))["type"] == "accepted"
+        await socket.until("done")
+        assert (await socket.ask(type="history"))["type"] == "history"
+        before = await commands_of(store)
+        for number in range(2, 200):
+            told = await socket.ask(**message(number))
+            assert (told["code"], told["retryable"]) == ("rate_limited", True)
+            assert told["retry_after_ms"] > 0
+            assert (await socket.ask(type="conversations"))["code"] == "rate_limited"
+        assert await commands_of(store) - before < 100  # the replica's own chores
+        assert (await socket.ask(type="cancel"))["type"] == "cancelled"
+
+
+async def chat(running: Running, body: bytes) -> tuple[int, Frame]:
+    """Status and JSON answer of a chat completion."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    writer.write(head.encode() + body)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    top, _, told = answer.partition(b"\r\n\r\n")
+    return int(top.split()[1]), json.loads(told)
+
+
+class Counting(ScriptedEngine):
+    """An engine that knows how long its longest token is, and notes what it is asked to count."""
+
+    def __init__(self) -> None:
+        super().__init__(token_bytes=16)
+        self.counted = 0
+
+    async def count_tokens(self, messages: object) -> int:
+        self.counted += 1
+        return await super().count_tokens(messages)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("role", ["assistant", "user"])
+async def test_a_body_that_can_not_fit_the_window_is_refused_before_it_is_tokenized(
+    tmp_path: Path, role: str
+) -> None:
+    """Four megabytes of it kept the only tokenizer busy for ten seconds, and every message waited for that."""
+    engine = Counting()
+    long = [{"role": role, "content": "word " * 6_000} for _ in range(120)]
+    body = {"model": "midstream-demo", "messages": [*long, {"role": "user", "content": "Hello?"}]}
+    async with serving(tmp_path, engine) as running:
+        status, told = await chat(running, json.dumps(body).encode())
+        assert (status, told["error"]["code"]) == (400, "context_length_exceeded")
+        assert engine.counted == 0
+
+
+async def test_few_long_bodies_are_read_at_once(tmp_path: Path) -> None:
+    """Each takes memory while it comes; one address has its share of them, another is served."""
+    async with serving(tmp_path) as running:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4000000\r\n\r\n"
+        uploads = []
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", running.port, local_addr=("127.0.0.2", 0)
+            )
+            writer.write(head + b"x" * 300_000)
+            await writer.drain()
+            uploads.append((reader, writer))
+        answered = [asyncio.create_task(reader.readline()) for reader, _ in uploads]
+        while sum(one.done() for one in answered) < 20 - 9:
+            await asyncio.wait(answered, return_when=asyncio.FIRST_COMPLETED)
+        assert {one.result().split()[1] for one in answered if one.done()} == {b"503"}
+        small = {
+            "model": "midstream-demo",
+            "messages": [{"role": "user", "content": "Hello?"}],
+            "user": " " * 300_000,
+        }
+        status, _ = await chat(running, json.dumps(small).encode())
+        assert status == 200
+        for task in answered:
+            task.cancel()
+        for _, writer in uploads:
+            writer.close()

@@ -1,0 +1,82 @@
+"""What one may send, and what many names of one address may."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.limits.quotas import RateLimited
+from connections.limits.rates import BURST_S, GROUPS_TIMES, Rate, Rates
+from connections.wire.frames import Counts
+from sessions.running.shares import Subject
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def taken(rates: Rates, subject: Subject, *, tries: int, counts: Counts = Counts.MESSAGE) -> int:
+    """How many of so many tries in one moment are let in."""
+    many = 0
+    for _ in range(tries):
+        try:
+            rates.take(counts, subject)
+        except RateLimited:
+            continue
+        many += 1
+    return many
+
+
+def test_a_burst_then_so_many_a_second() -> None:
+    clock = Clock()
+    rates = Rates(messages=Rate(10), reads=Rate(50), clock=clock)
+    ann = Subject("ann")
+    assert taken(rates, ann, tries=500) == 10 * BURST_S
+    assert taken(rates, ann, tries=1000, counts=Counts.READ) == 50 * BURST_S
+    assert taken(rates, ann, tries=9, counts=Counts.NOTHING) == 9
+    clock.now += 1
+    assert taken(rates, ann, tries=500) == 10
+
+
+def test_many_names_of_one_address_share_what_that_may_send() -> None:
+    rates = Rates(messages=Rate(10), reads=Rate(50), clock=Clock())
+    crowd = sum(taken(rates, Subject(f"name{number}", "here"), tries=50) for number in range(100))
+    assert crowd == 10 * BURST_S * GROUPS_TIMES
+    assert taken(rates, Subject("other", "there"), tries=50) == 50
+
+
+def test_who_is_refused_is_told_when_there_is_room_again() -> None:
+    clock = Clock()
+    rates = Rates(messages=Rate(0.5), reads=Rate(1), clock=clock)
+    taken(rates, Subject("ann"), tries=9)
+    with pytest.raises(RateLimited) as refused:
+        rates.take(Counts.MESSAGE, Subject("ann"))
+    assert refused.value.retry_after_ms is not None
+    clock.now += refused.value.retry_after_ms / 1000
+    rates.take(Counts.MESSAGE, Subject("ann"))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["", "g", "h"]), st.floats(0, 3)), max_size=200
+    )
+)
+def test_in_any_time_no_more_than_the_burst_and_the_rate_and_no_name_is_kept_for_ever(
+    sends: list[tuple[str, str, float]],
+) -> None:
+    clock = Clock()
+    rates = Rates(messages=Rate(2), reads=Rate(2), clock=clock)
+    begun, let_in = clock.now, 0
+    for owner, group, pause in sends:
+        clock.now += pause
+        many = taken(rates, Subject(owner, group), tries=3)
+        let_in += many if owner == "a" else 0
+    assert let_in <= 2 * BURST_S + 2 * (clock.now - begun) + 1e-6
+    clock.now += 100
+    rates.take(Counts.MESSAGE, Subject("z"))
+    assert len(rates) <= 1 + 2  # its own, and a group's bucket that nobody has looked at since

@@ -1,0 +1,117 @@
+"""Nobody's share leaves others none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions.errors import Draining, Overloaded
+from sessions.running.admission import AGAIN_MS, COMING, Admission, Admitted
+from sessions.running.shares import Shares, Subject
+
+ANN, BOB = Subject("ann", "here"), Subject("bob", "there")
+
+
+def filled(shares: Shares, *subjects: Subject) -> list[int]:
+    """How many each takes, where all take one in turn for as long as any may."""
+    counts = [0] * len(subjects)
+    while any(shares.has_room_for(one) for one in subjects):
+        for place, one in enumerate(subjects):
+            if shares.has_room_for(one):
+                shares.take(one)
+                counts[place] += 1
+    return counts
+
+
+def test_one_owner_comes_to_a_quarter() -> None:
+    shares = Shares(1000)
+    assert filled(shares, ANN) == [250]
+    assert shares.has_room_for(BOB)
+
+
+def test_many_names_of_one_address_come_to_three_quarters() -> None:
+    shares = Shares(1000)
+    assert sum(filled(shares, *(Subject(f"name{number}", "here") for number in range(1000)))) == 750
+    assert shares.has_room_for(BOB)
+
+
+def test_the_fuller_it_is_the_smaller_are_the_shares() -> None:
+    shares = Shares(1000)
+    counts = filled(shares, *(Subject(f"name{number}", f"group{number}") for number in range(20)))
+    assert max(counts) - min(counts) <= 1
+    assert 40 <= min(counts) <= 50
+    assert shares.has_room_for(BOB)
+
+
+def test_the_last_place_is_for_who_has_none() -> None:
+    shares = Shares(2)
+    shares.take(ANN)
+    assert not shares.has_room_for(ANN)
+    assert shares.has_room_for(BOB)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "g"]), st.booleans()), max_size=60))
+def test_what_is_given_back_is_as_if_never_taken(steps: list[tuple[str, str, bool]]) -> None:
+    shares, held = Shares(12), list[Subject]()
+    for owner, group, takes in steps:
+        subject = Subject(owner, group)
+        if takes and shares.has_room_for(subject):
+            shares.take(subject)
+            held.append(subject)
+        elif not takes and held:
+            shares.give_back(held.pop())
+        assert len(shares) == len(held) <= 12
+    for subject in held:
+        shares.give_back(subject)
+    assert (len(shares), shares._owners, shares._groups) == (0, {}, {})
+
+
+def crowd(admission: Admission, subject: Subject, *, waits: bool = False) -> list[Admitted]:
+    """As many turns of one as are let in, each on its way no longer."""
+    turns: list[Admitted] = []
+    while True:
+        try:
+            turns.append(admission.enter(subject, waits=waits))
+        except Overloaded:
+            return turns
+        turns[-1].arrived()
+
+
+def test_one_client_does_not_take_all_turns() -> None:
+    admission = Admission(at_most=1024)
+    assert len(crowd(admission, ANN)) == 256
+    with pytest.raises(Overloaded) as refused:
+        admission.enter(ANN)
+    assert refused.value.retry_after_ms == AGAIN_MS
+    admission.enter(BOB)
+
+
+def test_turns_that_wait_take_no_place_of_those_that_run() -> None:
+    admission = Admission(at_most=1024)
+    waiting = crowd(admission, ANN, waits=True)
+    assert (len(waiting), admission.waiting, len(admission)) == (256, 256, 256)
+    admission.enter(ANN)
+    waiting[0].begin()
+    assert (admission.waiting, len(admission)) == (255, 257)
+    for turn in waiting:
+        turn.leave()
+        turn.leave()
+    assert (admission.waiting, len(admission)) == (0, 1)
+
+
+def test_only_so_many_messages_are_on_their_way_in() -> None:
+    """Beyond, all would be slower than their senders wait, and none would be taken in."""
+    admission = Admission(at_most=100_000)
+    turns = [admission.enter(Subject(f"name{number}")) for number in range(COMING)]
+    with pytest.raises(Overloaded):
+        admission.enter(BOB)
+    turns[0].arrived()
+    admission.enter(BOB)
+
+
+def test_a_server_that_stops_takes_none() -> None:
+    admission = Admission(at_most=9)
+    admission.draining = True
+    with pytest.raises(Draining):
+        admission.enter(ANN)
