@@ -28,6 +28,12 @@ class RequestTooLarge(Refused):
     code = "request_too_large"
 
 
+class UnsupportedEncoding(Refused):
+    """The request's body is compressed."""
+
+    code = "unsupported_content_encoding"
+
+
 class Exchange:
     """`begun`: the answer's head was sent."""
 
@@ -38,12 +44,17 @@ class Exchange:
         self._send = send
 
     async def body(self) -> bytes:
-        """The request's body. Raises RequestTooLarge, ClientDisconnect."""
+        """The request's body. Raises UnsupportedEncoding, RequestTooLarge, ClientDisconnect."""
+        coding = self.request.headers.get("content-encoding", "").strip().lower()
+        if coding not in ("", "identity"):  # a few bytes of gzip can become gigabytes
+            raise UnsupportedEncoding(
+                "This server does not take compressed requests. Send the body without Content-Encoding."
+            )
         body = bytearray()
         async for part in self.request.stream():
             body += part
             if len(body) > MAX_BODY_BYTES:
-                raise RequestTooLarge(f"The body has more than {MAX_BODY_BYTES} bytes.")
+                raise RequestTooLarge(f"The request is too large: its body may have {MAX_BODY_BYTES} bytes.")
         return bytes(body)
 
     async def while_there(self, work: Coroutine[None, None, None]) -> None:

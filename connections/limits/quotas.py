@@ -52,7 +52,7 @@ class RateLimited(Refused):
 
     def __init__(self, gauge: Gauge, reading: Reading) -> None:
         when = f"in {math.ceil(reading.reset_ms / 1000)} s"
-        super().__init__(f"{gauge.name}: more than {gauge.limit} are not allowed; there is room {when}.")
+        super().__init__(f"The limit of {gauge.limit} is reached ({gauge.name}); there is room again {when}.")
         self.retry_after_ms = reading.reset_ms
 
 
