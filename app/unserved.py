@@ -81,7 +81,8 @@ class Unserved:
         if path in self._doors.sockets:
             response = _socket(scope)
         elif path == API or path.startswith(f"{API}/"):
-            await self._below(scope, receive, send)
+            asks = self._below if "origin" in Headers(scope=scope) else self._answer_below
+            await asks(scope, receive, send)
             return
         elif "text/html" in Headers(scope=scope).get("accept", ""):
             response = PlainTextResponse("There is no page here. The chat is at / of this server.", 404)

@@ -16,7 +16,7 @@ NO_TOOLS = "This server does not call tools yet."
 NO_SOUND = "This server does not take sound."
 _NO_SCHEMA = "This server does not write JSON by a schema yet."
 _NO_GRAMMAR = "This server does not write by a grammar yet."
-_NO_TEMPLATE = "This server does not let requests change the model's chat template."
+_NO_TEMPLATE = "This server does not let requests change the chat template."
 _NO_THINKING = "This server does not steer how a model thinks yet."
 _NO_VOICE = "This server does not speak: replies are text."
 _LONGEST = 200
@@ -71,7 +71,7 @@ _NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "chat_template_kwargs": (({},), _NO_TEMPLATE),
     "add_generation_prompt": ((True,), _NO_TEMPLATE),
     "add_special_tokens": ((False,), _NO_TEMPLATE),
-    "continue_final_message": ((False,), "This server does not continue a message of the client's."),
+    "continue_final_message": ((False,), "This server does not continue a message."),
     "documents": (([],), "This server does not take documents."),
     "truncate_prompt_tokens": ((), "This server never shortens a prompt."),
     # what the model may write

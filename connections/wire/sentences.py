@@ -20,7 +20,7 @@ _TYPES = {
     "object": "an object",
 }
 _MEMBERS = {"str": "characters", "array": "items", "object": "fields"}
-_ENDS = {"<=": "{} at most", ">=": "{} or more", "<": "less than {}", ">": "more than {}"}
+_ENDS = {"<=": "at most {}", ">=": "at least {}", "<": "less than {}", ">": "more than {}"}
 _NAME = "[A-Za-z0-9._:-]"
 """Begins the one pattern that strings are held against."""
 
