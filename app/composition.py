@@ -24,10 +24,6 @@ from app.upstreams import shown_model, upstream_engine
 from connections.authentication.standing import REFRESH_S
 from connections.gate.cross_origin import CrossOrigin
 from connections.http.json_answers import foreign_page
-from connections.gate.cross_origin import CrossOrigin
-from connections.http.json_answers import foreign_page
-from connections.gate.cross_origin import CrossOrigin
-from connections.http.json_answers import foreign_page
 from connections.http.refusals import Refusals
 from connections.line.presence import Presence
 from connections.line.registry import Registry
