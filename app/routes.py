@@ -52,8 +52,8 @@ def application(
     `doors`: the routes of the API; `gate` is put before all routes; `shown` lets pages of other origins read an answer.
     """
     api = list(doors)
-    served = Doors.of(api)
-    unserved = Unserved(served, shown=shown)
+    known = Doors.of(api)
+    unserved = Unserved(known, shown=shown)
 
     async def page(_: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
@@ -87,7 +87,7 @@ def application(
     )
     starlette.router.default = unserved
     starlette.router.redirect_slashes = False
-    return SecurityHeaders(gate(Paths(starlette, served)))
+    return SecurityHeaders(gate(Paths(starlette, known)))
 
 
 def _specification(path: str, name: str, media_type: str) -> Route:
