@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -13,9 +14,9 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connections.http.json_answers import refusal
-from connections.wire.errors import shorten
 
 API = "/v1"
+_PLAIN = re.compile(r"(/v1)?(/[a-z_]{1,20}){0,4}")
 _UNTOLD = {"HEAD", "OPTIONS"}
 _LOOKING = {"GET", "HEAD"}
 
@@ -87,7 +88,7 @@ class Unserved:
         elif "text/html" in Headers(scope=scope).get("accept", ""):
             response = PlainTextResponse("There is no page here. The chat is at / of this server.", 404)
         else:
-            response = _nothing(f"{self._elsewhere(path)} The base URL of an API client ends with {API}.")
+            response = _nothing(f"{self._elsewhere(scope)} The base URL of an API client ends with {API}.")
         await response(scope, receive, send)
 
     def wrong_method(self, request: Request, error: Exception) -> Response:
@@ -95,19 +96,19 @@ class Unserved:
         allowed = (isinstance(error, HTTPException) and error.headers and error.headers.get("Allow")) or "GET"
         return _wrong_method(request.scope, allowed)
 
-    def no_file(self, request: Request, _: Exception) -> Response:
+    def no_file(self, *_: object) -> Response:
         """The answer where a file of the page is not there."""
-        return _nothing(f"There is no file {_path(request.scope)}.")
+        return _nothing("There is no such file.")
 
     async def _answer_below(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = _nothing(f"This server does not serve {_path(scope)}. {self._doors.told()}")
         await response(scope, receive, send)
 
-    def _elsewhere(self, path: str) -> str:
-        meant = f"{API}{path}"
+    def _elsewhere(self, scope: Scope) -> str:
+        meant = f"{API}{scope['path']}"
         if meant in self._doors.paths or meant in self._doors.sockets:
-            return f"This server does not serve {path}, but {meant}."
-        return f"This server does not serve {shorten(path)}. {self._doors.told()}"
+            return f"This server does not serve {scope['path']}, but {meant}."
+        return f"This server does not serve {_path(scope)}. {self._doors.told()}"
 
 
 def _nothing(why: str) -> Response:
@@ -122,10 +123,13 @@ def _socket(scope: Scope) -> Response:
 
 
 def _wrong_method(scope: Scope, allowed: str) -> Response:
+    shown = _path(scope)
     methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
-    why = f"{_path(scope)} does not take {scope['method']}. It takes {methods}."
+    why = f"{shown[:1].upper()}{shown[1:]} does not take {scope['method']}. It takes {methods}."
     return refusal(405, "method_not_allowed", why, {"Allow": methods})
 
 
 def _path(scope: Scope) -> str:
-    return shorten(scope["path"])
+    """The path, where it is of plain words: any other may hold what is secret, or be without end."""
+    path: str = scope["path"]
+    return path if _PLAIN.fullmatch(path) else "this path"

@@ -163,9 +163,8 @@ async def test_a_socket_elsewhere_is_told_where_sockets_are(path: str, running: 
     response = refused.value.response
     error = json.loads(response.body or b"")["error"]
     assert (response.status_code, error["code"]) == (404, "unknown_url")
-    assert error["message"] == (
-        f"There is no WebSocket at {path}. This server has WebSockets at /v1/ws and /v1/realtime."
-    )
+    assert error["message"].startswith("There is no WebSocket at ")
+    assert error["message"].endswith("This server has WebSockets at /v1/ws and /v1/realtime.")
 
 
 async def test_a_socket_may_have_a_slash_at_its_end(running: Running) -> None:

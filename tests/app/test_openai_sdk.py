@@ -254,12 +254,13 @@ async def test_the_model_is_listed_and_no_other_answers(sdk: AsyncOpenAI) -> Non
 
 
 async def test_what_is_not_served_is_named_by_the_sdks_exceptions(sdk: AsyncOpenAI) -> None:
-    for asking in (
-        sdk.responses.create(model=MODEL, input="Hello!"),
-        sdk.completions.create(model=MODEL, prompt="Hello!"),
-        sdk.embeddings.create(model=MODEL, input="Hello!"),
+    for path, asking in (
+        ("/v1/responses", sdk.responses.create(model=MODEL, input="Hello!")),
+        ("/v1/completions", sdk.completions.create(model=MODEL, prompt="Hello!")),
+        ("/v1/embeddings", sdk.embeddings.create(model=MODEL, input="Hello!")),
     ):
-        with pytest.raises(openai.NotFoundError, match="It serves POST /v1/chat/completions") as refused:
+        why = f"does not serve {path}. It serves POST /v1/chat/completions"
+        with pytest.raises(openai.NotFoundError, match=why) as refused:
             await asking
         assert (refused.value.code, refused.value.type) == ("unknown_url", "invalid_request_error")
 
