@@ -22,11 +22,14 @@ from app.service import Service
 from app.settings import Settings, SettingsError
 from app.upstreams import shown_model, upstream_engine
 from connections.authentication.standing import REFRESH_S
+from connections.gate.cross_origin import CrossOrigin
+from connections.http.json_answers import foreign_page
 from connections.http.refusals import Refusals
 from connections.line.presence import Presence
 from connections.line.registry import Registry
 from connections.native.endpoint import HELLO_S
-from connections.native.greeting import Greeter, Offer
+from connections.native.greeting import SERVER, Greeter, Offer
+from connections.wire.frames import ServerFacts
 from engine.client import EngineClient
 from engine.door import Engine
 from engine.engine_fleet import EngineFleet
@@ -112,7 +115,16 @@ async def composed(
                 limiters=limiters,
                 hello_s=hello_s,
             )
-            app = application(doors=routes, readiness=readiness, metrics=metrics, gate=gate)
+            app = application(
+                doors=routes,
+                readiness=readiness,
+                metrics=metrics,
+                gate=gate,
+                shown=lambda answering: CrossOrigin(
+                    answering, doorkeeper.origins, refusals, method="GET, POST", refusal=foreign_page
+                ),
+                server=ServerFacts(SERVER, version("midstream")),
+            )
             yield Service(
                 engine=engine,
                 sessions=sessions,

@@ -43,8 +43,8 @@ def doors(
     pages = (doorkeeper.origins, limiters.refusals)
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
-        *ticket_routes(TicketDoor(doorkeeper), *pages),
         *openai_routes(sessions, reception, *pages),
         *events_routes(events, *pages),
+        *ticket_routes(TicketDoor(doorkeeper), *pages),
         *realtime_routes(realtime),
     ]

@@ -15,7 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.metrics import CONTENT_TYPE, Metrics
 from app.readiness import Readiness
+from app.unserved import Doors, Paths, Unserved
 from connections.http.json_answers import answer
+from connections.wire.frames import ServerFacts
 
 PAGE = Path(__file__).parent / "page"
 SPECIFICATIONS = Path(__file__).parent / "specifications"
@@ -42,14 +44,25 @@ def application(
     readiness: Readiness,
     metrics: Metrics,
     gate: Callable[[ASGIApp], ASGIApp],
+    shown: Callable[[ASGIApp], ASGIApp],
+    server: ServerFacts,
 ) -> ASGIApp:
-    """The ASGI application. `doors`: the routes of the API; `gate` is put before all routes."""
+    """The ASGI application.
+
+    `doors`: the routes of the API; `gate` is put before all routes; `shown` lets pages of other origins read an answer.
+    """
+    api = list(doors)
+    known = Doors.of(api)
+    unserved = Unserved(known, shown=shown)
 
     async def page(_: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def healthz(_: Request) -> Response:
         return answer({"status": "ok"})
+
+    async def version(_: Request) -> Response:
+        return answer(server)
 
     async def readyz(_: Request) -> Response:
         report = await readiness.report()
@@ -60,14 +73,21 @@ def application(
 
     routes = [
         Route("/", page),
+        Route("/health", healthz),
         Route("/healthz", healthz),
+        Route("/version", version),
         Route("/readyz", readyz),
         Route("/metrics", scrape),
         *(_specification(path, *served) for path, served in _SPECIFIED.items()),
-        *doors,
+        *api,
         Mount("/static", _Revalidated(directory=PAGE)),
     ]
-    return SecurityHeaders(gate(Starlette(routes=routes)))
+    starlette = Starlette(
+        routes=routes, exception_handlers={404: unserved.no_file, 405: unserved.wrong_method}
+    )
+    starlette.router.default = unserved
+    starlette.router.redirect_slashes = False
+    return SecurityHeaders(gate(Paths(starlette, known)))
 
 
 def _specification(path: str, name: str, media_type: str) -> Route:

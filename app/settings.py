@@ -87,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_origins: Annotated[
         tuple[str, ...],
         Meta(
-            description="Origins beside the server's own whose pages may connect, separated by commas; @PATH names a file."
+            description="Origins beside the server's own whose pages may connect, separated by commas; @PATH names a file, * stands for every origin."
         ),
     ] = ()
     api_keys: Annotated[

@@ -12,7 +12,7 @@ from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
 from connections.openai import wire
-from connections.wire.frames import Name
+from connections.wire.frames import Name, ServerFacts
 from specs.schemas import Schema, asked, named, told
 
 Part = dict[str, Any]
@@ -22,6 +22,7 @@ _TOLD = (
     Report,
     TicketGiven,
     RefusalBody,
+    ServerFacts,
     wire.Completion,
     wire.Chunk,
     wire.Model,
@@ -39,7 +40,8 @@ def document() -> Part:
         "info": {
             "title": "Midstream over HTTP",
             "version": "1",
-            "description": "PROTOCOL.md says what is promised. The WebSocket is in /asyncapi.yaml, its frames are in /schemas/v1.json.",
+            "description": "PROTOCOL.md says what is promised. The WebSocket is in /asyncapi.yaml, its frames are in /schemas/v1.json. "
+            "A path that is not here is answered by 404, a method by 405, both as a RefusalBody.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -62,7 +64,9 @@ def document() -> Part:
 def _health() -> Part:
     alive = {"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]}
     return {
+        "/health": _get("The same as /healthz.", {"200": _json("It does.", alive)}),
         "/healthz": _get("Whether the process lives.", {"200": _json("It does.", alive)}),
+        "/version": _get("What runs here.", {"200": _json("Its name and version.", _of(ServerFacts))}),
         "/readyz": _get(
             "Whether turns can be taken.",
             {"200": _json("They can.", _of(Report)), "503": _json("They can't now.", _of(Report))},
@@ -119,6 +123,7 @@ def _openai() -> Part:
         400: "Asks for what can't be had.",
         404: "No such model.",
         413: "Too long.",
+        415: "Compressed.",
         503: "Not now.",
     }
     whole = _json("The reply, whole or as a stream of chunks.", _of(wire.Completion))
@@ -138,7 +143,6 @@ def _openai() -> Part:
         "200": _json("It.", _of(wire.Model)),
         **_refusals(wire.ErrorBody, nobody | {404: "No such.", 503: "Not now."}),
     }
-    one["404"]["content"]["text/plain"] = {"schema": {"type": "string"}}  # a line feed is in no path of ours
     return {
         "/v1/chat/completions": {"post": ask | {"requestBody": body} | _BEARER},
         "/v1/models": {"get": _operation("The models.", every) | _BEARER},

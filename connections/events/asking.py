@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from connections.wire.errors import BadParams
 from connections.wire.frames import MAX_SEQ, Name
+from connections.wire.sentences import complaint
 from sessions.commands.resuming import Position
 
 NOWHERE = Position("", 0)
@@ -55,4 +56,4 @@ def _name(field: str, value: str | None) -> str:
     try:
         return msgspec.convert(value, Name)
     except msgspec.ValidationError as error:
-        raise BadParams(f"{field}: {error}") from None
+        raise BadParams(complaint(error).why, field=field) from None

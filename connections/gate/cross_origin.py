@@ -1,4 +1,7 @@
-"""Which pages may ask over HTTP (the Fetch standard's CORS): those of the server's own origin and of listed ones."""
+"""Which pages may ask over HTTP (the Fetch standard's CORS): those of the server's own origin and of listed ones.
+
+Credentials of the browser's own (cookies) are never asked for, so that `*` may stand for every origin.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from connections.gate.origin import Origins
+from connections.gate.origin import ANY, Origins
 from connections.http.refusals import Refusal, Refusals
 
 _SHOWN = "Retry-After, Retry-After-Ms, X-Request-Id"
@@ -24,7 +27,7 @@ class CrossOrigin:
         refusals: Refusals,
         *,
         method: str,
-        refusal: Callable[[], Response],
+        refusal: Callable[[str | None], Response],
     ) -> None:
         self._app = app
         self._origins = origins
@@ -38,13 +41,13 @@ class CrossOrigin:
         origin = headers.get("origin")
         if not self._origins.allow(origin, host=headers.get("host")):
             self._refusals.count(Refusal.ORIGIN)
-            await self._refusal()(scope, receive, send)
+            await self._refusal(origin)(scope, receive, send)
             return
 
         async def shown(message: Message) -> None:
             if message["type"] == "http.response.start" and origin is not None:
-                allowed = {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _SHOWN}
-                MutableHeaders(scope=message).update(allowed | {"Vary": "Origin"})
+                shown_to = {"Access-Control-Allow-Origin": ANY} if self._origins.admit_all else _to(origin)
+                MutableHeaders(scope=message).update(shown_to | {"Access-Control-Expose-Headers": _SHOWN})
             await send(message)
 
         app = self._preflight(headers) if scope["method"] == "OPTIONS" else self._app
@@ -60,3 +63,7 @@ class CrossOrigin:
                 "Access-Control-Max-Age": "600",
             },
         )
+
+
+def _to(origin: str) -> dict[str, str]:
+    return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}

@@ -1,24 +1,25 @@
 """The first thing that every request meets: whether its address may come in, and whether it is meant for this server.
 
-What may not is answered 403, a WebSocket's handshake too. `/healthz` and `/readyz` answer to this machine in any case,
+What may not is answered 403, a WebSocket's handshake too. `/health`, `/healthz` and `/readyz` answer to this machine in any case,
 and under any name: a probe of the orchestrator knows neither list.
 """
 
 from __future__ import annotations
 
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connections.gate.client_address import Address, AddressRule, is_loopback
 from connections.gate.hosts import HostRule
+from connections.http.json_answers import refusal
 from connections.http.refusals import Refusal, Refusals
 from connections.limits.groups import note_address
 
-HEALTH = ("/healthz", "/readyz")
+HEALTH = ("/health", "/healthz", "/readyz")
 _WORDS = {
+    # names no setting: who may not come in need not learn what runs here
     Refusal.ADDRESS: "Your address may not connect here.",
-    Refusal.HOST: "This server does not answer under that name (see MIDSTREAM_ALLOWED_HOSTS).",
+    Refusal.HOST: "This server does not answer to that name. Its operator admits names by MIDSTREAM_ALLOWED_HOSTS.",
 }
 
 
@@ -33,13 +34,14 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or refuses it."""
-        refusal = self._refusal(scope)
-        if refusal is None:
+        why = self._refusal(scope)
+        if why is None:
             note_address(scope, self._client(scope))
             await self._app(scope, receive, send)
             return
-        self._refusals.count(refusal)
-        await PlainTextResponse(_WORDS[refusal], 403, {"Connection": "close"})(scope, receive, send)
+        self._refusals.count(why)
+        no = refusal(403, "forbidden", _WORDS[why], {"Connection": "close"})
+        await no(scope, receive, send)
 
     def _client(self, scope: Scope) -> Address | None:
         peer = (scope.get("client") or (None,))[0]

@@ -10,6 +10,9 @@ import structlog
 
 from connections.wire.errors import BadList
 
+ANY = "*"
+"""Stands for every origin, opaque ones (`null`) too."""
+
 _log = structlog.get_logger("midstream.authentication")
 
 
@@ -32,22 +35,44 @@ class Origins:
     """The listed origins of this moment."""
 
     def __init__(self, sources: Collection[str]) -> None:
-        """Takes origins, and `@PATH` for files of them, one a line. Raises BadList where a file can't be read."""
+        """Takes origins, `*` for all of them, and `@PATH` for files of them, one a line.
+
+        Raises BadList where a file can't be read, or a `*` is a part of an origin.
+        """
         self._sources = tuple(sources)
-        self._listed = frozenset(_listed(self._sources))
+        self._listed = _read(self._sources)
+
+    @property
+    def admit_all(self) -> bool:
+        """Whether pages of every origin may come in."""
+        return ANY in self._listed
 
     def allow(self, origin: str | None, *, host: str | None) -> bool:
         """Whether a request with these headers may go on."""
-        return is_allowed(origin, host=host, allowed=self._listed)
+        return self.admit_all or is_allowed(origin, host=host, allowed=self._listed)
 
     def reread(self) -> None:
         """Reads the files again; one that can't be read changes nothing and is told in the log."""
         try:
-            self._listed = frozenset(_listed(self._sources))
+            self._listed = _read(self._sources)
         except BadList as error:
             _log.error("origins not reread: those read before stay allowed", why=str(error))
             return
         _log.info("origins reread", origins=len(self._listed))
+
+
+def _read(sources: tuple[str, ...]) -> frozenset[str]:
+    """What is listed. Raises BadList."""
+    listed = frozenset(_listed(sources))
+    if partly := sorted(origin for origin in listed if ANY in origin and origin != ANY):
+        raise BadList(f"{partly[0]}: an origin is named whole; {ANY} alone stands for all.")
+    if ANY in listed:
+        _log.warning(
+            "pages of every origin may use this server (MIDSTREAM_ALLOWED_ORIGINS has *)",
+            meaning="Any web page that somebody opens can connect from their browser and do what they can do here. "
+            "List the origins of your own pages instead, or ask for keys.",
+        )
+    return listed
 
 
 def _listed(sources: tuple[str, ...]) -> Iterator[str]:

@@ -30,6 +30,12 @@ class RequestTooLarge(Refused):
     code = "request_too_large"
 
 
+class UnsupportedEncoding(Refused):
+    """The request's body is compressed."""
+
+    code = "unsupported_content_encoding"
+
+
 class Exchange:
     """`begun`: the answer's head was sent."""
 
@@ -42,15 +48,20 @@ class Exchange:
     async def body(self, admit_large: Callable[[], None]) -> bytes:
         """The request's body; `admit_large` is called once where it is a large one, and may raise.
 
-        Raises RequestTooLarge, ClientDisconnect.
+        Raises UnsupportedEncoding, RequestTooLarge, ClientDisconnect.
         """
+        coding = self.request.headers.get("content-encoding", "").strip().lower()
+        if coding not in ("", "identity"):  # a few bytes of gzip can become gigabytes
+            raise UnsupportedEncoding(
+                "This server does not take compressed requests. Send the body without Content-Encoding."
+            )
         body = bytearray()
         async for part in self.request.stream():
             if len(body) <= LARGE_BODY_BYTES < len(body) + len(part):
                 admit_large()
             body += part
             if len(body) > MAX_BODY_BYTES:
-                raise RequestTooLarge(f"The body has more than {MAX_BODY_BYTES} bytes.")
+                raise RequestTooLarge(f"The request is too large: its body may have {MAX_BODY_BYTES} bytes.")
         return bytes(body)
 
     async def while_there(self, work: Coroutine[None, None, None]) -> None:

@@ -1,4 +1,4 @@
-"""What the service's own HTTP doors answer: JSON that nobody keeps, and refusals as `{error: {code, message}}`."""
+"""What the service's own HTTP doors answer: JSON that nobody keeps, and refusals as `{error: {message, type, param, code}}`, as OpenAI's clients read them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import Response
 
-from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated
+from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated, shorten
 from sessions.errors import Refused
 
 _STATUS = {"bad_params": 400, "not_found": 404, "internal": 500}
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _AGAIN = {"Retry-After": "1"}
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """Why a request is not served: a word for programs, and words for people."""
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request is not served: a sentence for people, and words for programs."""
 
-    code: str
     message: str
+    type: str
+    param: str | None
+    code: str
 
 
 class RefusalBody(msgspec.Struct, frozen=True):
@@ -34,9 +37,22 @@ def answer(content: object, *, status: int = 200, headers: Mapping[str, str] | N
     return Response(body, status, shown, media_type="application/json")
 
 
-def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """A request that is not served."""
-    return answer(RefusalBody(Refusal(code, message)), status=status, headers=headers)
+def refusal(
+    status: int,
+    code: str,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    param: str | None = None,
+) -> Response:
+    """A request that is not served. `param`: the field whose fault it is."""
+    why = Refusal(message=message, type=type_of(status), param=param, code=code)
+    return answer(RefusalBody(why), status=status, headers=headers)
+
+
+def type_of(status: int) -> str:
+    """What kind of error OpenAI's clients take a status for."""
+    return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")  # noqa: PLR2004 - HTTP's classes
 
 
 def refused(why: Refused | BadParams | Unauthenticated | Close) -> Response:
@@ -50,9 +66,21 @@ def refused(why: Refused | BadParams | Unauthenticated | Close) -> Response:
             return refusal(503, "overloaded", str(why), _AGAIN)
     code = why.code
     status = _STATUS.get(code, 503)
-    return refusal(status, code, str(why), _AGAIN if status == 503 else None)  # noqa: PLR2004 - HTTP's word
+    again = _AGAIN if status == 503 else None  # noqa: PLR2004 - HTTP's word
+    return refusal(status, code, str(why), again, param=why.field if isinstance(why, BadParams) else None)
 
 
-def foreign_page() -> Response:
-    """What pages are told that may not ask."""
-    return refusal(403, "forbidden", "Pages of this origin may not come in.")
+def foreign_page(origin: str | None) -> Response:
+    """What pages of an origin are told that may not ask, and what their developers look for."""
+    return refusal(
+        403,
+        "forbidden",
+        f'Pages of the origin "{shorten(origin or "")}" may not use this server. Its operator admits origins '
+        "by MIDSTREAM_ALLOWED_ORIGINS.",
+    )
+
+
+def too_many_at_once() -> Response:
+    """The answer where too many connections are being opened."""
+    why = "Too many connections are being opened; try again in a moment."
+    return refusal(503, "overloaded", why, _AGAIN)

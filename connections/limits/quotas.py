@@ -59,7 +59,7 @@ class RateLimited(Refused):
     def by(cls, gauge: Gauge, reading: Reading) -> Self:
         """What a limit says that all replicas count."""
         when = f"in {math.ceil(reading.reset_ms / 1000)} s"
-        why = f"{gauge.name}: more than {gauge.limit} are not allowed; there is room {when}."
+        why = f"The limit of {gauge.limit} is reached ({gauge.name}); there is room again {when}."
         return cls(why, reading.reset_ms)
 
 

@@ -8,12 +8,12 @@ from typing import Protocol
 
 import msgspec
 import structlog
-from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
+from connections.http.json_answers import foreign_page, too_many_at_once
 from connections.http.refusals import Refusal
 from connections.limits.groups import group_of
 from connections.limits.limiters import Limiters
@@ -87,7 +87,7 @@ class Endpoint:
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
         if not self._doorkeeper.origins.allow(origin, host=host):
             self._limiters.refusals.count(Refusal.ORIGIN)
-            await websocket.close()  # before accept: HTTP 403
+            await websocket.send_denial_response(foreign_page(origin))
             return
         if self._limiters.waiting_room.is_full:
             self._limiters.refusals.count(Refusal.PENDING)
@@ -204,12 +204,6 @@ class Socket:
             self._peer.abort()
         except (WebSocketDisconnect, RuntimeError):
             return  # the peer was faster
-
-
-def too_many_at_once() -> PlainTextResponse:
-    """The answer where the waiting room is full."""
-    why = "Too many connections are being opened; try again in a moment."
-    return PlainTextResponse(why, 503, {"Retry-After": "1"})
 
 
 async def _hello(transport: Socket, *, within_s: float) -> Hello:

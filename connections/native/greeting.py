@@ -67,6 +67,12 @@ class Greeter:
         """The name of the model that is served."""
         return self._offer.model
 
+    @property
+    def context_tokens(self) -> int | None:
+        """The model's window; None before it is loaded."""
+        facts = self._engine.facts
+        return None if facts is None else facts.context_tokens
+
     async def greeting(self) -> Greeting:
         """What is said; waits a moment for a model that is loading, and never once it was loaded. Raises EngineError."""
         facts = self._engine.facts or await self._engine.ready(LOADING_S)

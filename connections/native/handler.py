@@ -60,7 +60,7 @@ class FrameHandler:
                 connection.push(frames.Pong(ref=frame.ref, t=frame.t))
                 return None
             case frames.Hello():
-                raise BadFrame("type: hello was said already.")
+                raise BadFrame("`type` may not be hello again: it was said already.")
             case _:
                 assert_never(frame)
 
@@ -68,7 +68,7 @@ class FrameHandler:
         content = "" if isinstance(frame, frames.Regenerate) else frame.content
         if len(content) > self._limits.max_content_chars:
             raise ContentTooLong(
-                f"content: {len(content)} characters are more than {self._limits.max_content_chars}."
+                f"`content` has {len(content)} characters; {self._limits.max_content_chars} are allowed."
             )
         send = Send(
             client_msg_id=frame.client_msg_id,
@@ -162,7 +162,7 @@ class FrameHandler:
 
     async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
         if not (title := " ".join(frame.title.split())):
-            raise BadParams("title: is empty.")
+            raise BadParams("is empty.", field="title")
         row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
         connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
 

@@ -8,10 +8,11 @@ from typing import Literal
 import msgspec
 
 from connections.openai.problems import Problem, invalid
-from connections.openai.unserved import refuse_unserved, says
+from connections.openai.unserved import NO_TOOLS, no_part, refuse_unserved, says
 from connections.openai.wire import ChatMessage, ChatRequest, Part
 from connections.wire import frames, params
 from connections.wire.errors import BadParams
+from connections.wire.sentences import complaint, worded
 from engine.messages import Message
 from sessions.running.ephemeral import Ask
 
@@ -25,6 +26,14 @@ _ROLES: dict[str, Role] = {
 }
 
 MAX_TOP_LOGPROBS = 20
+OFF = -1
+"""Of `top_k` and `seed`: none, as vLLM and llama.cpp have it."""
+_CALLS = {
+    "tool_calls": NO_TOOLS,
+    "function_call": NO_TOOLS,
+    "audio": "This server does not speak: replies are text.",
+}
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 # Two passes, and neither makes objects of what is not served: millions of empty lists fit a body.
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -33,34 +42,35 @@ _request = msgspec.json.Decoder(ChatRequest).decode
 
 def chat_request(body: bytes) -> ChatRequest:
     """The request, whose fields have their types. Raises Problem."""
+    body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
         refuse_unserved(_fields(body))
         return _request(body)
     except msgspec.ValidationError as error:
-        raise _ill_typed(str(error)) from None
+        raise _ill_typed(error) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise invalid(None, "The body is no JSON object.", code="invalid_json") from None
+        raise invalid(None, "The body is not a JSON object.", code="invalid_json") from None
 
 
 def ask_of(request: ChatRequest, limits: frames.Limits) -> Ask:
     """The messages and how to answer them. Raises Problem."""
     if not request.messages:
-        raise invalid("messages", "messages: is empty.")
+        raise invalid("messages", "`messages` must have at least one message.")
     messages = tuple(_messages(request.messages, limits.max_content_chars))
     length = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
     asked = frames.Params(
         max_new_tokens=getattr(request, length),
         temperature=request.temperature,
         top_p=request.top_p,
-        top_k=request.top_k,
+        top_k=0 if request.top_k == OFF else request.top_k,
         repetition_penalty=request.repetition_penalty,
-        seed=request.seed,
+        seed=None if request.seed == OFF else request.seed,
         stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
     )
     try:
         generation = params.generation(asked, max_new_tokens=limits.max_new_tokens)
     except BadParams as error:
-        raise _out_of_range(str(error), length) from None
+        raise _out_of_range(error, length) from None
     return Ask(messages, msgspec.structs.replace(generation.params, top_logprobs=_top_logprobs(request)))
 
 
@@ -68,25 +78,23 @@ def _top_logprobs(request: ChatRequest) -> int | None:
     """How many of the likeliest tokens are to be told beside each one; None where nothing of the kind is."""
     top = request.top_logprobs or 0
     if not 0 <= top <= MAX_TOP_LOGPROBS:
-        raise invalid("top_logprobs", f"top_logprobs: {top} is not within 0 to {MAX_TOP_LOGPROBS}.")
+        raise invalid("top_logprobs", f"`top_logprobs` must be from 0 to {MAX_TOP_LOGPROBS}.")
     if top and not request.logprobs:
-        raise invalid("top_logprobs", "top_logprobs: is for requests whose logprobs is true.")
+        raise invalid("top_logprobs", "`top_logprobs` is for requests whose `logprobs` is true.")
     return top if request.logprobs else None
 
 
 def _messages(messages: list[ChatMessage], max_chars: int) -> Iterator[Message]:
     for number, message in enumerate(messages):
         where = f"messages[{number}]"
-        for field in ("tool_calls", "function_call", "audio"):
+        for field, refused in _CALLS.items():
             if not says(getattr(message, field), ([],)):
-                raise invalid(
-                    f"{where}.{field}", f"{where}.{field}: is not served.", code="unsupported_parameter"
-                )
+                raise invalid(f"{where}.{field}", refused, code="unsupported_parameter")
         if (role := _ROLES.get(message.role)) is None:
-            raise invalid(f"{where}.role", f"{where}.role: {message.role!r} is not served.")
+            raise _no_role(message.role, f"{where}.role")
         content = _text(message, where)
         if len(content) > max_chars and role != "assistant":
-            why = f"{where}.content: {len(content)} characters are more than {max_chars}."
+            why = f"The message is too long: it has {len(content)} characters, and {max_chars} are allowed."
             raise invalid(f"{where}.content", why, code="content_too_long")
         yield Message(role, content)
 
@@ -100,29 +108,31 @@ def _text(message: ChatMessage, where: str) -> str:
         case None if message.role == "assistant":
             return ""
         case None:
-            raise invalid(f"{where}.content", f"{where}.content: is missing.")
+            raise invalid(f"{where}.content", worded(f"{where}.content", "is missing."))
 
 
 def _part(part: Part, where: str) -> str:
     if part.type != "text":
-        raise invalid(f"{where}.type", f"{where}.type: {part.type!r} is not served.")
+        raise invalid(f"{where}.type", no_part(part.type))
     if part.text is None:
-        raise invalid(f"{where}.text", f"{where}.text: is missing.")
+        raise invalid(f"{where}.text", worded(f"{where}.text", "is missing."))
     return part.text
 
 
-def _ill_typed(complaint: str) -> Problem:
-    """What is wrong with a JSON object that is no request; the complaint ends with the place, or names a missing field."""
-    what, _, place = complaint.partition(" - at `$")
-    param = place.removeprefix(".").removesuffix("`")
-    if "required field `" in what:
-        missing = what.rpartition("required field `")[2].removesuffix("`")
-        param = f"{param}.{missing}" if param else missing
-        return invalid(param, f"{param}: is missing.", code="missing_required_parameter")
-    return invalid(param or None, f"{param or 'The body'}: {what}.", code="invalid_type")
+def _no_role(role: str, field: str) -> Problem:
+    if role in ("tool", "function"):
+        return invalid(field, NO_TOOLS)
+    return invalid(field, worded(field, "must be system, developer, user or assistant."))
 
 
-def _out_of_range(complaint: str, length: str) -> Problem:
-    field, _, why = complaint.removeprefix("params.").partition(": ")
+def _ill_typed(error: msgspec.ValidationError) -> Problem:
+    """What is wrong with a JSON object that is no request."""
+    wrong = complaint(error)
+    code = "missing_required_parameter" if wrong.is_missing else "invalid_type"
+    return invalid(wrong.field, wrong.told(whole="The body"), code=code)
+
+
+def _out_of_range(error: BadParams, length: str) -> Problem:
+    field = (error.field or "").removeprefix("params.")
     field = length if field == "max_new_tokens" else field
-    return invalid(field, f"{field}: {why}")
+    return invalid(field, worded(field, error.why))

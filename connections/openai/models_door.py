@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from connections.openai.problems import Problem, problem_of
+from connections.openai.problems import problem_of
 from connections.openai.reception import Reception
 from connections.openai.wire import Model, Models
 from sessions.errors import Refused
@@ -32,10 +33,11 @@ class ModelsDoor:
 
     async def _answer(self, request: Request) -> Response:
         await self._reception.subject(request)
-        model = Model(id=self._reception.model, created=self._created)
-        asked = request.path_params.get("model", model.id)
-        if asked != model.id:
-            raise Problem(404, f"There is no model {asked!r} here.", code="model_not_found", param="model")
+        window = self._reception.context_tokens or UNSET
+        model = Model(
+            id=self._reception.model, created=self._created, max_model_len=window, context_length=window
+        )
+        self._reception.serves(request.path_params.get("model", model.id))
         answer = model if "model" in request.path_params else Models(data=(model,))
         body = msgspec.json.encode(answer)
         return Response(body, headers={"Cache-Control": "no-store"}, media_type="application/json")

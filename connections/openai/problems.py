@@ -7,6 +7,7 @@ import math
 import msgspec
 from starlette.responses import Response
 
+from connections.http.json_answers import type_of
 from connections.limits.quotas import RateLimited
 from connections.openai.wire import Error, ErrorBody
 from connections.wire.errors import Unauthenticated, shorten
@@ -23,13 +24,13 @@ _STATUS = {
     "filtered": 400,
     "internal": 500,
     "request_too_large": 413,
+    "unsupported_content_encoding": 415,
 }
 _CODES = {
     "context_overflow": "context_length_exceeded",
     "rate_limited": "rate_limit_exceeded",
 }  # as clients know them
 _PARAMS = {"content_too_long": "messages", "context_overflow": "messages", "filtered": "messages"}
-_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
 class Problem(Refused):
@@ -53,8 +54,7 @@ class Problem(Refused):
     @property
     def body(self) -> bytes:
         """The error as JSON."""
-        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")  # noqa: PLR2004 - HTTP's classes
-        return msgspec.json.encode(ErrorBody(Error(str(self), kind, self.param, self.word)))
+        return msgspec.json.encode(ErrorBody(Error(str(self), type_of(self.status), self.param, self.word)))
 
     def response(self) -> Response:
         """The refusal as a whole answer."""
@@ -64,6 +64,8 @@ class Problem(Refused):
             headers["Retry-After-Ms"] = str(self.retry_after_ms)
         if self.status == 401:  # noqa: PLR2004 - HTTP's word for it
             headers["WWW-Authenticate"] = "Bearer"
+        if self.status == 415:  # noqa: PLR2004 - HTTP's word for it
+            headers["Accept-Encoding"] = "identity"  # RFC 9110, section 12.5.3
         return Response(self.body, self.status, headers, media_type="application/json")
 
 
@@ -92,11 +94,6 @@ def problem_in(failure: Failure) -> Problem:
 def nobody(refused: Unauthenticated) -> Problem:
     """A token that stands for nobody."""
     return Problem(401, str(refused), code="invalid_api_key")
-
-
-def foreign_page() -> Response:
-    """What pages are told that may not ask."""
-    return Problem(403, "Pages of this origin may not come in.", code="forbidden").response()
 
 
 def _problem(code: str, message: str, *, param: str | None = None, again_ms: int | None = None) -> Problem:

@@ -43,6 +43,11 @@ class Reception:
         """The name of the model that is served."""
         return self._greeter.model
 
+    @property
+    def context_tokens(self) -> int | None:
+        """The model's window; None before it is loaded."""
+        return self._greeter.context_tokens
+
     async def subject(self, request: Request) -> tuple[Owner, str]:
         """Who asks, and the key or the address that this is counted for besides. Raises Refused."""
         authorization = request.headers.get("authorization")
@@ -59,7 +64,7 @@ class Reception:
     def serves(self, model: str) -> None:
         """Raises Problem where that is another one."""
         if model != self.model:
-            why = f"model: there is no {model!r} here, but {self.model!r}."
+            why = f'This server serves the model "{self.model}". It has no model "{model}".'
             raise Problem(404, why, code="model_not_found", param="model")
 
     async def limits(self) -> Limits:

@@ -6,10 +6,10 @@ from starlette.routing import BaseRoute, Route
 
 from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
+from connections.http.json_answers import foreign_page
 from connections.http.refusals import Refusals
 from connections.openai.chat_door import ChatDoor
 from connections.openai.models_door import ModelsDoor
-from connections.openai.problems import foreign_page
 from connections.openai.reception import Reception
 from sessions.service import Sessions
 

@@ -154,12 +154,18 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that is served. `created`: since when, in Unix seconds."""
+    """The model that is served. `created`: since when, in Unix seconds.
+
+    Its window in tokens has the name that vLLM gives it and the one that OpenRouter does: clients read the one or the
+    other. Neither is there before the model is loaded.
+    """
 
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: Literal["midstream"] = "midstream"
+    max_model_len: int | msgspec.UnsetType = msgspec.UNSET
+    context_length: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):

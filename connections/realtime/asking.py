@@ -6,6 +6,7 @@ import secrets
 
 import msgspec
 
+from connections.openai.unserved import NO_TOOLS, no_part
 from connections.realtime.client_events import (
     ItemCreate,
     ItemRetrieve,
@@ -101,10 +102,10 @@ class Asking:
             self._items.remove(item_id)
             return ItemDeleted(item_id=item_id)
         if self._asked or item.status == "in_progress":
-            raise Invalid("item_id: a reply is being written.", code="item_delete_invalid_item_id")
+            raise Invalid("A reply is being written.", field="item_id", code="item_delete_invalid_item_id")
         if item.role == "user":
-            why = "item_id: it was answered; delete the reply, then this waits again and can be deleted."
-            raise Invalid(why, code="item_delete_invalid_item_id")
+            why = "The item was answered. Delete the reply first: the item waits again then."
+            raise Invalid(why, field="item_id", code="item_delete_invalid_item_id")
         return item.turn_id
 
     def ask(self, event: ResponseCreate) -> frames.Send:
@@ -163,11 +164,12 @@ class Asking:
     def _refuse_too_much(self, text: str) -> None:
         waiting, limit = self._items.waiting(), self._limits.max_content_chars
         if len(waiting) >= MAX_WAITING:
-            raise Invalid(f"item: {MAX_WAITING} items wait for a reply already.", code="too_many_items")
+            why = f"{MAX_WAITING} items wait for a reply already."
+            raise Invalid(why, field="item", code="too_many_items")
         chars = len(text) + sum(len(item.text) + len(BETWEEN) for item in waiting)
         if chars > limit:
-            why = f"item.content: {chars} characters that wait are more than {limit}."
-            raise Invalid(why, code="content_too_long")
+            why = f"The items that wait have {chars} characters; {limit} are allowed."
+            raise Invalid(why, field="item.content", code="content_too_long")
 
     def _refuse_another(self) -> None:
         if self._asked or any(item.status == "in_progress" for item in self._items):
@@ -176,7 +178,7 @@ class Asking:
 
     def _known(self, item_id: str, code: str) -> Item:
         if (item := self._items.get(item_id)) is None:
-            raise Invalid(f"item_id: there is no item {item_id!r}, or it is too old.", code=code)
+            raise Invalid(f'There is no item "{item_id}", or it is too old.', field="item_id", code=code)
         return item
 
     def _session(self) -> Session:
@@ -194,20 +196,21 @@ class Asking:
 def _text_of(item: NewItem) -> str:
     """A user's text. Raises Invalid."""
     if item.type != "message":
-        raise Invalid(f"item.type: {item.type!r} is not served.")
+        calls = item.type in ("function_call", "function_call_output")
+        raise Invalid(NO_TOOLS if calls else "must be message.", field="item.type")
     if item.role == "system":
-        raise Invalid("item.role: 'system' is not served; use session.instructions.")
+        raise Invalid("must be user. A system message is set by session.instructions.", field="item.role")
     if item.role != "user":
-        raise Invalid(f"item.role: {item.role!r} is not served: replies are the model's own.")
+        raise Invalid("must be user: replies are the model's own.", field="item.role")
     text = "\n".join(_part(part, number) for number, part in enumerate(item.content or ()))
     if not text:
-        raise Invalid("item.content: is empty.")
+        raise Invalid("is empty.", field="item.content")
     return text
 
 
 def _part(part: Part, number: int) -> str:
     if part.type != "input_text":
-        raise Invalid(f"item.content[{number}].type: {part.type!r} is not served.")
+        raise Invalid(no_part(part.type), field=f"item.content[{number}].type")
     if part.text is None:
-        raise Invalid(f"item.content[{number}].text: is missing.")
+        raise Invalid("is missing.", field=f"item.content[{number}].text")
     return part.text

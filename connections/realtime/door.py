@@ -11,6 +11,7 @@ from starlette.websockets import WebSocket
 from connections.authentication.authenticator import bearer
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
+from connections.http.json_answers import foreign_page, too_many_at_once
 from connections.http.refusals import Refusal
 from connections.limits.groups import group_of
 from connections.limits.limiters import Limiters
@@ -18,9 +19,9 @@ from connections.line.connection import Connection, Disconnected, Handler
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
 from connections.line.rate_limiting import RateLimiter
-from connections.native.endpoint import OUTBOX_BYTES, Socket, too_many_at_once
+from connections.native.endpoint import OUTBOX_BYTES, Socket
 from connections.native.handler import FrameHandler
-from connections.openai.problems import foreign_page, invalid, problem_of
+from connections.openai.problems import invalid, problem_of
 from connections.openai.reception import Reception, owner_of
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
@@ -89,7 +90,7 @@ class RealtimeDoor:
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
         if not self._doorkeeper.origins.allow(origin, host=host):
             self._limiters.refusals.count(Refusal.ORIGIN)
-            return foreign_page()
+            return foreign_page(origin)
         if self._limiters.waiting_room.is_full:
             self._limiters.refusals.count(Refusal.PENDING)
             return too_many_at_once()
@@ -100,7 +101,7 @@ class RealtimeDoor:
         try:
             asked = arrival(websocket.query_params, websocket.scope.get("subprotocols", ()))
         except BadParams as error:
-            raise invalid(str(error).partition(":")[0], str(error)) from None
+            raise invalid(error.field, str(error)) from None
         authorization = websocket.headers.get("authorization")
         identity = await self._reception.identity(authorization, asked.key)
         if asked.model is not None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, assert_never
 
 from connections.line.connection import Connection, Handler
+from connections.openai.unserved import NO_SOUND
 from connections.realtime.asking import Asking
 from connections.realtime.client_events import (
     Asks,
@@ -88,10 +89,10 @@ class RealtimeHandler:
             case ItemRetrieve():
                 return (self._asking.retrieve(event),)
             case ItemTruncate():
-                why = "item_id: the item is text: it can't be truncated by the time of its sound."
-                raise Invalid(why, code="unsupported_content_type")
+                why = "The item is text: it can't be truncated by the time of its sound."
+                raise Invalid(why, field="item_id", code="unsupported_content_type")
             case InputAppend() | InputCommit() | InputClear() | OutputClear():
-                raise Invalid("type: sound is not served here.", code="unsupported_content_type")
+                raise Invalid(NO_SOUND, field="type", code="unsupported_content_type")
             case ResponseCreate() | ResponseCancel() | ItemDelete():
                 raise TypeError("This is not answered at once.")
             case _:

@@ -9,11 +9,15 @@ import msgspec
 
 from connections.wire.errors import BadParams
 from connections.wire.frames import Name
+from connections.wire.sentences import complaint
 
 SUBPROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."
 """Begins the subprotocol by which browsers show a key; they can't set headers."""
-_UNSERVED = ("call_id", "intent")
+_UNSERVED = {
+    "call_id": "is of telephone calls, which this server does not take.",
+    "intent": "is of transcriptions, which this server does not make.",
+}
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +34,9 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 def arrival(query: Mapping[str, str], offered: Sequence[str]) -> Arrival:
     """What a client asks for. Raises BadParams."""
-    for field in _UNSERVED:
+    for field, why in _UNSERVED.items():
         if field in query:
-            raise BadParams(f"{field}: is not served.")
+            raise BadParams(why, field=field)
     conversation_id = _name(query, "conversation_id")
     return Arrival(
         model=query.get("model"),
@@ -51,4 +55,4 @@ def _name(query: Mapping[str, str], field: str) -> str | None:
     try:
         return msgspec.convert(value, Name)
     except msgspec.ValidationError as error:
-        raise BadParams(f"{field}: {error}") from None
+        raise BadParams(complaint(error).why, field=field) from None

@@ -91,8 +91,8 @@ class Items:
     def create(self, item: Item, *, behind: str | None) -> str | None:
         """Puts a waiting item in; gives the id of the one before it. Raises Invalid."""
         if item.item_id in self._items:
-            why = f"item.id: there is an item {item.item_id!r} already."
-            raise Invalid(why, code="item_create_duplicate_item_id")
+            why = f'There is an item "{item.item_id}" already.'
+            raise Invalid(why, field="item.id", code="item_create_duplicate_item_id")
         return self._put(item, self._place(behind))
 
     def store(self, item: Item) -> str | None:
@@ -135,12 +135,12 @@ class Items:
         if behind is None:
             return len(self._order)
         if behind != ROOT and behind not in self._items:
-            why = f"previous_item_id: there is no item {behind!r}."
-            raise Invalid(why, code="item_create_invalid_previous_item_id")
+            why = f'There is no item "{behind}".'
+            raise Invalid(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
         place = 0 if behind == ROOT else self._order.index(behind) + 1
         if place < self._behind(State.STORED, State.ASKED):
-            why = "previous_item_id: items can't be put before what is answered."
-            raise Invalid(why, code="item_create_invalid_previous_item_id")
+            why = "Items can't be put before what is answered."
+            raise Invalid(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
         return place
 
     def _behind(self, *states: State) -> int:

@@ -7,9 +7,11 @@ import re
 from connections.realtime.server_events import ErrorEvent, Problem
 from connections.wire.errors import shorten
 from connections.wire.frames import Error
+from connections.wire.sentences import worded
 from sessions.errors import Refused
 
-_FIELD = re.compile(r"([A-Za-z_]+(?:\.[A-Za-z_]+|\[\d+\])*): ")
+_FIELD = re.compile(r"`([A-Za-z_]+(?:\.[A-Za-z_]+|\[(?:\d+|\.\.\.)\])*)`(: )?")
+"""Begins the message where a field is at fault; before a colon it is no part of the sentence."""
 _FIELDS = {
     "params.system": "response.instructions",
     "params.max_new_tokens": "response.max_output_tokens",
@@ -37,10 +39,12 @@ _TYPES = {
 
 
 class Invalid(Refused):
-    """An event that can't be done as it is. The message begins with the name of the field whose fault it is, if any."""
+    """An event that can't be done as it is. `why` follows the name of the field, or is a sentence of its own."""
 
-    def __init__(self, message: str, *, code: str = "invalid_value") -> None:
-        super().__init__(shorten(message))
+    def __init__(self, why: str, *, field: str | None = None, code: str = "invalid_value") -> None:
+        starts_anew = why[:1].isupper()
+        named = why if field is None else f"`{field}`: {why}" if starts_anew else worded(field, why)
+        super().__init__(shorten(named))
         self.code = code  # type: ignore[misc]  # one class for all that this door refuses by itself
 
 
@@ -72,5 +76,5 @@ def _named(message: str) -> tuple[str, str | None]:
     found = _FIELD.match(message)
     if found is None:
         return message, None
-    field = _FIELDS.get(found[1], found[1])
-    return f"{field}: {message[found.end() :]}", field
+    field, rest = _FIELDS.get(found[1], found[1]), message[found.end() :]
+    return rest if found[2] else f"`{field}`{rest}", field

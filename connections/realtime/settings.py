@@ -5,18 +5,18 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connections.openai.unserved import says
+from connections.openai.unserved import NO_TOOLS, says
 from connections.realtime.client_events import NULL, ResponseWishes, SessionWishes, Tokens, Wishes
 from connections.realtime.problems import Invalid
 from connections.wire import frames, params
 from connections.wire.errors import BadParams
 
-_NEUTRAL: dict[str, tuple[object, ...]] = {
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "prompt": (),
-    "reasoning": (),
-    "input": (),
+_NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
+    "tools": (([],), NO_TOOLS),
+    "tool_choice": (("none", "auto"), NO_TOOLS),
+    "prompt": ((), "This server keeps no prompts: use instructions."),
+    "reasoning": ((), "This server does not steer how a model thinks yet."),
+    "input": ((), "This server answers the items of the conversation: create them first."),
 }
 _NAMES = {
     "params.system": "instructions",
@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def of_session(settings: Settings, wishes: SessionWishes, limits: frames.Limits) -> Settings:
     """What holds behind a `session.update`. Raises Invalid, which names the field; nothing holds then."""
     if wishes.type != "realtime":
-        raise Invalid(f"session.type: {wishes.type!r} is not served.")
+        raise Invalid("must be realtime.", field="session.type")
     return _checked(settings, wishes, limits, "session")
 
 
@@ -65,19 +65,21 @@ def of_response(settings: Settings, wishes: ResponseWishes, limits: frames.Limit
     """What holds for one reply. Raises Invalid, which names the field."""
     if wishes.conversation not in (None, "auto"):
         raise Invalid(
-            f"response.conversation: {wishes.conversation!r} is not served.", code="unsupported_parameter"
+            "must be auto: a response is always a part of its conversation.",
+            field="response.conversation",
+            code="unsupported_parameter",
         )
     return _checked(settings, wishes, limits, "response")
 
 
 def _checked(settings: Settings, wishes: Wishes, limits: frames.Limits, where: str) -> Settings:
-    for field, neutral in _NEUTRAL.items():
+    for field, (neutral, why) in _NEUTRAL.items():
         if not says(getattr(wishes, field, NULL), neutral):
-            raise Invalid(f"{where}.{field}: is not served.", code="unsupported_parameter")
+            raise Invalid(why, field=f"{where}.{field}", code="unsupported_parameter")
     changed = settings.updated(wishes)
     try:
         params.generation(changed.params(), max_new_tokens=limits.max_new_tokens)
     except BadParams as error:
-        field, _, why = str(error).partition(": ")
-        raise Invalid(f"{where}.{_NAMES.get(field, field)}: {why}") from None
+        field = error.field or ""
+        raise Invalid(error.why, field=f"{where}.{_NAMES.get(field, field)}") from None
     return changed

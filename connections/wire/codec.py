@@ -11,10 +11,10 @@ import msgspec
 
 from connections.wire.errors import BadFrame
 from connections.wire.frames import Frame, Request
+from connections.wire.sentences import complaint, worded
 
 _decoder = msgspec.json.Decoder(Request)
 _encode = msgspec.json.Encoder().encode
-_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 _NUL = re.compile("\0")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REFS = {"ref": 128, "client_msg_id": 128, "event_id": 512}
@@ -36,13 +36,13 @@ def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
     try:
         frame = decoder.decode(text)
     except msgspec.ValidationError as error:
-        raise _unfit(text, str(error)) from None
+        raise _unfit(text, error) from None
     except RecursionError:
         raise BadFrame("The frame is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise _unreadable(text) from None
     if "\\u0000" in text and (path := _first_path(msgspec.to_builtins(frame, enc_hook=_unread), _NUL)):
-        raise BadFrame(f"{path}: a NUL character is not allowed.", ref=_ref(_fields(text)))
+        raise BadFrame(worded(path, "has a NUL character, which is not allowed."), ref=_ref(_fields(text)))
     return frame
 
 
@@ -71,21 +71,17 @@ def _unread(_: msgspec.Raw) -> None:
     """What a decoder left as it came."""
 
 
-def _unfit(text: str, complaint: str) -> BadFrame:
+def _unfit(text: str, error: msgspec.ValidationError) -> BadFrame:
     """Says what is wrong with a JSON value that is no frame of the protocol."""
-    fields = _fields(text)
-    ref = _ref(fields)
-    if place := _PLACE.search(complaint):
-        return BadFrame(f"{place[1]}: {complaint[: place.start()]}", ref=ref)
-    return BadFrame(complaint.replace("Object missing", "The frame is missing the"), ref=ref)
+    return BadFrame(complaint(error).told(whole="The frame"), ref=_ref(_fields(text)))
 
 
 def _unreadable(text: str) -> BadFrame:
     """Says what is wrong with text that is no JSON, or JSON whose strings are no Unicode text."""
     fields = _fields(text)
     if path := _first_path(fields, _SURROGATE):
-        return BadFrame(f"{path}: a lone surrogate is not allowed.", ref=_ref(fields))
-    return BadFrame("The frame is no JSON object.")
+        return BadFrame(worded(path, "has a lone surrogate, which is not allowed."), ref=_ref(fields))
+    return BadFrame("The frame is not a JSON object.")
 
 
 def _fields(text: str) -> dict[str, Any]:

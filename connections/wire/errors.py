@@ -13,6 +13,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TypeVar
 
+from connections.wire.sentences import worded
+
 _E = TypeVar("_E", bound=Exception)
 _MESSAGE_CHARS = 300
 
@@ -47,12 +49,14 @@ class BadFrame(ConnectionsError):
 
 
 class BadParams(ConnectionsError):
-    """The sender's frame is well formed and asks for what can't be had."""
+    """The sender's frame is well formed and asks for what can't be had. `why` follows the name of the field, if there is one."""
 
     code = "bad_params"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(shorten(message))
+    def __init__(self, why: str, *, field: str | None = None) -> None:
+        super().__init__(shorten(worded(field, why) if field else why))
+        self.field = field
+        self.why = why
 
 
 class BadList(ConnectionsError):

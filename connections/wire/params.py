@@ -23,8 +23,8 @@ MAX_INTEGER = 2**63 - 1
 
 def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
     """What the floors below take. Raises BadParams, which names the field and its range."""
-    for wrong in _wrong(params, max_new_tokens):
-        raise BadParams(f"params.{wrong}")
+    for field, why in _wrong(params, max_new_tokens):
+        raise BadParams(why, field=f"params.{field}")
     fields = msgspec.structs.asdict(params)
     system = fields.pop("system")
     if params.temperature == 0:
@@ -34,28 +34,28 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
     return Generation(Params(**fields), system)
 
 
-def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[str]:
-    """What is out of range, in words."""
+def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[tuple[str, str]]:
+    """The fields that are out of range, each with what follows its name."""
     ranges: tuple[tuple[str, Callable[[float], bool], str], ...] = (
-        ("max_new_tokens", lambda n: 1 <= n <= max_new_tokens, f"within 1 to {max_new_tokens}"),
-        ("temperature", lambda n: 0 <= n <= MAX_TEMPERATURE, f"within 0 to {MAX_TEMPERATURE}"),
-        ("top_p", lambda n: SMALLEST_TOP_P <= n <= 1, f"within {SMALLEST_TOP_P} to 1"),
+        ("max_new_tokens", lambda n: 1 <= n <= max_new_tokens, f"from 1 to {max_new_tokens}"),
+        ("temperature", lambda n: 0 <= n <= MAX_TEMPERATURE, f"from 0 to {MAX_TEMPERATURE}"),
+        ("top_p", lambda n: SMALLEST_TOP_P <= n <= 1, f"from {SMALLEST_TOP_P:f} to 1"),
         ("top_k", lambda n: 0 <= n <= MAX_INTEGER, "0 or more"),
         (
             "repetition_penalty",
             lambda n: MIN_PENALTY <= n <= MAX_PENALTY,
-            f"within {MIN_PENALTY} to {MAX_PENALTY}",
+            f"from {MIN_PENALTY} to {MAX_PENALTY}",
         ),
-        ("seed", lambda n: 0 <= n <= MAX_INTEGER, f"within 0 to {MAX_INTEGER}"),
+        ("seed", lambda n: 0 <= n <= MAX_INTEGER, f"from 0 to {MAX_INTEGER}"),
         ("max_time_s", lambda n: 0 < n <= MAX_TIME_S, f"above 0 and at most {MAX_TIME_S}"),
     )
     for field, fits, wanted in ranges:
         value = getattr(params, field)
         if value is not None and not fits(value):
-            yield f"{field}: {value} is not {wanted}."
+            yield field, f"must be {wanted}."
     if len(params.stop) > MAX_STOPS:
-        yield f"stop: {len(params.stop)} strings are more than {MAX_STOPS}."
+        yield "stop", f"must have {MAX_STOPS} strings at most."
     if not all(0 < len(stop) <= MAX_STOP_CHARS for stop in params.stop):
-        yield f"stop: each string has 1 to {MAX_STOP_CHARS} characters."
+        yield "stop", f"must have strings of 1 to {MAX_STOP_CHARS} characters."
     if params.system is not None and len(params.system) > MAX_SYSTEM_CHARS:
-        yield f"system: {len(params.system)} characters are more than {MAX_SYSTEM_CHARS}."
+        yield "system", f"must have {MAX_SYSTEM_CHARS} characters at most; it has {len(params.system)}."

@@ -54,9 +54,9 @@ async def placed(history: History, keys: Keys, place: Place, meta: Meta) -> Plac
 async def _message(history: History, keys: Keys, message_id: str, *, field: str, role: str) -> MessageRecord:
     message = await history.message(keys, message_id)
     if message is None:
-        raise NotFound(f"{field}: no message {message_id!r} in this conversation.")
+        raise NotFound(f'`{field}` names no message of this conversation: "{message_id}".')
     if message.role != role:
-        raise BadParams(f"{field}: must name {'an assistant' if role == 'assistant' else 'a user'} message.")
+        raise BadParams(f"`{field}` must name {'an assistant' if role == 'assistant' else 'a user'} message.")
     return message
 
 
@@ -106,6 +106,6 @@ class Brancher:
             case b"busy":
                 raise Busy(_BUSY)
             case b"unknown":
-                raise NotFound(f"leaf: no message {message_id!r} in this conversation.")
+                raise NotFound(f'`leaf` names no message of this conversation: "{message_id}".')
             case _:
-                raise NotFound(f"No conversation {conversation.conversation_id!r}.")
+                raise NotFound(f'There is no conversation "{conversation.conversation_id}".')

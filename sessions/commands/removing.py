@@ -65,6 +65,6 @@ class Remover:
                 await self._history.delete(conversation.keys, with_turns=is_last) or epoch
             )  # another one may have been faster
             if not epoch:
-                raise NotFound(f"No conversation {conversation.conversation_id!r}.")
+                raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
         await self._index.forget(conversation.owner, conversation.conversation_id)
         conversation.publish_deleted(epoch)

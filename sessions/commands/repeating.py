@@ -89,7 +89,7 @@ def accepted_event(
 def _refuse_other_content(record: TurnRecord, send: Send) -> None:
     """Raises Conflict where the same id came with another text, or for another place."""
     if record.digest != digest_of(send.content, send.place):
-        raise Conflict("client_msg_id: other content was sent under this id before.")
+        raise Conflict("`client_msg_id` was used before, for another message.")
 
 
 def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) -> None:

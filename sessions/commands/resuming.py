@@ -54,7 +54,7 @@ async def steady(history: History, conversation: Conversation, after_seq: int) -
             await running.ended(live)
         since = await history.since(conversation.keys, after_seq)
         if since is None:
-            raise NotFound(f"No conversation {conversation.conversation_id!r}.")
+            raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
         await follow_up_to(history, conversation, since.epoch, since.seq)
         if conversation.version == version and _is_steady(conversation, since):
             return since

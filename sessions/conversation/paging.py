@@ -103,10 +103,10 @@ async def _branch(history: History, conversation: Conversation, *, limit: int, b
     if before is not None:
         leaf = await history.parent(conversation.keys, before)
         if leaf is None:
-            raise NotFound(f"before: no message {before!r} in this conversation.")
+            raise NotFound(f'`before` names no message of this conversation: "{before}".')
     branch = await history.branch(conversation.keys, leaf=leaf, limit=limit)
     if not branch.epoch:
-        raise NotFound(f"No conversation {conversation.conversation_id!r}.")
+        raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
     if before is not None and not leaf:  # nothing comes before a root
         return msgspec.structs.replace(branch, messages=[], siblings=[], older=None, pending={})
     return branch

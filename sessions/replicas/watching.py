@@ -32,7 +32,7 @@ class Watching:
                 return
             keys = [conversation.keys.conversation]
             if await run_script(self._client, WATCH, keys, [self._ownership.replica]) is None:
-                raise NotFound(f"No conversation {conversation.conversation_id!r}.")
+                raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
             conversation.others.watching = True
 
     async def try_to_begin(self, conversation: Conversation) -> None:

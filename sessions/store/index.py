@@ -56,7 +56,7 @@ class Index:
             if before is not None:
                 rank: Any = await self._client.zrevrank(_key(owner), before)
                 if rank is None:
-                    raise NotFound(f"before: no conversation {before!r}.")
+                    raise NotFound(f'`before` names no conversation of yours: "{before}".')
                 first = rank + 1
             ids: Any = await self._client.zrevrange(_key(owner), first, first + limit)
             rows = await self._rows(owner, [found.decode() for found in ids])
@@ -68,7 +68,7 @@ class Index:
         keys = Keys.of(owner, conversation_id)
         row = await run_script(self._client, RENAME, [keys.conversation], [title])
         if row is None:
-            raise NotFound(f"No conversation {conversation_id!r}.")
+            raise NotFound(f'There is no conversation "{conversation_id}".')
         return _listed(conversation_id, row)
 
     async def _rows(self, owner: Owner, ids: list[str]) -> list[Listed | None]:

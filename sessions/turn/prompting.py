@@ -75,7 +75,7 @@ def refuse_endless(messages: Sequence[Message], facts: ModelFacts) -> None:
 def refuse_unserved(params: Params, facts: ModelFacts) -> None:
     """What would be dropped in silence is refused with its name. Raises BadParams."""
     if (field := not_served(params, facts)) is not None:
-        raise BadParams(f"{field}: the engine behind this server can't follow it.", field=field)
+        raise BadParams(f"`{field}` can't be followed by the engine behind this server.", field=field)
 
 
 @contextmanager

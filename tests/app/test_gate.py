@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,21 @@ async def refused(running: Running, name: str = "127.0.0.1", **headers: str) -> 
     return response.status_code, (response.body or b"").decode()
 
 
+def message(body: str) -> str:
+    """What people are told."""
+    told = json.loads(body)["error"]
+    assert told.keys() == {"message", "type", "param", "code"}
+    assert (told["type"], told["code"]) == ("permission_error", "forbidden")
+    return str(told["message"])
+
+
 async def test_an_address_that_is_not_listed_gets_nothing_but_a_no(tmp_path: Path) -> None:
     async with serving(tmp_path, **ELSEWHERE) as running:
-        no = (403, "Your address may not connect here.")
-        assert await refused(running) == no
-        for path in ("/", "/metrics", "/v1/ws", "/static/main.js", "/healthz/"):
-            assert await answer(running, path) == no
+        for path in ("/", "/metrics", "/v1/ws", "/static/main.js", "/healthz/", "/version"):
+            status, no = await answer(running, path)
+            assert (status, message(no)) == (403, "Your address may not connect here.")
+            assert "MIDSTREAM" not in no
+        assert await refused(running) == (403, no)
 
 
 async def test_a_listed_address_comes_in(tmp_path: Path) -> None:
@@ -59,7 +69,7 @@ async def test_nobody_elses_word_about_an_address_counts(tmp_path: Path) -> None
         assert (await refused(running, X_Forwarded_For="203.0.113.9"))[0] == 403
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("path", ["/health", "/healthz", "/readyz"])
 async def test_this_machine_may_always_ask_how_the_service_is(path: str, tmp_path: Path) -> None:
     """A container's health check; what a proxy hands on is not this machine's question."""
     async with serving(tmp_path, **PROXIED) as running:
@@ -70,10 +80,10 @@ async def test_this_machine_may_always_ask_how_the_service_is(path: str, tmp_pat
 
 async def test_a_page_that_points_its_name_at_this_machine_gets_nothing(running: Running) -> None:
     """DNS rebinding: its `Origin` and its `Host` agree, so that only the name tells."""
-    assert (await refused(running, "evil.example", Origin=f"http://evil.example:{running.port}"))[0] == 403
-    status, why = await answer(running, "/", Host="evil.example:8000")
-    assert status == 403
-    assert "MIDSTREAM_ALLOWED_HOSTS" in why
+    by_socket = await refused(running, "evil.example", Origin=f"http://evil.example:{running.port}")
+    for status, why in (by_socket, await answer(running, "/", Host="evil.example:8000")):
+        assert status == 403
+        assert "MIDSTREAM_ALLOWED_HOSTS" in message(why)
 
 
 async def test_names_that_are_set_are_answered_to(tmp_path: Path) -> None:
@@ -110,7 +120,9 @@ async def test_pages_that_may_not_come_in_are_counted_at_every_door(
     socket = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
     key = {"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
     sent = (socket | key) if path in ("/v1/ws", "/v1/realtime") else {}
-    status, _, _ = await running.get(path, method=method, Origin="https://evil.example", **sent)
+    status, _, body = await running.get(path, method=method, Origin="https://evil.example", **sent)
     assert status == 403
+    assert "https://evil.example" in message(body)
+    assert "MIDSTREAM_ALLOWED_ORIGINS" in message(body)
     _, metrics = await answer(running, "/metrics")
     assert 'midstream_refusals_total{reason="origin"} 1.0' in metrics

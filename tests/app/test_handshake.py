@@ -92,7 +92,11 @@ async def test_a_page_of_another_origin_is_refused_before_the_handshake(
     with pytest.raises(InvalidStatus) as refused:
         async with connect(running.ws_url, additional_headers={"Origin": origin}):
             pass
-    assert refused.value.response.status_code == 403
+    response = refused.value.response
+    error = json.loads(response.body or b"")["error"]
+    assert (response.status_code, error["code"]) == (403, "forbidden")
+    assert f'"{origin}"' in error["message"]
+    assert "MIDSTREAM_ALLOWED_ORIGINS" in error["message"]
 
 
 async def test_pages_of_this_origin_and_of_listed_ones_may_connect(tmp_path: Path) -> None:
@@ -149,8 +153,28 @@ async def test_a_client_is_told_to_come_back_when_the_model_takes_too_long(
         assert await Socket(opened).closed() == (1013, "The model is not loaded yet; reconnect.")
 
 
-async def test_a_socket_elsewhere_is_refused(running: Running) -> None:
+@pytest.mark.parametrize(
+    "path", ["/v1/responses", "/v1/chat/completions", "/v1", "/", "/static/main.js", "/ws"]
+)
+async def test_a_socket_elsewhere_is_told_where_sockets_are(path: str, running: Running) -> None:
     with pytest.raises(InvalidStatus) as refused:
-        async with connect(running.ws_url.replace("/v1/ws", "/v1/other")):
+        async with connect(running.ws_url.replace("/v1/ws", path)):
             pass
-    assert refused.value.response.status_code == 403
+    response = refused.value.response
+    error = json.loads(response.body or b"")["error"]
+    assert (response.status_code, error["code"]) == (404, "unknown_url")
+    assert error["message"].startswith("There is no WebSocket at ")
+    assert error["message"].endswith("This server has WebSockets at /v1/ws and /v1/realtime.")
+
+
+async def test_a_socket_may_have_a_slash_at_its_end(running: Running) -> None:
+    async with connect(f"{running.ws_url}/") as opened:
+        await opened.send('{"type":"hello"}')
+        assert json.loads(await opened.recv())["type"] == "ready"
+
+
+async def test_pages_of_all_origins_may_connect_where_the_operator_says_so(tmp_path: Path) -> None:
+    async with serving(tmp_path, allowed_origins=("*",)) as running:
+        for origin in ("https://anybody.example", "null", "file://"):
+            async with running.socket(additional_headers={"Origin": origin}) as socket:
+                assert socket.ready

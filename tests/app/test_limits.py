@@ -103,7 +103,7 @@ async def test_tokens_of_ended_turns_count_for_the_day(replica: Replica, store: 
         await store.incrby(keys[0], 10)
         refused = (await say(socket, "m2"))[-1]
         assert refused["code"] == "rate_limited"
-        assert refused["message"].startswith("tokens_per_day: ")
+        assert refused["message"].startswith("The limit of 10 is reached (tokens_per_day);")
 
 
 async def test_a_client_has_so_many_connections_over_all_replicas(replica: Replica) -> None:

@@ -139,6 +139,59 @@ async def test_pages_of_listed_origins_may_ask(tmp_path: Path) -> None:
     assert running.engine.requests == []
 
 
+async def test_pages_of_all_origins_may_ask_where_the_operator_says_so(tmp_path: Path) -> None:
+    """Without credentials: a `*` and a browser's cookies exclude each other."""
+    async with serving(tmp_path, allowed_origins=("*",)) as running:
+        for origin in ("https://anybody.example", "null"):
+            for path, method in ((CHAT, "OPTIONS"), ("/v1/models", "GET"), ("/v1/tickets", "POST")):
+                status, headers, _ = await running.get(path, method=method, Origin=origin)
+                assert status in (200, 204, 404)  # no ticket is needed here
+                assert headers["access-control-allow-origin"] == "*"
+                assert "access-control-allow-credentials" not in headers
+
+
+async def test_a_compressed_body_is_refused_before_it_is_read(running: Running) -> None:
+    """A few bytes of it can be gigabytes."""
+    for coding in ("gzip", "GZIP", "br", "deflate, gzip"):
+        async with peer(running) as client:
+            client.write(post(running, "x", length=1_000_000, **{"Content-Encoding": coding}))
+            head, _, body = (await client.rest()).partition("\r\n\r\n")
+        error = json.loads(body)["error"]
+        assert " 415 " in head
+        assert "accept-encoding: identity" in head.lower()
+        assert error["code"] == "unsupported_content_encoding"
+        assert "does not take compressed requests" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "application/json; charset=utf-8", "Content-Encoding": "identity"},
+        {"Content-Type": "text/plain;charset=UTF-8"},
+        {"Content-Type": "application/x-www-form-urlencoded"},  # curl -d
+        {},
+    ],
+)
+async def test_a_body_is_read_as_json_whatever_it_is_called(
+    headers: dict[str, str], running: Running
+) -> None:
+    async with peer(running) as client:
+        client.write(post(running, json.dumps(HELLO), **headers))
+        assert " 200 " in await client.rest()
+
+
+async def test_the_window_is_told_once_the_model_is_loaded(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("/v1/models", "/v1/models/midstream-demo"):
+        told = json.loads((await running.get(path))[2])
+        model = told.get("data", [told])[0]
+        assert (model["max_model_len"], model["context_length"]) == (4096, 4096)
+    monkeypatch.setattr(running.engine, "_facts", None)  # as before the first load
+    (model,) = json.loads((await running.get("/v1/models"))[2])["data"]
+    assert model.keys() == {"id", "object", "created", "owned_by"}
+
+
 async def test_who_sends_no_token_shares_with_nobody(running: Running) -> None:
     for _ in range(2):
         async with peer(running) as client:

@@ -253,6 +253,40 @@ async def test_the_model_is_listed_and_no_other_answers(sdk: AsyncOpenAI) -> Non
     assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
 
 
+async def test_what_is_not_served_is_named_by_the_sdks_exceptions(sdk: AsyncOpenAI) -> None:
+    for path, asking in (
+        ("/v1/responses", sdk.responses.create(model=MODEL, input="Hello!")),
+        ("/v1/completions", sdk.completions.create(model=MODEL, prompt="Hello!")),
+        ("/v1/embeddings", sdk.embeddings.create(model=MODEL, input="Hello!")),
+    ):
+        why = f"does not serve {path}. It serves POST /v1/chat/completions"
+        with pytest.raises(openai.NotFoundError, match=why) as refused:
+            await asking
+        assert (refused.value.code, refused.value.type) == ("unknown_url", "invalid_request_error")
+
+
+async def test_a_client_without_v1_in_its_base_url_is_told_so(running: Running) -> None:
+    async with AsyncOpenAI(base_url=running.url, api_key="anything", max_retries=0) as sdk:
+        with pytest.raises(openai.NotFoundError, match="base URL of an API client ends with /v1"):
+            await sdk.chat.completions.create(model=MODEL, messages=HELLO)
+
+
+async def test_a_model_of_another_name_is_told_the_one_that_is_served(sdk: AsyncOpenAI) -> None:
+    for model in ("gpt-5", "x" * 1000):
+        with pytest.raises(openai.NotFoundError, match=f'serves the model "{MODEL}"'):
+            await sdk.chat.completions.create(model=model, messages=HELLO)
+
+
+async def test_tools_pass_where_their_use_is_forbidden(sdk: AsyncOpenAI, running: Running) -> None:
+    """The model is not shown them, and its reply calls none, as was asked."""
+    tool: Any = TOOL
+    completion = await sdk.chat.completions.create(
+        model=MODEL, messages=HELLO, tools=[tool], tool_choice="none"
+    )
+    assert completion.choices[0].message.tool_calls is None
+    assert [message.content for message in running.engine.requests[0].messages] == ["Hello!"]
+
+
 async def test_a_key_is_asked_for_where_there_are_keys(tmp_path: Path) -> None:
     key = "m" * 40
     async with serving(tmp_path, api_keys=f"ann:{digest_of(key)}") as running:

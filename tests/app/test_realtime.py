@@ -212,7 +212,7 @@ REFUSED: list[tuple[Frame, str | None, str]] = [
     ({"type": "conversation.item.retrieve", "item_id": "unknown"}, "item_id", "item_retrieve_invalid_item_id"),
     ({"type": "session.update", "session": {"tools": [{"type": "function"}]}}, "session.tools", "unsupported_parameter"),
     ({"type": "session.update", "session": {"temperature": 9}}, "session.temperature", "invalid_value"),
-    ({"type": "session.update"}, None, "invalid_event"),
+    ({"type": "session.update"}, "session", "invalid_event"),
     ({"type": "session.update", "session": {"instructions": 5}}, "session.instructions", "invalid_event"),
     ({"type": "response.create"}, None, "no_item_to_answer"),
     ({"type": "response.create", "response": {"conversation": "none"}}, "response.conversation", "unsupported_parameter"),

@@ -63,7 +63,7 @@ class Desk:
     async def fail(self, frame: Delete) -> None:
         await asyncio.sleep(0)
         if frame.conversation_id == "unknown":
-            raise NotFound("No conversation 'unknown'.")
+            raise NotFound('There is no conversation "unknown".')
         raise LookupError("a secret of the service")
 
 

@@ -44,6 +44,31 @@ def test_a_file_that_is_gone_changes_nothing_and_is_told(tmp_path: Path) -> None
     assert (lines[0]["log_level"], str(file) in lines[0]["why"]) == ("error", True)
 
 
+def test_a_star_stands_for_every_origin_and_is_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "origins"
+    file.write_text("https://one.example")
+    with capture_logs() as lines:
+        listed, every = Origins([f"@{file}"]), Origins(["*"])
+        for origin in ("https://anybody.example", "null", "file://", "http://["):
+            assert every.allow(origin, host=HERE)
+            assert not listed.allow(origin, host=HERE)
+        file.write_text("*")
+        listed.reread()
+    assert listed.allow("https://anybody.example", host=HERE)
+    warnings = [line for line in lines if line["log_level"] == "warning"]
+    assert len(warnings) == 2
+    for line in warnings:
+        assert "MIDSTREAM_ALLOWED_ORIGINS" in line["event"]
+        assert "Any web page" in line["meaning"]
+
+
+@pytest.mark.parametrize("pattern", ["https://*.example.org", "http://localhost:*", "**"])
+def test_a_star_within_an_origin_stops_the_start(pattern: str) -> None:
+    """It would match nothing, in silence."""
+    with pytest.raises(BadList, match="named whole"):
+        Origins(["https://one.example", pattern])
+
+
 @pytest.mark.parametrize("content", [None, b"\xff"])
 def test_a_file_that_can_not_be_read_stops_the_start(content: bytes | None, tmp_path: Path) -> None:
     if content is not None:

@@ -59,7 +59,7 @@ def test_the_ends_of_a_range_are_in_it(asked: dict[str, Any]) -> None:
 )
 def test_out_of_range_is_refused_by_name(asked: dict[str, Any]) -> None:
     (field,) = asked
-    with pytest.raises(BadParams, match=f"^params.{field}: "):
+    with pytest.raises(BadParams, match=f"^`params.{field}` must "):
         generation(**asked)
 
 

@@ -60,6 +60,6 @@ def test_a_limit_is_told_once_a_fifth_of_it_or_less_is_left(limit: int, used: in
 def test_the_limit_that_lasts_longest_is_the_one_that_is_named() -> None:
     gauges = ALL.gauges(ANN)
     readings = [Reading(5, 1_500), Reading(6, 60_000), Reading(100, 7_200_000), Reading(100, 7_200_000)]
-    with pytest.raises(RateLimited, match=r"tokens_per_day: more than 100 .* in 7200 s") as refused:
+    with pytest.raises(RateLimited, match=r"limit of 100 .*\(tokens_per_day\).* in 7200 s") as refused:
         judged(gauges, readings, admitted=False)
     assert refused.value.retry_after_ms == 7_200_000

@@ -191,7 +191,7 @@ async def test_a_refused_line_is_told_and_the_chat_goes_on(tmp_path: Path) -> No
         running.engine.script("Short and good.")
         code, out, _ = await piped(running.ws_url, tmp_path, "This is too long.\nShort.\n")
     assert code == 0
-    assert "[content_too_long: content: 17 characters are more than 10.]" in out
+    assert "[content_too_long: `content` has 17 characters; 10 are allowed.]" in out
     assert "Short and good." in out
 
 

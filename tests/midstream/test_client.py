@@ -101,7 +101,9 @@ async def test_conversations_are_listed_and_deleted(running: Running) -> None:
 
 async def test_a_refusal_says_why(running: Running) -> None:
     async with midstream.connect(running.ws_url) as client:
-        with pytest.raises(midstream.Refused, match=r"bad_params: params.temperature") as refused:
+        with pytest.raises(
+            midstream.Refused, match=r"bad_params: `params.temperature` must be from 0 to 2"
+        ) as refused:
             await client.send("Hello.", params={"temperature": -1})
         assert (refused.value.code, refused.value.retryable) == ("bad_params", False)
         with pytest.raises(midstream.Refused, match="not_found"):
@@ -222,7 +224,7 @@ async def test_an_edit_and_another_reply_stand_beside_what_was_said(running: Run
 
 
 async def test_there_is_no_such_server(running: Running) -> None:
-    with pytest.raises(midstream.NotConnected, match="403"):
+    with pytest.raises(midstream.NotConnected, match="404"):
         async with midstream.connect(f"{running.ws_url}/nowhere"):
             pass
     with pytest.raises(midstream.NotConnected, match="not-a-url"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connections.openai import unserved
 from connections.openai.asking import ask_of, chat_request
 from connections.openai.problems import Problem
 from connections.wire.frames import Limits
@@ -25,6 +27,8 @@ LIMITS = Limits(
     max_queued_turns=1,
     messages_per_minute=None,
 )
+A_SENTENCE = re.compile(r"[`A-Z][^\"'\n]*\.")
+"""No quotes of Python's, no types of a library's."""
 USER = {"role": "user", "content": "Hello!"}
 
 
@@ -38,7 +42,7 @@ def refused(**fields: Any) -> tuple[str | None, str]:
     with pytest.raises(Problem) as problem:
         asked(**fields)
     assert problem.value.status == 400
-    assert (problem.value.param or "") in str(problem.value)
+    assert A_SENTENCE.fullmatch(str(problem.value)), str(problem.value)
     return problem.value.param, problem.value.word
 
 
@@ -111,7 +115,8 @@ def test_an_assistants_message_may_be_empty_and_long() -> None:
         ({"temperature": 2.5}, "temperature", "invalid_value"),
         ({"temperature": "hot"}, "temperature", "invalid_type"),
         ({"top_p": 0}, "top_p", "invalid_value"),
-        ({"seed": -1}, "seed", "invalid_value"),
+        ({"seed": -2}, "seed", "invalid_value"),
+        ({"top_k": -2}, "top_k", "invalid_value"),
         ({"seed": 10**30}, "seed", "invalid_value"),
         ({"max_tokens": 0}, "max_tokens", "invalid_value"),
         ({"max_completion_tokens": 101}, "max_completion_tokens", "invalid_value"),
@@ -175,3 +180,119 @@ _names = st.sampled_from(
 def test_whatever_comes_is_asked_or_refused_by_name(fields: dict[str, Any]) -> None:
     with suppress(Problem):
         assert asked(**fields).messages
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"top_k": -1},
+        {"seed": -1},
+        {"min_p": 0},
+        {"min_tokens": 0},
+        {"n": 1},
+        {"ignore_eos": False},
+        {"skip_special_tokens": True},
+        {"repeat_penalty": 1},
+        {"repeat_penalty": 1.0},
+        {"logit_bias": {}},
+        {"tools": []},
+        {"tools": [{"type": "function"}], "tool_choice": "none"},
+        {"functions": [{"name": "f"}], "function_call": "none"},
+        {"tool_choice": "none"},
+        {"tool_choice": "auto"},
+        {"response_format": {"type": "text"}},
+        {"chat_template_kwargs": {}},
+        {"reasoning_effort": "none"},
+        {"reasoning": {"effort": "none"}},
+        {"think": False},
+        {"thinking": {"type": "disabled"}},
+        {"verbosity": "medium"},
+        {"user": "ann", "store": True, "something_new": {"a": [1]}},
+    ],
+)
+def test_a_field_that_changes_nothing_passes(fields: dict[str, Any]) -> None:
+    ask = asked(**fields)
+    assert ask.params.seed is None
+    assert ask.params.top_k in (None, 0)
+    assert msgspec.structs.replace(ask.params, top_k=None) == asked().params
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"repeat_penalty": 1.1},
+        {"think": True},
+        {"think": "high"},
+        {"reasoning": {"effort": "high"}},
+        {"thinking": {"type": "enabled"}},
+        {"enable_thinking": True},
+        {"skip_special_tokens": False},
+        {"include_stop_str_in_output": True},
+        {"ignore_eos": True},
+        {"verbosity": "low"},
+        {"documents": [{"text": "x"}]},
+        {"allowed_token_ids": [5]},
+        {"mirostat": 2},
+        {"grammar": "root ::= x"},
+        {"tools": [{"type": "function"}], "tool_choice": "auto"},
+        {"tools": [{"type": "function"}], "tool_choice": None},
+        {"tool_choice": "required"},
+        {"functions": [{"name": "f"}], "tool_choice": "none"},
+    ],
+)
+def test_a_field_that_would_change_the_text_is_never_dropped(fields: dict[str, Any]) -> None:
+    (field, *_) = fields
+    assert refused(**fields) == (field, "unsupported_parameter")
+
+
+def part(kind: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [{"type": kind}]}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        (part("image_url"), "This server does not take images."),
+        (part("input_audio"), "This server does not take sound."),
+        (part("file"), "This server does not take files."),
+        (part("something"), "This server takes text only."),
+        ({"tools": [{}]}, "This server does not call tools yet."),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "This server does not call tools yet."),
+        ({"response_format": {"type": "json_object"}}, "This server does not write JSON by a schema yet."),
+        ({"frequency_penalty": 1}, "This server does not apply `frequency_penalty`: it must be 0."),
+        ({"temperature": "hot"}, "`temperature` must be a number."),
+        ({"temperature": 3}, "`temperature` must be from 0 to 2."),
+        ({"top_p": 0}, "`top_p` must be from 0.000001 to 1."),
+        ({"max_tokens": 101}, "`max_tokens` must be from 1 to 100."),
+        ({"messages": []}, "`messages` must have at least one message."),
+        ({"messages": [{"role": "user"}]}, "`messages[0].content` is missing."),
+        ({"messages": [USER | {"role": "narrator"}]}, "`messages[0].role` must be system, developer, user or assistant."),
+        ({"messages": [USER | {"content": "x" * 21}]}, "The message is too long: it has 21 characters, and 20 are allowed."),
+        ({"stop": 5}, "`stop` must be a string or a list."),
+        ({"model": None}, "`model` must be a string."),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_a_sentence_that_an_end_user_can_read(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Problem) as problem:
+        asked(**fields)
+    assert str(problem.value) == sentence
+
+
+def test_every_refusal_of_a_field_is_a_sentence() -> None:
+    for field, (neutral, why) in unserved._NEUTRAL.items():
+        assert A_SENTENCE.fullmatch(why), field
+        for value in neutral:
+            unserved.refuse_unserved({field: msgspec.Raw(msgspec.json.encode(value))})
+        with pytest.raises(Problem, match=re.escape(why)):
+            unserved.refuse_unserved({field: msgspec.Raw(b'{"else":5}')})
+
+
+def test_a_system_message_alone_is_answered() -> None:
+    """As OpenAI and vLLM do: the model's template decides whether it can be."""
+    alone = [{"role": "system", "content": "Say hello."}]
+    assert asked(messages=alone).messages == (Message("system", "Say hello."),)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_body() -> None:
+    body = b"\xef\xbb\xbf" + msgspec.json.encode({"model": "m", "messages": [USER]})
+    assert ask_of(chat_request(body), LIMITS) == asked()

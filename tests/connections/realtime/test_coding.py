@@ -91,12 +91,12 @@ def test_a_frame_without_a_word_here_is_no_line() -> None:
 
 
 def test_an_error_carries_the_id_of_the_clients_event_and_the_fields_name() -> None:
-    line = coding().encode(frames.Error(ref="e", code="bad_params", message="params.system: is too long."))
+    line = coding().encode(frames.Error(ref="e", code="bad_params", message="`params.system` is too long."))
     told = json.loads(line)
     assert told["error"] == {
         "type": "invalid_request_error",
         "code": "invalid_value",
-        "message": "response.instructions: is too long.",
+        "message": "`response.instructions` is too long.",
         "param": "response.instructions",
         "event_id": "e",
     }

@@ -35,7 +35,7 @@ def test_nothing_comes_before_what_was_answered() -> None:
     items.store(stored("b"))
     items.create(waits("c"), behind="b")
     for place in ("root", "a"):
-        with pytest.raises(Invalid, match=r"^previous_item_id: ") as refused:
+        with pytest.raises(Invalid, match=r"^`previous_item_id`: ") as refused:
             items.create(waits("d"), behind=place)
         assert refused.value.code == "item_create_invalid_previous_item_id"
     assert order(items) == ["a", "b", "c"]
@@ -57,7 +57,7 @@ def test_a_reply_stands_behind_what_it_answers_and_before_what_waits() -> None:
 def test_ids_are_given_once() -> None:
     items = Items()
     items.create(waits("a"), behind=None)
-    with pytest.raises(Invalid, match=r"^item\.id: ") as refused:
+    with pytest.raises(Invalid, match=r"^`item\.id`: ") as refused:
         items.create(waits("a"), behind=None)
     assert refused.value.code == "item_create_duplicate_item_id"
     items.remove("a")

@@ -1,0 +1,135 @@
+"""What is answered where nothing is served: words that say what is, over HTTP and in place of a WebSocket's handshake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from connections.http.json_answers import refusal
+
+API = "/v1"
+_PLAIN = re.compile(r"(/v1)?(/[a-z_]{1,20}){0,4}")
+_UNTOLD = {"HEAD", "OPTIONS"}
+_LOOKING = {"GET", "HEAD"}
+
+
+class Doors(NamedTuple):
+    """What is served below `/v1`. `requests`: methods and paths, in words."""
+
+    requests: tuple[str, ...]
+    paths: frozenset[str]
+    sockets: tuple[str, ...]
+
+    @classmethod
+    def of(cls, routes: Iterable[BaseRoute]) -> Doors:
+        """The doors of these routes."""
+        listed = list(routes)
+        http = [route for route in listed if isinstance(route, Route)]
+        return cls(
+            requests=tuple(
+                f"{method} {route.path_format}"
+                for route in http
+                for method in sorted(set(route.methods or ()) - _UNTOLD)
+            ),
+            paths=frozenset(route.path for route in http),
+            sockets=tuple(route.path for route in listed if isinstance(route, WebSocketRoute)),
+        )
+
+    def told(self) -> str:
+        """A sentence."""
+        return f"It serves {', '.join(self.requests)}, and the WebSockets {' and '.join(self.sockets)}."
+
+
+class Paths:
+    """Stands before the routes: takes a slash off the end of a path, and keeps WebSockets to the paths of sockets."""
+
+    def __init__(self, app: ASGIApp, doors: Doors) -> None:
+        self._app = app
+        self._doors = doors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on. A redirect would lose the body of a POST, and few WebSocket clients follow one."""
+        if scope["path"].endswith("/") and scope["path"] != "/":
+            scope = dict(scope) | {"path": scope["path"].rstrip("/") or "/"}
+        if scope["type"] == "websocket" and scope["path"] not in self._doors.sockets:
+            why = (
+                f"There is no WebSocket at {_path(scope)}. "
+                f"This server has WebSockets at {' and '.join(self._doors.sockets)}."
+            )
+            await _nothing(why)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+class Unserved:
+    """Answers HTTP requests that no route takes. `shown`: lets pages of other origins read what is said below `/v1`."""
+
+    def __init__(self, doors: Doors, *, shown: Callable[[ASGIApp], ASGIApp]) -> None:
+        self._doors = doors
+        self._below = shown(self._answer_below)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        path = scope["path"]
+        if path in self._doors.sockets:
+            response = _socket(scope)
+        elif path == API or path.startswith(f"{API}/"):
+            asks = self._below if "origin" in Headers(scope=scope) else self._answer_below
+            await asks(scope, receive, send)
+            return
+        elif "text/html" in Headers(scope=scope).get("accept", ""):
+            response = PlainTextResponse("There is no page here. The chat is at / of this server.", 404)
+        else:
+            response = _nothing(f"{self._elsewhere(scope)} The base URL of an API client ends with {API}.")
+        await response(scope, receive, send)
+
+    def wrong_method(self, request: Request, error: Exception) -> Response:
+        """The answer to a method that a path does not take."""
+        allowed = (isinstance(error, HTTPException) and error.headers and error.headers.get("Allow")) or "GET"
+        return _wrong_method(request.scope, allowed)
+
+    def no_file(self, *_: object) -> Response:
+        """The answer where a file of the page is not there."""
+        return _nothing("There is no such file.")
+
+    async def _answer_below(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = _nothing(f"This server does not serve {_path(scope)}. {self._doors.told()}")
+        await response(scope, receive, send)
+
+    def _elsewhere(self, scope: Scope) -> str:
+        meant = f"{API}{scope['path']}"
+        if meant in self._doors.paths or meant in self._doors.sockets:
+            return f"This server does not serve {scope['path']}, but {meant}."
+        return f"This server does not serve {_path(scope)}. {self._doors.told()}"
+
+
+def _nothing(why: str) -> Response:
+    return refusal(404, "unknown_url", why)
+
+
+def _socket(scope: Scope) -> Response:
+    if scope["method"] not in _LOOKING:
+        return _wrong_method(scope, "GET")
+    why = f"{scope['path']} is a WebSocket: connect to it by ws:// or wss://."
+    return refusal(426, "upgrade_required", why, {"Upgrade": "websocket", "Connection": "Upgrade"})
+
+
+def _wrong_method(scope: Scope, allowed: str) -> Response:
+    shown = _path(scope)
+    methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
+    why = f"{shown[:1].upper()}{shown[1:]} does not take {scope['method']}. It takes {methods}."
+    return refusal(405, "method_not_allowed", why, {"Allow": methods})
+
+
+def _path(scope: Scope) -> str:
+    """The path, where it is of plain words: any other may hold what is secret, or be without end."""
+    path: str = scope["path"]
+    return path if _PLAIN.fullmatch(path) else "this path"
