@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from connections.http.json_shape import check_shape
 from connections.openai.problems import Problem, invalid
 from connections.openai.unserved import NO_TOOLS, no_part, refuse_unserved, says
 from connections.openai.wire import ChatMessage, ChatRequest, Part
@@ -26,6 +27,7 @@ _ROLES: dict[str, Role] = {
 }
 
 MAX_TOP_LOGPROBS = 20
+MAX_MESSAGES = 2048
 OFF = -1
 """Of `top_k` and `seed`: none, as vLLM and llama.cpp have it."""
 _CALLS = {
@@ -41,8 +43,9 @@ _request = msgspec.json.Decoder(ChatRequest).decode
 
 
 def chat_request(body: bytes) -> ChatRequest:
-    """The request, whose fields have their types. Raises Problem."""
+    """The request, whose fields have their types. Raises Problem, TooManyValues."""
     body = body.removeprefix(_BYTE_ORDER_MARK)
+    check_shape(body)
     try:
         refuse_unserved(_fields(body))
         return _request(body)
@@ -56,6 +59,8 @@ def ask_of(request: ChatRequest, limits: frames.Limits) -> Ask:
     """The messages and how to answer them. Raises Problem."""
     if not request.messages:
         raise invalid("messages", "`messages` must have at least one message.")
+    if len(request.messages) > MAX_MESSAGES:
+        raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
     messages = tuple(_messages(request.messages, limits.max_content_chars))
     length = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
     asked = frames.Params(

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connections.http.json_shape import TooManyValues
 from connections.openai import unserved
-from connections.openai.asking import ask_of, chat_request
+from connections.openai.asking import MAX_MESSAGES, ask_of, chat_request
 from connections.openai.problems import Problem
 from connections.wire.frames import Limits
 from engine.messages import Message
@@ -133,14 +134,25 @@ def test_a_refusal_names_its_field(fields: dict[str, Any], param: str, code: str
     assert refused(**fields) == (param, code)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"model":"\\ud800"}', b'{"n":' + b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"model":"\\ud800"}', b'{"n":' + b"[" * 10_000])
 def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(Problem) as problem:
         chat_request(body)
     assert (problem.value.status, problem.value.word) == (400, "invalid_json")
 
 
-@pytest.mark.parametrize("body", [b"[]", b"7", b"null", b"[" * 100_000])
+def test_a_body_of_countless_values_is_refused_before_they_are_made() -> None:
+    """Each of the empty messages would take fifty times its length."""
+    with pytest.raises(TooManyValues):
+        chat_request(b'{"model":"m","messages":[' + b"{}," * 1_000_000 + b"{}]}")
+
+
+def test_a_chat_has_so_many_messages_and_no_more() -> None:
+    said = [{"role": "user", "content": "x"}] * (MAX_MESSAGES + 1)
+    assert refused(messages=said) == ("messages", "invalid_value")
+
+
+@pytest.mark.parametrize("body", [b"[]", b"7", b"null", b"[" * 10_000])
 def test_another_value_than_an_object_is_refused(body: bytes) -> None:
     with pytest.raises(Problem, match="object"):
         chat_request(body)

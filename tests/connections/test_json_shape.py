@@ -1,0 +1,73 @@
+"""What a JSON text would make is known before it is made."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.http import json_shape
+from connections.http.json_shape import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, TooManyValues, check_shape
+
+PADDING = '"' + "x" * json_shape.SMALL_BYTES + '"'
+VALUES = st.recursive(
+    st.none() | st.text(max_size=30) | st.integers(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=40,
+)
+
+
+def long(inner: str) -> bytes:
+    return f"[{PADDING},{inner}]".encode()
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        ",".join(["{}"] * MAX_CONTAINERS),
+        ",".join(["0"] * (MAX_VALUES + 1)),
+        ",".join(['""'] * (MAX_VALUES * 3)),
+        "[" * MAX_DEPTH + "]" * MAX_DEPTH,
+        '{"a":' * MAX_DEPTH + "0" + "}" * MAX_DEPTH,
+    ],
+)
+def test_more_than_may_be_is_refused(inner: str) -> None:
+    with pytest.raises(TooManyValues):
+        check_shape(long(inner))
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":[' * 20_000, '\\"' * 20_000, "{" * 9_000 + "\\\\", '"' + "," * 99_000, "[,]" * 3_000]
+)
+def test_what_stands_in_strings_counts_for_nothing(text: str) -> None:
+    check_shape(json.dumps([text] * 2).encode())
+
+
+def depth_of(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth_of, inner), default=0)
+
+
+@given(VALUES)
+def test_the_depth_is_that_of_the_value(value: Any) -> None:
+    text = json.dumps([value]).encode()
+    brackets = json_shape._STRING.sub(b"", text).translate(None, json_shape._NO_BRACKETS)
+    assert json_shape._depth(brackets) == depth_of([value])
+
+
+@given(st.binary(max_size=400))
+def test_whatever_bytes_come_it_has_an_end(text: bytes) -> None:
+    check_shape(text + b"," * json_shape.SMALL_BYTES)
+
+
+@pytest.mark.parametrize(
+    "text", ['"' * 999_999, '"' + '\\"' * 999_999, '"' + "x" * 2_000_000, "\\" * 1_999_999]
+)
+def test_a_string_without_an_end_is_looked_at_once(text: str) -> None:
+    """Backtracking over it would never come to an end."""
+    with suppress(TooManyValues):
+        check_shape(text.encode())
