@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 from functools import partial
 
 from starlette.responses import Response
@@ -28,7 +29,6 @@ from connections.line.presence import Presence
 from connections.native.endpoint import OUTBOX_BYTES
 from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated
 from sessions.conversation.guarding import guarded
-from sessions.records import Owner
 from sessions.service import Sessions
 
 PATH = "/v1/conversations/{conversation_id}/events"
@@ -77,14 +77,26 @@ class EventsDoor:
         """Raises Close, Refused: before the first byte of an answer."""
         transport = EventTransport(exchange, begin(retry_ms=random.randint(*RETRY_MS)))
         reader = Reader(self._sessions, ask.conversation_id)
-        owner = Owner(identity.principal, ask.client_id)
-        outbox = Outbox(max_bytes=OUTBOX_BYTES)
-        view = Connection(transport, owner=owner, outbox=outbox, encode=reader.encode)
+        name = _client_id(ask, identity)
+        view = Connection(
+            transport,
+            owner=identity.owner(name),
+            client=identity.client(name),
+            outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            encode=reader.encode,
+        )
         async with self._presence.of(view):
             await reader.begin(view, ask.position)
             with self._doorkeeper.inside(identity, view):
                 await exchange.begin_events(view.connection_id)
                 await view.run(partial(_live, view, transport, reader))
+
+
+def _client_id(ask: Asked, identity: Identity) -> str:
+    """Who reads; a person needs no name for that. Raises BadParams."""
+    if ask.client_id is None and not identity.is_person:
+        raise BadParams("client_id: is missing.")
+    return ask.client_id or secrets.token_hex(16)
 
 
 async def _live(

@@ -19,7 +19,7 @@ from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Conne
 from connections.wire.frames import Error, Frame
 from sessions.errors import Refused
 from sessions.events import Event
-from sessions.records import Owner
+from sessions.records import Client, Owner
 
 FLUSH_S = 1.0
 BAD_FRAMES = 20
@@ -79,7 +79,10 @@ class Handler(Protocol[HandledT_contra]):
 
 
 class Connection:
-    """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to."""
+    """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to.
+
+    `owner`: whose conversations it sees; `client`: whom limits count; `features`: what both sides understand.
+    """
 
     # A reply may have a thousand late readers, and each token looks at all of them: little memory, in one place.
     __slots__ = (
@@ -91,8 +94,10 @@ class Connection:
         "_strikes",
         "_transport",
         "_under_way",
+        "client",
         "closed",
         "connection_id",
+        "features",
         "owner",
     )
 
@@ -101,11 +106,15 @@ class Connection:
         transport: Transport,
         *,
         owner: Owner,
+        client: Client,
         outbox: Outbox,
+        features: frozenset[str] = frozenset(),
         encode: Callable[[Frame], bytes] = codec.encode,
     ) -> None:
         self.connection_id = f"conn_{secrets.token_hex(8)}"
         self.owner = owner
+        self.client = client
+        self.features = features
         self.closed = False
         self._transport = transport
         self._encode = encode

@@ -44,7 +44,7 @@ class Turnstile:
         try:
             async with self._one_by_one:
                 if is_message:
-                    for near in await self._meter.admit(connection.owner):
+                    for near in await self._meter.admit(connection.client):
                         connection.push(near)
                 slow = self._inner.handle(connection, frame)
         finally:

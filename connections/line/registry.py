@@ -9,7 +9,7 @@ import msgspec
 
 from connections.wire.errors import Close, CloseCode
 from connections.wire.frames import Frame
-from sessions.records import Owner
+from sessions.records import Client
 
 
 class Registered(Protocol):
@@ -38,36 +38,36 @@ class Registry:
     def __init__(self, *, max_connections: int, max_per_client: int) -> None:
         self._max_connections = max_connections
         self._max_per_client = max_per_client
-        self._by_owner: dict[Owner, set[Registered]] = {}
+        self._by_client: dict[Client, set[Registered]] = {}
         self._count = 0
         self._opened = 0
         self._emptied = asyncio.Event()
         self._shut: Close | None = None
 
-    def add(self, owner: Owner, connection: Registered) -> None:
+    def add(self, client: Client, connection: Registered) -> None:
         """Registers a connection. Raises Close where the client, or the server, has too many, or all were shut."""
         if self._shut is not None:
             raise Close(self._shut.code, self._shut.reason)
-        own = self._by_owner.get(owner, set())
+        own = self._by_client.get(client, set())
         if len(own) >= self._max_per_client:
             raise Close(
                 CloseCode.TOO_MANY_CONNECTIONS, f"A client has at most {self._max_per_client} connections."
             )
         if self._count >= self._max_connections:
             raise Close(CloseCode.OVERLOAD, "The server has as many connections as it can take.")
-        self._by_owner.setdefault(owner, own).add(connection)
+        self._by_client.setdefault(client, own).add(connection)
         self._count += 1
         self._emptied.clear()
         self._opened += 1
 
-    def discard(self, owner: Owner, connection: Registered) -> None:
+    def discard(self, client: Client, connection: Registered) -> None:
         """Forgets a connection."""
-        own = self._by_owner.get(owner, set())
+        own = self._by_client.get(client, set())
         if connection in own:
             own.remove(connection)
             self._count -= 1
             if not own:
-                del self._by_owner[owner]
+                del self._by_client[client]
             if not self._count:
                 self._emptied.set()
 
@@ -84,8 +84,8 @@ class Registry:
 
     def connections(self) -> list[Registered]:
         """All connections of this moment."""
-        return [connection for own in self._by_owner.values() for connection in own]
+        return [connection for own in self._by_client.values() for connection in own]
 
     def statistics(self) -> RegistryStatistics:
         """Facts of this moment."""
-        return RegistryStatistics(self._count, len(self._by_owner), self._opened)
+        return RegistryStatistics(self._count, len(self._by_client), self._opened)

@@ -24,10 +24,10 @@ from connections.native.greeting import Greeter, Greeting
 from connections.native.handler import FrameHandler
 from connections.wire import codec
 from connections.wire.errors import BadFrame, Close, CloseCode, Unauthenticated
+from connections.wire.features import SERVED, understood
 from connections.wire.frames import AuthRefresh, Error, Frame, Hello, Ready
 from engine.errors import EngineError
 from sessions.errors import Refused
-from sessions.records import Owner
 from sessions.service import Sessions
 
 SUBPROTOCOL = "midstream.v1"
@@ -131,12 +131,18 @@ class Endpoint:
 
     async def _serve(self, transport: Socket, hello: Hello, identity: Identity, said: Greeting) -> None:
         client_id = hello.client_id or secrets.token_hex(16)
-        owner = Owner(identity.principal, client_id)
-        connection = Connection(transport, owner=owner, outbox=Outbox(max_bytes=OUTBOX_BYTES))
+        connection = Connection(
+            transport,
+            owner=identity.owner(client_id),
+            client=identity.client(client_id),
+            outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            features=understood(hello.features),
+        )
         ready = Ready(
             ref=hello.ref,
             connection_id=connection.connection_id,
             client_id=client_id,
+            features=SERVED,
             **msgspec.structs.asdict(said),
         )
         async with self._presence.of(connection):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -16,7 +17,7 @@ from connections.openai.reception import Reception
 from connections.openai.telling import Telling
 from connections.openai.wire import ChatRequest
 from sessions.conversation.guarding import guarded
-from sessions.records import Owner
+from sessions.records import Client, Owner
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.service import Sessions
 
@@ -38,15 +39,15 @@ class ChatDoor:
     async def _serve(self, exchange: Exchange) -> None:
         """Raises Refused."""
         with suppress(ClientDisconnect):
-            owner = await self._reception.owner(exchange.request)
+            owner, client = await self._reception.caller(exchange.request)
             request = chat_request(await exchange.body())
-            await exchange.while_there(self._answer(exchange, owner, request))
+            await exchange.while_there(self._answer(exchange, owner, client, request))
 
-    async def _answer(self, exchange: Exchange, owner: Owner, request: ChatRequest) -> None:
+    async def _answer(self, exchange: Exchange, owner: Owner, client: Client, request: ChatRequest) -> None:
         self._reception.serves(request.model)
         ask = ask_of(request, await self._reception.limits())
-        await self._reception.count(owner)
-        reply = await self._sessions.answer(owner, ask)
+        await self._reception.count(client)
+        reply = await self._sessions.answer(owner, msgspec.structs.replace(ask, client_id=client.client_id))
         telling = Telling(
             turn_id=reply.turn_id,
             model=request.model,

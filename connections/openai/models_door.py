@@ -31,7 +31,7 @@ class ModelsDoor:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        await self._reception.owner(request)
+        await self._reception.caller(request)
         model = Model(id=self._reception.model, created=self._created)
         asked = request.path_params.get("model", model.id)
         if asked != model.id:

@@ -17,7 +17,7 @@ from connections.wire.errors import Unauthenticated
 from connections.wire.frames import Limits
 from engine.errors import EngineError
 from sessions.errors import EngineDown
-from sessions.records import Owner
+from sessions.records import Client, Owner
 
 CLIENT = "/openai"
 """The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
@@ -36,10 +36,12 @@ class Reception:
         """The name of the model that is served."""
         return self._greeter.model
 
-    async def owner(self, request: Request) -> Owner:
-        """Who asks. Raises Refused."""
+    async def caller(self, request: Request) -> tuple[Owner, Client]:
+        """Who asks: whose turns these are, and whom they count for. Raises Refused."""
         authorization = request.headers.get("authorization")
-        return owner_of(await self.identity(authorization), bearer(authorization))
+        identity = await self.identity(authorization)
+        name = client_id_of(identity, bearer(authorization))
+        return identity.owner(name), identity.client(name)
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
         """Who comes, by a header or else by a token. Raises Refused."""
@@ -61,19 +63,19 @@ class Reception:
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
 
-    async def count(self, owner: Owner) -> None:
+    async def count(self, client: Client) -> None:
         """Counts a message. Raises RateLimited."""
         if self._meter is not None:
-            await self._meter.admit(owner)
+            await self._meter.admit(client)
 
 
-def owner_of(identity: Identity, token: str | None) -> Owner:
-    """Whose turns these are.
+def client_id_of(identity: Identity, token: str | None) -> str:
+    """The name of whoever comes in by these doors, who gives none.
 
     Where nobody is asked who they are, whatever token a client sends stands in for a `client_id`: those who send the same
     one share kept keys and values, and those who send none share them with nobody.
     """
     if identity.principal != ANONYMOUS.principal:
-        return Owner(identity.principal, CLIENT)
+        return CLIENT
     own = hashlib.sha256(token.encode()).hexdigest()[:32] if token else secrets.token_hex(16)
-    return Owner(identity.principal, f"{CLIENT}/{own}")
+    return f"{CLIENT}/{own}"

@@ -20,7 +20,7 @@ from connections.line.rate_limiting import Turnstile
 from connections.native.endpoint import OUTBOX_BYTES, Socket, too_many_at_once
 from connections.native.handler import FrameHandler
 from connections.openai.problems import foreign_page, invalid, problem_of
-from connections.openai.reception import Reception, owner_of
+from connections.openai.reception import Reception, client_id_of
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
 from connections.realtime.handler import RealtimeHandler
@@ -31,7 +31,6 @@ from connections.realtime.telling import Said, Telling
 from connections.wire.errors import BadParams, Close, CloseCode
 from connections.wire.frames import AuthRefresh, Limits, Request
 from sessions.errors import NotFound, Refused
-from sessions.records import Owner
 from sessions.service import Sessions
 
 PATH = "/v1/realtime"
@@ -46,7 +45,7 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
 
     asked: Arrival
     identity: Identity
-    owner: Owner
+    client_id: str
     limits: Limits
 
 
@@ -104,8 +103,8 @@ class RealtimeDoor:
         if asked.model is not None:
             self._reception.serves(asked.model)
         limits = await self._reception.limits()
-        owner = _owner(asked, identity, bearer(authorization) or asked.key)
-        return Guest(asked=asked, identity=identity, owner=owner, limits=limits)
+        name = _client_id(asked, identity, bearer(authorization) or asked.key)
+        return Guest(asked=asked, identity=identity, client_id=name, limits=limits)
 
     async def _live(self, socket: Socket, guest: Guest) -> None:
         try:
@@ -125,7 +124,8 @@ class RealtimeDoor:
         coding = Coding(telling, conversation_id=place)
         connection = Connection(
             Lines(socket),
-            owner=guest.owner,
+            owner=guest.identity.owner(guest.client_id),
+            client=guest.identity.client(guest.client_id),
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
         )
@@ -154,12 +154,11 @@ class RealtimeDoor:
         connection.publish(shown.page)
 
 
-def _owner(asked: Arrival, identity: Identity, token: str | None) -> Owner:
-    """Whose conversation it is. Of those who name no client, each conversation is one: a key has as many sessions as it likes."""
+def _client_id(asked: Arrival, identity: Identity, token: str | None) -> str:
+    """Who comes. Of those who name no client, each conversation is one: a key has as many sessions as it likes."""
     if asked.client_id is not None:
-        return Owner(identity.principal, asked.client_id)
-    whoever = owner_of(identity, token)
-    return Owner(whoever.principal, f"{whoever.client_id}/{asked.conversation_id}")
+        return asked.client_id
+    return f"{client_id_of(identity, token)}/{asked.conversation_id}"
 
 
 async def _no_refresh(_: AuthRefresh) -> None:

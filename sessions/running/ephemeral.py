@@ -20,9 +20,9 @@ from sessions.conversation.requests import asked_of_the_engine
 from sessions.errors import ContextOverflow
 from sessions.events import Cause
 from sessions.observer import Observer
-from sessions.records import Owner
+from sessions.records import Client, Owner
 from sessions.running.admission import Admission
-from sessions.running.ending import note_end
+from sessions.running.ending import note_end, sender_of
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.turn.engine_wait import CONFIRM_S
 from sessions.turn.generating import Generator
@@ -35,10 +35,14 @@ _log = structlog.get_logger("midstream.turn")
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """All that the model is to read, and how it is to answer. Empty system messages count as none."""
+    """All that the model is to read, and how it is to answer. Empty system messages count as none.
+
+    `client_id`: of the client that asks, whom its tokens count for.
+    """
 
     messages: tuple[Message, ...]
     params: Params = Params()
+    client_id: str = ""
 
 
 class EphemeralTurns:
@@ -68,7 +72,7 @@ class EphemeralTurns:
             self._forget(reply)
             raise
         reply.turn.accept(now=monotonic())
-        self.tasks.create_task(self._run(reply, request, owner))
+        self.tasks.create_task(self._run(reply, request, sender_of(owner, ask.client_id)))
         return reply
 
     async def drain(self, within_s: float) -> None:
@@ -121,12 +125,12 @@ class EphemeralTurns:
         if tokens >= window:
             raise ContextOverflow(tokens=tokens, limit=window - 1)
 
-    async def _run(self, reply: EphemeralReply, request: Request, owner: Owner) -> None:
+    async def _run(self, reply: EphemeralReply, request: Request, client: Client) -> None:
         try:
             outcome = await self._generator.outcome(reply, request)
             done = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
             reply.finish(done)
-            note_end(self._observer, done, owner)
+            note_end(self._observer, done, client)
         except Exception:  # noqa: BLE001 - a task's boundary: nobody else notices
             _log.exception("turn not ended", turn_id=reply.turn_id)
         finally:

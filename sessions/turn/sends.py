@@ -16,7 +16,8 @@ OnDisconnect = Literal["cancel", "continue"]
 class Send(msgspec.Struct, frozen=True, kw_only=True):
     """A user's message, or the wish for another reply to one (`content` is empty then), valid in itself.
 
-    `grace_s`: seconds that its turn goes on while nobody is attached to its conversation.
+    `grace_s`: seconds that its turn goes on while nobody is attached to its conversation; `client_id`: of the client
+    that sends it, whom its tokens count for.
     """
 
     client_msg_id: str
@@ -27,6 +28,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     on_disconnect: OnDisconnect = "cancel"
     grace_s: float = 0
     ref: str | None = None
+    client_id: str = ""
 
 
 class Generation(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ def test_a_key_is_shown_once_and_opens_until_it_is_revoked(tmp_path: Path) -> No
     assert ring.find(key) is not None
     assert key not in file.read_text()
     assert key not in keys("list", file=file).output + added.stderr
-    assert keys("list", file=file).stdout.startswith("ann  added 20")
+    assert keys("list", file=file).stdout.startswith("ann  personal  added 20")
     assert keys("revoke", "ann", file=file).exit_code == 0
     assert ring.look()
     assert ring.find(key) is None

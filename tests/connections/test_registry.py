@@ -9,9 +9,9 @@ import pytest
 from connections.line.registry import Registry, RegistryStatistics
 from connections.wire.errors import Close, CloseCode
 from connections.wire.frames import Frame
-from sessions.records import Owner
+from sessions.records import Client
 
-ANN, BOB, CAT = (Owner("anonymous", name) for name in ("ann", "bob", "cat"))
+ANN, BOB, CAT = (Client("anonymous", name) for name in ("ann", "bob", "cat"))
 
 
 class Socket:

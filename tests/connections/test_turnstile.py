@@ -14,7 +14,7 @@ from connections.line.connection import Connection
 from connections.line.rate_limiting import MAX_WAITING, Turnstile
 from connections.wire.frames import Cancel, Frame, History, Ping, Request, Send
 from sessions.errors import Overloaded
-from sessions.records import Owner
+from sessions.records import Client
 
 
 class Counts:
@@ -35,7 +35,7 @@ class Counts:
 class Room:
     """A turnstile before a handler that notes what comes to it, and a connection that notes what is pushed."""
 
-    owner = Owner("anonymous", "ann")
+    client = Client("anonymous", "ann")
 
     def __init__(self) -> None:
         self.counts = Counts()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connections.authentication.api_keys import ApiKey
 from connections.authentication.identity import ANONYMOUS, of_key, of_subject
 from connections.wire.errors import Unauthenticated
 from sessions.records import Owner
@@ -30,9 +31,9 @@ def test_two_subjects_are_two_principals(one: str, other: str) -> None:
 
 
 def test_a_key_a_subject_and_nobody_of_one_name_are_three() -> None:
-    key, subject = of_key("anonymous", digest=""), of_subject("anonymous", expires_at=0)
+    key, subject = of_key(ApiKey("anonymous", "")), of_subject("anonymous", expires_at=0)
     assert len({key.principal, subject.principal, ANONYMOUS.principal}) == 3
-    assert of_subject("key:ann", expires_at=0).principal != of_key("ann", digest="").principal
+    assert of_subject("key:ann", expires_at=0).principal != of_key(ApiKey("ann", "")).principal
 
 
 @pytest.mark.parametrize("subject", ["", "x" * 256, "\ud800"])

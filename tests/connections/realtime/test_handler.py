@@ -14,7 +14,7 @@ from connections.realtime.items import Items
 from connections.realtime.telling import Telling
 from connections.wire import frames
 from sessions.events import Accepted, Removed
-from sessions.records import Owner
+from sessions.records import Client, Owner
 from sessions.service import Sessions
 from tests.connections.realtime.session import LIMITS, done
 from tests.connections.wire import Wire
@@ -31,6 +31,7 @@ class Conversation:
         self.connection = Connection(
             wire,
             owner=Owner("ann", "laptop"),
+            client=Client("ann", "laptop"),
             outbox=Outbox(max_bytes=10_000),
             encode=coding.encode,
         )
