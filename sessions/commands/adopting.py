@@ -12,6 +12,8 @@ from sessions.errors import StoreDown
 from sessions.records import Client, Owner
 from sessions.store.adoption import Adoption
 
+LOOK_S = 0.25
+"""How long a client that comes waits to hear whether it has any."""
 PATIENCE_S = 0.5
 """How long a client that comes waits for its conversations; the newest come first."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
@@ -40,15 +42,21 @@ class Adopter:
         former = Owner(client.principal, client.client_id)
         if former == person:
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
-                if former not in self._under_way:
-                    try:
-                        if not await self._adoption.has_any(former):
-                            return
-                    except StoreDown:  # looked at again in the background
-                        pass
-                await self._begin(former, person, tasks).looked.wait()
+        if await self._may_have_any(former):
+            under_way = self._begin(former, person, tasks)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await under_way.looked.wait()
+
+    async def _may_have_any(self, former: Owner) -> bool:
+        """Whether anything is to be moved; where the store does not say so in time, that is found out later."""
+        if former in self._under_way:
+            return True
+        try:
+            async with asyncio.timeout(LOOK_S):
+                return await self._adoption.has_any(former)
+        except (StoreDown, TimeoutError):
+            return True
 
     def stop(self) -> None:
         """Ends all moves; they go on from where they are when their clients come again."""
