@@ -51,7 +51,7 @@ class Standing:
         except Unauthenticated as refused:
             self.revoke(refused, ref=ref)
             return False
-        if (identity.principal, identity.is_person) != (self.identity.principal, self.identity.is_person):
+        if identity.principal != self.identity.principal:
             other = Unauthenticated("The token is another principal's.", why="another principal")
             self.revoke(other, ref=ref)
             return False

@@ -33,10 +33,14 @@ MAX_ID = 128
 
 
 class _Sealed(msgspec.Struct, frozen=True):
-    """A conversation between its two owners. `goal`: the id that it gets; `left_ms`: how long it is kept for."""
+    """A conversation between its two owners. `goal`: the id that it gets; `left_ms`: how long it is kept for.
+
+    `origin`: its name and epoch, in short, since another one may come under its name.
+    """
 
     goal: str
     left_ms: int
+    origin: str
 
 
 class Adoption:
@@ -95,8 +99,9 @@ class Adoption:
             match answer:
                 case None:
                     return "gone"
-                case [b"sealed", goal, left_ms]:
-                    return _Sealed(goal.decode(), left_ms if left_ms > 0 else self._ttl_ms)
+                case [b"sealed", goal, left_ms, epoch]:
+                    origin = hashlib.sha256(old.conversation.encode() + epoch).hexdigest()[:16]
+                    return _Sealed(goal.decode(), left_ms if left_ms > 0 else self._ttl_ms, origin)
                 case [b"watched", names]:
                     watching = names.decode().split()
                     if any([await self._ownership.lives(name) for name in watching]):
@@ -109,14 +114,14 @@ class Adoption:
         self, old: Keys, person: Owner, conversation_id: str, sealed: _Sealed
     ) -> tuple[str, str] | None:
         """Puts a copy where the person finds it; gives its id there and its mark, None where all is done already."""
-        origin, goal = hashlib.sha256(old.conversation.encode()).hexdigest()[:16], sealed.goal
+        goal = sealed.goal
         for _ in range(ATTEMPTS):
             with store_errors():
                 content = await self._client.dump(old.conversation)
             if content is None:
                 return None
             new = Keys.of(person, goal)
-            mark = f"{new.conversation}:adopted:{origin}"
+            mark = f"{new.conversation}:adopted:{sealed.origin}"
             copy = f"{mark}:copy"
             with store_errors():
                 await self._client.restore(copy, COPY_MS, content, replace=True)

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
@@ -188,6 +189,28 @@ async def test_tokens_count_for_the_device_that_sent(
             assert (await phone.next("accepted"))["client_msg_id"] == "m3"
 
 
+async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
+    guarded: Running, keys: Path
+) -> None:
+    """By OpenAI's door too; an application's users don't learn by it what others said."""
+    personal, shop = key_file.add(keys, "ann"), key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    for key in (personal, shop):
+        for client_id in ("one", "other"):
+            async with guarded.socket({"client_id": client_id, "token": key}) as socket:
+                guarded.engine.script("Well.")
+                await begin(socket, conversation_id=client_id)
+                await socket.next("done")
+    async with httpx.AsyncClient(
+        base_url=guarded.url, headers={"Authorization": f"Bearer {personal}"}
+    ) as client:
+        guarded.engine.script("Well.")
+        asked = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
+        assert (await client.post("/v1/chat/completions", json=asked)).status_code == 200
+    salts = [request.cache_salt for request in guarded.engine.requests]
+    assert salts[0] == salts[1] == salts[4]
+    assert len(set(salts)) == 3
+
+
 # ---- other doors
 
 
@@ -251,7 +274,9 @@ async def test_features_without_measure_are_no_hello(named: Any, running: Runnin
     async with connect(running.ws_url) as opened:
         socket = Socket(opened)
         await socket.send(type="hello", features=named)
-        assert "features" in (await socket.next("error"))["message"]
+        told = await socket.next()
+        assert (told["type"], told["code"]) == ("error", "unauthenticated")
+        assert "features" in told["message"]
         assert (await socket.closed())[0] == 4401
 
 

@@ -24,6 +24,7 @@ from sessions.store.keys import Keys
 from sessions.store.ownership import Ownership
 from sessions.turn.policy import Policy
 from sessions.turn.sends import Generation, Send
+from tests.sessions.chat import eventually
 from tests.sessions.old_store import ALICE, ANN, CALL, LAPTOP, PHONE, lay_out
 from tests.sessions.recorder import Recorder
 
@@ -269,6 +270,23 @@ async def _listed_by(sessions: Sessions, good: Callable[[set[str]], bool]) -> No
     async with asyncio.timeout(30):
         while not good({row[0] for row in await listed(sessions)}):
             pass
+
+
+async def test_what_a_replica_of_010_writes_under_an_adopted_name_is_adopted_too(
+    upgraded: Sessions, old: Redis
+) -> None:
+    """In a rolling upgrade: it is another conversation, however soon it comes."""
+    former = Owner("jwt:ann", "phone")
+    await upgraded.adopt(ANN, PHONE)
+    reader = Recorder()
+    send = Send(client_msg_id="m1", conversation_id="default", content="Anything new?")
+    assert await upgraded.send(former, reader, send, Generation()) is None
+    await reader.next(Done)
+    upgraded.disconnect(reader)
+    await eventually(lambda: upgraded.statistics().conversations == 0)
+    await upgraded.adopt(ANN, PHONE)
+    assert [row[1] for row in await listed(upgraded)] == ["Anything new?", "How do I get to Vienna?"]
+    assert await names(old, PHONE) == []
 
 
 async def test_a_message_sent_again_is_answered_under_the_new_id(upgraded: Sessions) -> None:
