@@ -18,7 +18,7 @@ from sessions.errors import StoreDown
 from sessions.records import Owner
 from sessions.store.client import ADOPT, HAND_OVER, RESEAL, SEAL, run_script, store_errors
 from sessions.store.index import Index
-from sessions.store.keys import Keys
+from sessions.store.keys import Keys, now_ms
 from sessions.store.ownership import Ownership
 
 BATCH = 100
@@ -29,18 +29,25 @@ COPY_MS = 60_000
 """How long a copy stays that nobody puts into its place."""
 MARK_MS = 3_600_000
 """How long it is known that a conversation was adopted, once all steps are done: longer than any replica stands still."""
+COMING_MS = 30_000
+"""A row of the list may come so long before its conversation: a message is listed first, then accepted."""
 MAX_ID = 128
 
 
 class _Sealed(msgspec.Struct, frozen=True):
     """A conversation between its two owners. `goal`: the id that it gets; `left_ms`: how long it is kept for.
 
-    `origin`: its name and epoch, in short, since another one may come under its name.
+    `epoch`: its own, since another one may come under its name.
     """
 
     goal: str
     left_ms: int
-    origin: str
+    epoch: bytes
+
+    def mark(self, old: Keys, new: Keys) -> str:
+        """The store's name for the fact that it was adopted."""
+        origin = hashlib.sha256(old.conversation.encode() + self.epoch).hexdigest()
+        return f"{new.conversation}:adopted:{origin[:16]}"
 
 
 class Adoption:
@@ -76,9 +83,11 @@ class Adoption:
         match await self._seal(old, conversation_id):
             case "waits":
                 return False
+            case "gone" if at_ms > now_ms() - COMING_MS:
+                return False
             case _Sealed() as sealed:
                 await self._move(old, person, conversation_id, sealed, at_ms)
-        await self._index.forget(former, conversation_id)
+        await self._index.forget_as_of(former, conversation_id, at_ms)
         return True
 
     async def _move(
@@ -88,7 +97,7 @@ class Adoption:
         if place is not None:
             goal, mark = place
             await self._index.add(person, goal, at_ms)
-            await run_script(self._client, HAND_OVER, old.pair(), [])
+            await run_script(self._client, HAND_OVER, old.pair(), [sealed.epoch])
             with store_errors():
                 await self._client.pexpire(mark, MARK_MS)
 
@@ -100,8 +109,7 @@ class Adoption:
                 case None:
                     return "gone"
                 case [b"sealed", goal, left_ms, epoch]:
-                    origin = hashlib.sha256(old.conversation.encode() + epoch).hexdigest()[:16]
-                    return _Sealed(goal.decode(), left_ms if left_ms > 0 else self._ttl_ms, origin)
+                    return _Sealed(goal.decode(), left_ms if left_ms > 0 else self._ttl_ms, epoch)
                 case [b"watched", names]:
                     watching = names.decode().split()
                     if any([await self._ownership.lives(name) for name in watching]):
@@ -121,7 +129,7 @@ class Adoption:
             if content is None:
                 return None
             new = Keys.of(person, goal)
-            mark = f"{new.conversation}:adopted:{sealed.origin}"
+            mark = sealed.mark(old, new)
             copy = f"{mark}:copy"
             with store_errors():
                 await self._client.restore(copy, COPY_MS, content, replace=True)

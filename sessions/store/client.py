@@ -51,11 +51,12 @@ SEAL = Script("seal")
 RESEAL = Script("reseal")
 ADOPT = Script("adopt")
 HAND_OVER = Script("hand_over")
+FORGET = Script("forget")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
     *(BRANCH, ACTIVATE, RENAME, SINCE, RENEW, START),
     *(WATCH, LEAVE),
-    *(SEAL, RESEAL, ADOPT, HAND_OVER),
+    *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
 )
 
 

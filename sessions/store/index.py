@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import NotFound
 from sessions.records import Owner
-from sessions.store.client import RENAME, run_script, store_errors
+from sessions.store.client import FORGET, RENAME, run_script, store_errors
 from sessions.store.keys import Keys, now_ms
 
 MAX_LISTED = 10_000
@@ -69,6 +69,10 @@ class Index:
         """Takes a conversation off the list."""
         with store_errors():
             await self._client.zrem(_key(owner), conversation_id)
+
+    async def forget_as_of(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
+        """Takes a conversation off the list, unless it was touched since it had this time."""
+        await run_script(self._client, FORGET, [_key(owner)], [conversation_id, at_ms])
 
     async def page(self, owner: Owner, *, limit: int, before: str | None) -> Page:
         """Up to `limit` conversations, those behind the conversation `before` in the list. Raises NotFound too."""

@@ -18,9 +18,10 @@ from sessions.errors import NotFound
 from sessions.events import Accepted, Done, Gap, Snapshot
 from sessions.records import Client, Owner
 from sessions.service import Sessions
-from sessions.store.adoption import MAX_ID, Adoption
+from sessions.store.adoption import COMING_MS, MAX_ID, Adoption
+from sessions.store.client import HAND_OVER, run_script
 from sessions.store.index import Index
-from sessions.store.keys import Keys
+from sessions.store.keys import Keys, now_ms
 from sessions.store.ownership import Ownership
 from sessions.turn.policy import Policy
 from sessions.turn.sends import Generation, Send
@@ -287,6 +288,34 @@ async def test_what_a_replica_of_010_writes_under_an_adopted_name_is_adopted_too
     await upgraded.adopt(ANN, PHONE)
     assert [row[1] for row in await listed(upgraded)] == ["Anything new?", "How do I get to Vienna?"]
     assert await names(old, PHONE) == []
+
+
+async def test_a_row_that_comes_before_its_conversation_stays(upgraded: Sessions, old: Redis) -> None:
+    """A replica of 0.1.0 lists a message before it accepts it."""
+    rows = "ms:conversations:{jwt:ann/phone}"
+    await old.zadd(rows, {"gone": now_ms() - COMING_MS - 5000, "coming": now_ms()})
+    await adoption(old).adopt_all(Owner("jwt:ann", "phone"), ANN)
+    assert await old.zrange(rows, 0, -1) == [b"coming"]
+    assert [row[0] for row in await listed(upgraded)] == ["default"]
+
+
+async def test_a_row_that_was_touched_meanwhile_stays(old: Redis) -> None:
+    index, phone = Index(old, ttl_s=TTL_S), Owner("jwt:ann", "phone")
+    ((name, at_ms),) = await index.newest(phone, first=0, limit=9)
+    await index.touch(phone, name, now_ms())
+    await index.forget_as_of(phone, name, at_ms)
+    ((name, later_ms),) = await index.newest(phone, first=0, limit=9)
+    await index.forget_as_of(phone, name, later_ms)
+    assert await index.newest(phone, first=0, limit=9) == []
+
+
+async def test_a_late_replica_takes_nothing_that_came_under_the_name_since(old: Redis) -> None:
+    keys = Keys.of(Owner("jwt:ann", "phone"), "default")
+    await old.hset(keys.conversation, "running", "adoption")
+    await run_script(old, HAND_OVER, keys.pair(), ["another epoch"])
+    assert await old.exists(*keys.pair()) == 2
+    await run_script(old, HAND_OVER, keys.pair(), [(await old.hget(keys.conversation, "epoch")) or b""])
+    assert await old.exists(*keys.pair()) == 0
 
 
 async def test_a_message_sent_again_is_answered_under_the_new_id(upgraded: Sessions) -> None:
