@@ -56,7 +56,7 @@ class Index:
             pipe.zadd(_key(owner), {conversation_id: place_ms}, gt=True)
             pipe.zremrangebyscore(_key(owner), "-inf", at_ms - self._ttl_ms - SLACK_MS)
             pipe.zremrangebyrank(_key(owner), 0, -MAX_LISTED - 1)
-            pipe.pexpire(_key(owner), self._ttl_ms + SLACK_MS)
+            pipe.pexpire(_key(owner), self._ttl_ms)
             await pipe.execute()
 
     async def newest(self, owner: Owner, *, first: int, limit: int) -> list[tuple[str, int]]:
