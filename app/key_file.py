@@ -12,6 +12,7 @@ from pathlib import Path
 
 from connections.authentication.api_keys import (
     ApiKey,
+    Kind,
     digest_of,
     new_key,
     parsed,
@@ -20,11 +21,11 @@ from connections.authentication.api_keys import (
 )
 
 
-def add(path: Path, name: str) -> str:
+def add(path: Path, name: str, *, kind: Kind = Kind.PERSONAL) -> str:
     """Makes a key and writes its hash; gives the key, which is nowhere else. Raises BadList, OSError."""
     key = new_key()
     note = f"added {datetime.now(UTC):%Y-%m-%d}"
-    _change(path, lambda text: with_key(text, ApiKey(name, digest_of(key), note)))
+    _change(path, lambda text: with_key(text, ApiKey(name, digest_of(key), note, kind)))
     return key
 
 

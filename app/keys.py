@@ -10,8 +10,11 @@ from pathlib import Path
 import click
 
 from app import key_file
+from connections.authentication.api_keys import Kind
 from connections.authentication.key_ring import file_of
 from connections.wire.errors import BadList
+
+_WORDS = {Kind.PERSONAL: "personal", Kind.APPLICATION: "application's"}
 
 
 def _path(_context: click.Context, _option: click.Parameter, source: str | None) -> Path:
@@ -28,7 +31,7 @@ _file = click.option(
     envvar="MIDSTREAM_API_KEYS",
     callback=_path,
     show_envvar=True,
-    help="The file of keys, one NAME:HASH a line.",
+    help="The file of keys, one NAME:HASH:KIND a line.",
 )
 
 
@@ -39,22 +42,28 @@ def keys() -> None:
 
 @keys.command()
 @click.argument("name")
+@click.option("--app", "is_application", is_flag=True, help="An application's key: each client_id is a user.")
 @_file
-def add(name: str, path: Path) -> None:
-    """Make a key for NAME, show it once, and store its hash."""
+def add(name: str, path: Path, *, is_application: bool) -> None:
+    """Make a key for NAME, show it once, and store its hash.
+
+    The key is one person's, whose devices share one history. With --app it is an application's, which has users of
+    its own: each of its client ids sees its own conversations only.
+    """
+    kind = Kind.APPLICATION if is_application else Kind.PERSONAL
     with _complaints():
-        key = key_file.add(path, name)
+        key = key_file.add(path, name, kind=kind)
     click.echo(key)
-    click.echo(f"The key of {name}: it is not shown again. Its hash is in {path}.", err=True)
+    click.echo(f"The {_WORDS[kind]} key of {name}: it is not shown again. Its hash is in {path}.", err=True)
 
 
 @keys.command("list")
 @_file
 def list_keys(path: Path) -> None:
-    """Show whose keys there are."""
+    """Show whose keys there are, and of which kind."""
     with _complaints():
         for key in key_file.listed(path):
-            click.echo(f"{key.name}  {key.note}".rstrip())
+            click.echo(f"{key.name}  {key.kind}  {key.note}".rstrip())
 
 
 @keys.command()

@@ -20,7 +20,7 @@ from connections.limits.shared_seats import SharedSeats
 from sessions.errors import StoreDown
 from sessions.events import Done
 from sessions.observer import Silent
-from sessions.records import Owner
+from sessions.records import Client
 
 LAST_WORDS_S = 1.0
 
@@ -31,9 +31,9 @@ class TurnTokens(Silent):
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
 
-    def ended(self, done: Done, owner: Owner) -> None:
+    def ended(self, done: Done, client: Client) -> None:
         """Counts what the turn took."""
-        self._meter.ended(done, owner)
+        self._meter.ended(done, client)
 
 
 def quotas_of(settings: Settings) -> Quotas:

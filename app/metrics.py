@@ -14,7 +14,7 @@ from connections.http.refusals import Refusal
 from connections.line.registry import RegistryStatistics
 from engine.door import Engine, EngineState
 from sessions.events import Done
-from sessions.records import Owner
+from sessions.records import Client
 from sessions.service import SessionStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -83,7 +83,7 @@ class Metrics:
         """Counts a gap between deltas."""
         self._gap.observe(seconds)
 
-    def ended(self, done: Done, _: Owner) -> None:
+    def ended(self, done: Done, _: Client) -> None:
         """Counts an ended turn."""
         self._turns.labels(done.reason.value).inc()
         for kind in ("prompt", "cached", "generated", "sent", "wasted"):

@@ -92,7 +92,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     api_keys: Annotated[
         str | None,
-        Meta(description="File of API keys (see `midstream keys`), or NAME:HASH, separated by commas."),
+        Meta(description="File of API keys (see `midstream keys`), or NAME:HASH:KIND, separated by commas."),
     ] = None
     jwt_secret: Annotated[
         Annotated[str, Meta(min_length=32)] | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from sessions.events import Done
-from sessions.records import Owner
+from sessions.records import Client
 
 
 class Observer(Protocol):
@@ -19,8 +19,8 @@ class Observer(Protocol):
         """Two deltas of a turn were published so far apart."""
         ...
 
-    def ended(self, done: Done, owner: Owner) -> None:
-        """A turn of this owner's ended."""
+    def ended(self, done: Done, client: Client) -> None:
+        """A turn ended that this client began."""
         ...
 
 
@@ -33,7 +33,7 @@ class Silent:
     def gap(self, seconds: float) -> None:
         """Ignores it."""
 
-    def ended(self, done: Done, owner: Owner) -> None:
+    def ended(self, done: Done, client: Client) -> None:
         """Ignores it."""
 
 
@@ -53,7 +53,7 @@ class Several:
         for observer in self._observers:
             observer.gap(seconds)
 
-    def ended(self, done: Done, owner: Owner) -> None:
+    def ended(self, done: Done, client: Client) -> None:
         """Tells all."""
         for observer in self._observers:
-            observer.ended(done, owner)
+            observer.ended(done, client)

@@ -11,7 +11,21 @@ from sessions.events import Done, Reason, Usage
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Whose conversations these are: the authenticated principal and the client id within it."""
+    """Whose conversations these are: a person, or one client of a principal that is none.
+
+    `client_id`: empty for a person, as no client's is. So version 0.1.0, which knows no persons, reads these names as
+    they are meant, and closes the turns of a replica that died.
+    """
+
+    principal: str
+    client_id: str
+
+    def __str__(self) -> str:
+        return f"{self.principal}/{self.client_id}"
+
+
+class Client(msgspec.Struct, frozen=True):
+    """Who is connected: a `client_id` of a principal, which is a person's device or an application's user."""
 
     principal: str
     client_id: str

@@ -11,6 +11,7 @@ import structlog
 from redis.asyncio import Redis
 
 from engine.door import Engine
+from sessions.commands.adopting import Adopter
 from sessions.commands.branches import Brancher
 from sessions.commands.intake import sender_of
 from sessions.commands.orders import Orders
@@ -69,6 +70,7 @@ class Replica:
         self._watching = Watching(client, ownership=self._ownership, directory=self._directory)
         self._brancher = Brancher(client, history=self._history, replica=self._ownership.replica)
         self._remover = Remover(history=self._history, index=self._index)
+        self._adopter = Adopter(storage.adoption)
         self._meet_others(storage.unsettled)
         self._prepare_turns(storage, engine, policy, observer or Silent())
         self._orders = Orders(turns=self._turns, mailbox=self._mailbox, delete=self._delete)
@@ -150,6 +152,7 @@ class Replica:
                 await self._turns.saved(within_s=SAVE_S)
             finally:
                 self._turns.stop()
+                self._adopter.stop()
                 for task in chores:
                     task.cancel()
         await self._leave()

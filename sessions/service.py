@@ -9,7 +9,7 @@ import msgspec
 from sessions.commands.resuming import Position, resume
 from sessions.conversation.paging import Shown, page_of, read_steadily
 from sessions.errors import Refused
-from sessions.records import Owner
+from sessions.records import Client, Owner
 from sessions.replica import Replica
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
@@ -29,6 +29,10 @@ class SessionStatistics(msgspec.Struct, frozen=True):
 
 class Sessions(Replica):
     """What may be asked of this replica. Use `running()` around everything else."""
+
+    async def adopt(self, person: Owner, client: Client) -> None:
+        """A person gets what an older version kept under this client alone; nothing where the client is the owner."""
+        await self._adopter.adopt(person, client, self._tasks)
 
     def disconnect(self, subscriber: Subscriber) -> None:
         """A connection is gone: turns that nobody is attached to any more are cancelled."""

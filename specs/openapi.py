@@ -99,7 +99,12 @@ def _events() -> Part:
     place = {"type": "string"}
     parameters = [
         {"name": "conversation_id", "in": "path", "required": True, "schema": name},
-        {"name": "client_id", "in": "query", "required": True, "schema": name},
+        {
+            "name": "client_id",
+            "in": "query",
+            "description": "Needed unless the token is a JWT or a personal API key.",
+            "schema": name,
+        },
         {
             "name": "last_event_id",
             "in": "query",

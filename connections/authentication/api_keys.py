@@ -1,4 +1,4 @@
-"""API keys as an operator keeps them: a name and the SHA-256 of the key, one a line. Pure.
+"""API keys as an operator keeps them: a name, the SHA-256 of the key and its kind, one a line. Pure.
 
 A key has 256 random bits, so its plain SHA-256 can't be searched for and a slow, salted hash would protect nothing more:
 those are for passwords, which people choose. It would cost every connection its time, too.
@@ -10,6 +10,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterable
+from enum import StrEnum
 
 import msgspec
 
@@ -18,14 +19,27 @@ from connections.wire.errors import BadList
 PREFIX = "msk_"
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_KINDS = ("", "personal", "app")
+
+
+class Kind(StrEnum):
+    """Whose key it is: one person's, with all their devices; or an application's, with users of its own."""
+
+    PERSONAL = "personal"
+    APPLICATION = "app"
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key that may come in. `note` is for people."""
+    """A key that may come in. `note` is for people.
+
+    A line without a kind is an application's: all keys were that before there were kinds, and what is stored is under
+    the names that follow from it.
+    """
 
     name: str
     digest: str
     note: str = ""
+    kind: Kind = Kind.APPLICATION
 
 
 def new_key() -> str:
@@ -57,7 +71,7 @@ def with_key(text: str, key: ApiKey) -> str:
     """A file's text with one more key. Raises BadList where the name can't be had."""
     if not _NAME.fullmatch(key.name):
         raise BadList("A name has 1 to 64 of A-Z a-z 0-9 . _ @ -")
-    line = f"{key.name}:{key.digest}" + (f" # {key.note}" if key.note else "") + "\n"
+    line = f"{key.name}:{key.digest}:{key.kind}" + (f" # {key.note}" if key.note else "") + "\n"
     longer = (text if text.endswith("\n") or not text else f"{text}\n") + line
     parsed(longer.splitlines())
     return longer
@@ -76,9 +90,12 @@ def _entry(entry: str, place: int) -> ApiKey | None:
     content, _, note = entry.partition("#")
     if not (content := content.strip()):
         return None
-    name, _, digest = content.partition(":")
+    name, _, rest = content.partition(":")
+    digest, _, kind = rest.partition(":")
     if not _NAME.fullmatch(name) or not _DIGEST.fullmatch(digest):
         raise BadList(
             f"entry {place} is no NAME:HASH (the SHA-256 in 64 hexadecimal digits, as `midstream keys add` writes it)."
         )
-    return ApiKey(name, digest, note.strip())
+    if kind not in _KINDS:
+        raise BadList(f"entry {place}: the kind of {name} is neither personal nor app.")
+    return ApiKey(name, digest, note.strip(), Kind(kind or Kind.APPLICATION))

@@ -42,7 +42,7 @@ class Authenticator:
         if not token:
             raise Unauthenticated("A token is needed: an API key, a JWT or a ticket.", why="no token")
         if self._keys is not None and (key := self._keys.find(token)) is not None:
-            return of_key(key.name, digest=key.digest)
+            return of_key(key)
         if self._web_tokens is not None:
             return await self._web_tokens.identify(token)
         raise Unauthenticated(why="no such key")
@@ -52,8 +52,10 @@ class Authenticator:
         return await self._tickets.issue(identity)
 
     def vouches_for(self, identity: Identity) -> bool:
-        """Whether the key that the identity rests on is still good; JWTs end by themselves."""
-        return identity.key is None or (self._keys is not None and self._keys.holds(identity.key))
+        """Whether the key that the identity rests on is still good, and of the same kind; JWTs end by themselves."""
+        if identity.key is None:
+            return True
+        return self._keys is not None and self._keys.holds(identity.key, identity.kind)
 
     def look(self) -> bool:
         """Whether keys changed meanwhile; costs a `stat`."""

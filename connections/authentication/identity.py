@@ -6,27 +6,47 @@ from urllib.parse import quote
 
 import msgspec
 
+from connections.authentication.api_keys import ApiKey, Kind
 from connections.wire.errors import Unauthenticated
+from sessions.records import Client, Owner
 
 MAX_SUBJECT = 255
 """Characters; what OpenID Connect Core allows a `sub` (section 2)."""
+_SUBJECT = "jwt:"
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who a token stands for. `expires_at`: Unix seconds; `key`: the digest of the API key that it rests on."""
+    """Who a token stands for. `expires_at`: Unix seconds; `key`, `kind`: the digest and kind of the API key that it rests on.
+
+    Tickets are kept as this in the store, where those of an older version name no kind: their keys are applications'.
+    """
 
     principal: str
     expires_at: float | None = None
     key: str | None = None
+    kind: Kind = Kind.APPLICATION
+
+    @property
+    def is_person(self) -> bool:
+        """Whether the principal is one person, whose clients are devices: a JWT's subject, or a personal key."""
+        return self.kind is Kind.PERSONAL or self.principal.startswith(_SUBJECT)
+
+    def client(self, client_id: str) -> Client:
+        """The client of this name, as limits count it."""
+        return Client(self.principal, client_id)
+
+    def owner(self, client_id: str) -> Owner:
+        """Whose conversations a client sees: a person's, from any device; else those of the client alone."""
+        return Owner(self.principal, "" if self.is_person else client_id)
 
 
 ANONYMOUS = Identity(principal="anonymous")
 """Everybody, where the operator configured no authentication."""
 
 
-def of_key(name: str, *, digest: str) -> Identity:
-    """Whoever has a key of this name."""
-    return Identity(principal=f"key:{name}", key=digest)
+def of_key(key: ApiKey) -> Identity:
+    """Whoever has this key."""
+    return Identity(principal=f"key:{key.name}", key=key.digest, kind=key.kind)
 
 
 def of_subject(subject: str, *, expires_at: float) -> Identity:
@@ -38,7 +58,7 @@ def of_subject(subject: str, *, expires_at: float) -> Identity:
     if not 0 < len(subject) <= MAX_SUBJECT:
         raise Unauthenticated(why="sub is empty or too long")
     try:
-        principal = f"jwt:{quote(subject, safe='@:|')}"
+        principal = f"{_SUBJECT}{quote(subject, safe='@:|')}"
     except UnicodeEncodeError:
         raise Unauthenticated(why="sub is no Unicode text") from None
     return Identity(principal=principal, expires_at=expires_at)

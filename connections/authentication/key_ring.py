@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from connections.authentication.api_keys import ApiKey, digest_of, parsed
+from connections.authentication.api_keys import ApiKey, Kind, digest_of, parsed
 from connections.wire.errors import BadList
 
 _log = structlog.get_logger("midstream.authentication")
@@ -15,7 +15,7 @@ _State = tuple[int, int, int]
 
 
 def file_of(source: str) -> Path | None:
-    """The file that the setting names; None where the setting itself is the list (`NAME:HASH`, separated by commas)."""
+    """The file that the setting names; None where the setting itself is the list (`NAME:HASH:KIND`, separated by commas)."""
     if ":" in source and not source.startswith(("@", "/", "~", ".")):
         return None
     return Path(source.removeprefix("@")).expanduser()
@@ -41,9 +41,10 @@ class KeyRing:
         """
         return self._by_digest.get(digest_of(token))
 
-    def holds(self, digest: str) -> bool:
-        """Whether the key of this digest is still good."""
-        return digest in self._by_digest
+    def holds(self, digest: str, kind: Kind) -> bool:
+        """Whether the key of this digest is still good, and of this kind."""
+        key = self._by_digest.get(digest)
+        return key is not None and key.kind is kind
 
     def look(self) -> bool:
         """Reads the file again where its time, size or inode changed; whether it did. It costs a `stat` where not."""

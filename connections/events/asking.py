@@ -19,10 +19,10 @@ NOWHERE = Position("", 0)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """`position` None: the reader comes for the first time."""
+    """`position` None: the reader comes for the first time; `client_id` None: it gave none."""
 
     conversation_id: str
-    client_id: str
+    client_id: str | None
     ticket: str | None
     position: Position | None
 
@@ -33,7 +33,7 @@ def asked(request: Request) -> Asked:
     last = request.headers.get("last-event-id") or query.get("last_event_id")
     return Asked(
         conversation_id=_name("conversation_id", request.path_params["conversation_id"]),
-        client_id=_name("client_id", query.get("client_id")),
+        client_id=None if (client_id := query.get("client_id")) is None else _name("client_id", client_id),
         ticket=query.get("ticket"),
         position=position(last) if last else None,
     )
@@ -52,7 +52,7 @@ def position(shown: str) -> Position:
     return Position(epoch, min(int(digits), MAX_SEQ))
 
 
-def _name(field: str, value: str | None) -> str:
+def _name(field: str, value: str) -> str:
     try:
         return msgspec.convert(value, Name)
     except msgspec.ValidationError as error:

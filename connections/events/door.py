@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 from functools import partial
 
 from starlette.responses import Response
@@ -22,14 +23,13 @@ from connections.gate.origin import Origins
 from connections.http.exchange import Exchange
 from connections.http.json_answers import foreign_page, refused
 from connections.http.refusals import Refusals
-from connections.limits.groups import group_of
+from connections.limits.caller import caller_of
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
 from connections.native.endpoint import OUTBOX_BYTES
 from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated
 from sessions.conversation.guarding import guarded
-from sessions.records import Owner
 from sessions.service import Sessions
 
 PATH = "/v1/conversations/{conversation_id}/events"
@@ -78,13 +78,10 @@ class EventsDoor:
         """Raises Close, Refused: before the first byte of an answer."""
         transport = EventTransport(exchange, begin(retry_ms=random.randint(*RETRY_MS)))
         reader = Reader(self._sessions, ask.conversation_id)
-        owner = Owner(identity.principal, ask.client_id)
-        outbox = Outbox(max_bytes=OUTBOX_BYTES)
         view = Connection(
             transport,
-            owner=owner,
-            group=group_of(identity, exchange.request.scope),
-            outbox=outbox,
+            caller=caller_of(identity, _client_id(ask, identity), exchange.request.scope),
+            outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=reader.encode,
         )
         async with self._presence.of(view):
@@ -92,6 +89,13 @@ class EventsDoor:
             with self._doorkeeper.inside(identity, view):
                 await exchange.begin_events(view.connection_id)
                 await view.run(partial(_live, view, transport, reader))
+
+
+def _client_id(ask: Asked, identity: Identity) -> str:
+    """Who reads; a person needs no name for that. Raises BadParams."""
+    if ask.client_id is None and not identity.is_person:
+        raise BadParams("client_id: is missing.")
+    return ask.client_id or secrets.token_hex(16)
 
 
 async def _live(

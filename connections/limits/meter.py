@@ -13,7 +13,7 @@ from connections.limits.quotas import Gauge, Kind, Quotas, RateLimited, Reading,
 from connections.wire.frames import LimitNear
 from sessions.errors import StoreDown
 from sessions.events import Done
-from sessions.records import Owner
+from sessions.records import Client
 
 PATIENCE_S = 0.25
 BLIND_S = 1.0
@@ -43,9 +43,9 @@ class Meter:
         self._refusals = refusals
         self._blind_until = 0.0
 
-    async def admit(self, owner: Owner) -> list[LimitNear]:
+    async def admit(self, client: Client) -> list[LimitNear]:
         """Counts a message; gives what its sender is told about limits that are near. Raises RateLimited."""
-        gauges = self._quotas.gauges(owner)
+        gauges = self._quotas.gauges(client)
         now = asyncio.get_running_loop().time
         if not gauges or now() < self._blind_until:
             return []
@@ -62,9 +62,9 @@ class Meter:
             self._refusals.count(Refusal.RATE)
             raise
 
-    def ended(self, done: Done, owner: Owner) -> None:
+    def ended(self, done: Done, client: Client) -> None:
         """Counts the tokens of an ended turn: of its prompt, and generated ones."""
-        gauges = [gauge for gauge in self._quotas.gauges(owner) if gauge.kind is Kind.TOKENS]
+        gauges = [gauge for gauge in self._quotas.gauges(client) if gauge.kind is Kind.TOKENS]
         tokens = done.usage.prompt_tokens + done.usage.generated_tokens
         if gauges and tokens:
             self._counts.charge(gauges, tokens)

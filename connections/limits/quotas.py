@@ -16,7 +16,7 @@ import msgspec
 from connections.authentication.identity import ANONYMOUS
 from connections.wire.frames import LimitNear
 from sessions.errors import Refused
-from sessions.records import Owner
+from sessions.records import Client
 
 NEAR = 5
 """A limit is near where no more than one part in so many of it is left."""
@@ -77,13 +77,13 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
         numbers = (self.messages_per_minute, self.key_messages_per_minute)
         return min((number for number in numbers if number is not None), default=None)
 
-    def gauges(self, owner: Owner) -> tuple[Gauge, ...]:
+    def gauges(self, client: Client) -> tuple[Gauge, ...]:
         """The limits that hold for a client."""
-        client, key = subjects(owner)
+        own, key = subjects(client)
         every = (
-            ("messages_per_minute", Kind.MESSAGES, client, self.messages_per_minute),
+            ("messages_per_minute", Kind.MESSAGES, own, self.messages_per_minute),
             ("key_messages_per_minute", Kind.MESSAGES, key, self.key_messages_per_minute),
-            ("tokens_per_day", Kind.TOKENS, client, self.tokens_per_day),
+            ("tokens_per_day", Kind.TOKENS, own, self.tokens_per_day),
             ("key_tokens_per_day", Kind.TOKENS, key, self.key_tokens_per_day),
         )
         return tuple(
@@ -91,10 +91,10 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def subjects(owner: Owner) -> tuple[str, str]:
+def subjects(client: Client) -> tuple[str, str]:
     """The client and the key behind it, as the store names them: the braces keep what is counted together in one slot."""
-    tag = str(owner) if owner.principal == ANONYMOUS.principal else owner.principal
-    return f"{{{tag}}}:client:{owner.client_id}", f"{{{tag}}}"
+    tag = str(client) if client.principal == ANONYMOUS.principal else client.principal
+    return f"{{{tag}}}:client:{client.client_id}", f"{{{tag}}}"
 
 
 def judged(gauges: Sequence[Gauge], readings: Sequence[Reading], *, admitted: bool) -> list[LimitNear]:

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from connections.wire.errors import Close, CloseCode
-from sessions.records import Owner
+from sessions.records import Client
 
 
 class Seats(Protocol):
     """Connections of clients and keys, counted over all replicas."""
 
-    async def sit(self, owner: Owner, connection_id: str) -> None:
+    async def sit(self, client: Client, connection_id: str) -> None:
         """Counts a connection. Raises Close where its client or its key has too many."""
         ...
 
-    def leave(self, owner: Owner, connection_id: str) -> None:
+    def leave(self, client: Client, connection_id: str) -> None:
         """Counts it no longer."""
         ...
 
@@ -25,10 +25,10 @@ class Seats(Protocol):
 class FreeSeats:
     """Seats without a limit."""
 
-    async def sit(self, owner: Owner, connection_id: str) -> None:
+    async def sit(self, client: Client, connection_id: str) -> None:
         """There is room."""
 
-    def leave(self, owner: Owner, connection_id: str) -> None:
+    def leave(self, client: Client, connection_id: str) -> None:
         """Nothing was counted."""
 
 

@@ -18,7 +18,7 @@ from connections.limits.quotas import subjects
 from connections.limits.seats import no_seat
 from connections.limits.shared_counts import LUA
 from sessions.errors import StoreDown
-from sessions.records import Owner
+from sessions.records import Client
 from sessions.store.client import store_errors
 
 PATIENCE_S = 0.25
@@ -56,9 +56,9 @@ class SharedSeats:
         self._sit = client.register_script((LUA / "sit.lua").read_text())
         self._beat = client.register_script((LUA / "beat.lua").read_text())
 
-    async def sit(self, owner: Owner, connection_id: str) -> None:
+    async def sit(self, client: Client, connection_id: str) -> None:
         """Counts a connection. Raises Close where its client or its key has too many."""
-        counted = self._counted(owner)
+        counted = self._counted(client)
         for _, subject, _ in counted:
             self._seated.setdefault(subject, set()).add(connection_id)
         try:
@@ -69,16 +69,16 @@ class SharedSeats:
             _log.warning("connections can't be counted: all are let in")
             return
         except BaseException:
-            self.leave(owner, connection_id)
+            self.leave(client, connection_id)
             raise
         if full:
-            self.leave(owner, connection_id)
+            self.leave(client, connection_id)
             whose, _, limit = counted[full - 1]
             raise no_seat(whose, limit)
 
-    def leave(self, owner: Owner, connection_id: str) -> None:
+    def leave(self, client: Client, connection_id: str) -> None:
         """Counts it no longer, as soon as the store hears of it."""
-        for _, subject, _ in self._counted(owner):
+        for _, subject, _ in self._counted(client):
             _discard(self._seated, subject, connection_id)
             self._left.setdefault(subject, set()).add(connection_id)
         self._wake.set()
@@ -109,9 +109,9 @@ class SharedSeats:
         with store_errors():
             await self._client.zrem(_REPLICAS, self._replica)
 
-    def _counted(self, owner: Owner) -> list[tuple[str, str, int]]:
+    def _counted(self, client: Client) -> list[tuple[str, str, int]]:
         """What has limits: whose, its name in the store, its limit."""
-        named = zip(("client", "key"), subjects(owner), self._limits, strict=True)
+        named = zip(("client", "key"), subjects(client), self._limits, strict=True)
         return [(whose, subject, limit) for whose, subject, limit in named if limit is not None]
 
     async def _ask(self, counted: Iterable[tuple[str, str, int]], connection_id: str) -> int:

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from connections.limits.caller import Caller
 from connections.line.outbox import Outbox
 from connections.line.requests import Slow, UnderWay
 from connections.line.strikes import Strikes
@@ -19,7 +20,7 @@ from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Conne
 from connections.wire.frames import Error, Frame
 from sessions.errors import Refused
 from sessions.events import Event
-from sessions.records import Owner
+from sessions.records import Client, Owner
 
 FLUSH_S = 1.0
 BAD_FRAMES = 20
@@ -81,7 +82,7 @@ class Handler(Protocol[HandledT_contra]):
 class Connection:
     """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to.
 
-    `group`: the key or the address that it came by, for which it is counted beside its owner.
+    `caller`: whose conversations it sees and whom limits count; `features`: what both sides understand.
     """
 
     # A reply may have a thousand late readers, and each token looks at all of them: little memory, in one place.
@@ -94,24 +95,24 @@ class Connection:
         "_strikes",
         "_transport",
         "_under_way",
+        "caller",
         "closed",
         "connection_id",
-        "group",
-        "owner",
+        "features",
     )
 
     def __init__(
         self,
         transport: Transport,
         *,
-        owner: Owner,
-        group: str = "",
+        caller: Caller,
         outbox: Outbox,
+        features: frozenset[str] = frozenset(),
         encode: Callable[[Frame], bytes] = codec.encode,
     ) -> None:
         self.connection_id = f"conn_{secrets.token_hex(8)}"
-        self.owner = owner
-        self.group = group
+        self.caller = caller
+        self.features = features
         self.closed = False
         self._transport = transport
         self._encode = encode
@@ -120,6 +121,16 @@ class Connection:
         self._under_way = UnderWay()
         self._behind = asyncio.Event()
         self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
+
+    @property
+    def owner(self) -> Owner:
+        """Whose conversations it sees."""
+        return self.caller.owner
+
+    @property
+    def client(self) -> Client:
+        """Whom limits count."""
+        return self.caller.client
 
     def push(self, frame: Frame) -> None:
         """Takes a frame for delivery: it is sent at once, or waits for its reader.

@@ -25,18 +25,22 @@ class Presence:
 
     @asynccontextmanager
     async def of(self, connection: Connection) -> AsyncIterator[None]:
-        """Counts a connection while the block lasts. Raises Close where there is no room for it."""
-        owner, number = connection.owner, connection.connection_id
+        """Counts a connection while the block lasts. Raises Close where there is no room for it.
+
+        A person gets what an older version kept for this client alone, before the block begins as far as that is quick.
+        """
+        client, number = connection.client, connection.connection_id
         with self._counting_refusals():
-            await self._limiters.seats.sit(owner, number)
+            await self._limiters.seats.sit(client, number)
         try:
             with self._counting_refusals():
-                self._registry.add(owner, connection)
+                self._registry.add(connection)
+            await self._sessions.adopt(connection.owner, client)
             yield
         finally:
             connection.closed = True
-            self._limiters.seats.leave(owner, number)
-            self._registry.discard(owner, connection)
+            self._limiters.seats.leave(client, number)
+            self._registry.discard(connection)
             self._sessions.disconnect(connection)
 
     def go_away(self, *, drain_ms: int, reason: str) -> None:

@@ -12,7 +12,6 @@ from connections.limits.quotas import RateLimited
 from connections.line.connection import Connection, Handler
 from connections.wire.frames import AuthRefresh, Cancel, Counts, Hello, Ping, Request, counts_of
 from sessions.errors import Overloaded
-from sessions.running.shares import Subject
 
 MAX_WAITING = 32
 """Fewer than a connection's requests at once: a cancel behind so many still finds its place."""
@@ -48,7 +47,7 @@ class RateLimiter:
 
     def _take(self, connection: Connection, counts: Counts) -> None:
         try:
-            self._limiters.rates.take(counts, Subject(str(connection.owner), connection.group))
+            self._limiters.rates.take(counts, connection.caller.subject)
         except RateLimited:
             self._limiters.refusals.count(Refusal.RATE)
             raise
@@ -58,7 +57,7 @@ class RateLimiter:
         try:
             async with self._one_by_one:
                 if meter is not None:
-                    for near in await meter.admit(connection.owner):
+                    for near in await meter.admit(connection.client):
                         connection.push(near)
                 slow = self._inner.handle(connection, frame)
         finally:

@@ -7,18 +7,19 @@ from typing import Protocol
 
 import msgspec
 
+from connections.limits.caller import Caller
 from connections.wire.errors import Close, CloseCode
 from connections.wire.frames import Frame
-from sessions.records import Owner
-from sessions.running.shares import Shares, Subject
+from sessions.records import Client
+from sessions.running.shares import Shares
 
 
 class Registered(Protocol):
     """A connection as the registry knows it."""
 
     @property
-    def group(self) -> str:
-        """The key or the address that it came by."""
+    def caller(self) -> Caller:
+        """Whose it is."""
         ...
 
     def push(self, frame: Frame) -> None:
@@ -43,37 +44,39 @@ class Registry:
 
     def __init__(self, *, max_connections: int, max_per_client: int) -> None:
         self._max_per_client = max_per_client
-        self._by_owner: dict[Owner, set[Registered]] = {}
+        self._by_client: dict[Client, set[Registered]] = {}
         self._shares = Shares(max_connections)
         self._opened = 0
         self._emptied = asyncio.Event()
         self._shut: Close | None = None
 
-    def add(self, owner: Owner, connection: Registered) -> None:
+    def add(self, connection: Registered) -> None:
         """Registers a connection. Raises Close where the client, or the server, has too many, or all were shut."""
         if self._shut is not None:
             raise Close(self._shut.code, self._shut.reason)
-        own = self._by_owner.get(owner, set())
+        client = connection.caller.client
+        own = self._by_client.get(client, set())
         if len(own) >= self._max_per_client:
             raise Close(
                 CloseCode.TOO_MANY_CONNECTIONS, f"A client has at most {self._max_per_client} connections."
             )
-        subject = Subject(str(owner), connection.group)
+        subject = connection.caller.subject
         if not self._shares.has_room_for(subject):
             raise Close(CloseCode.OVERLOAD, "The server has as many connections as it can take from you.")
-        self._by_owner.setdefault(owner, own).add(connection)
+        self._by_client.setdefault(client, own).add(connection)
         self._shares.take(subject)
         self._emptied.clear()
         self._opened += 1
 
-    def discard(self, owner: Owner, connection: Registered) -> None:
+    def discard(self, connection: Registered) -> None:
         """Forgets a connection."""
-        own = self._by_owner.get(owner, set())
+        client = connection.caller.client
+        own = self._by_client.get(client, set())
         if connection in own:
             own.remove(connection)
-            self._shares.give_back(Subject(str(owner), connection.group))
+            self._shares.give_back(connection.caller.subject)
             if not own:
-                del self._by_owner[owner]
+                del self._by_client[client]
             if not len(self._shares):
                 self._emptied.set()
 
@@ -90,8 +93,8 @@ class Registry:
 
     def connections(self) -> list[Registered]:
         """All connections of this moment."""
-        return [connection for own in self._by_owner.values() for connection in own]
+        return [connection for own in self._by_client.values() for connection in own]
 
     def statistics(self) -> RegistryStatistics:
         """Facts of this moment."""
-        return RegistryStatistics(len(self._shares), len(self._by_owner), self._opened)
+        return RegistryStatistics(len(self._shares), len(self._by_client), self._opened)

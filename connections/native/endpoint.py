@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 import structlog
+from starlette.types import Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from connections.authentication.doorkeeper import Doorkeeper
@@ -15,7 +16,7 @@ from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
 from connections.http.json_answers import foreign_page, too_many_at_once
 from connections.http.refusals import Refusal
-from connections.limits.groups import group_of
+from connections.limits.caller import caller_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Disconnected, refusal
 from connections.line.outbox import Outbox
@@ -25,10 +26,10 @@ from connections.native.greeting import Greeter, Greeting
 from connections.native.handler import FrameHandler
 from connections.wire import codec
 from connections.wire.errors import BadFrame, Close, CloseCode, Unauthenticated
+from connections.wire.features import SERVED, understood
 from connections.wire.frames import AuthRefresh, Error, Frame, Hello, Ready
 from engine.errors import EngineError
 from sessions.errors import Refused
-from sessions.records import Owner
 from sessions.service import Sessions
 
 SUBPROTOCOL = "midstream.v1"
@@ -101,7 +102,7 @@ class Endpoint:
                 hello = await _hello(transport, within_s=self._hello_s)
                 identity = await self._identify(transport, hello, websocket.headers.get("authorization"))
                 said = await self._greeting()
-            await self._serve(transport, hello, identity, said, group=group_of(identity, websocket.scope))
+            await self._serve(transport, hello, identity, said, scope=websocket.scope)
         except Close as close:
             await transport.close(close.code, close.reason)
         except Disconnected:
@@ -131,15 +132,20 @@ class Endpoint:
         raise close
 
     async def _serve(
-        self, transport: Socket, hello: Hello, identity: Identity, said: Greeting, *, group: str
+        self, transport: Socket, hello: Hello, identity: Identity, said: Greeting, *, scope: Scope
     ) -> None:
         client_id = hello.client_id or secrets.token_hex(16)
-        owner = Owner(identity.principal, client_id)
-        connection = Connection(transport, owner=owner, group=group, outbox=Outbox(max_bytes=OUTBOX_BYTES))
+        connection = Connection(
+            transport,
+            caller=caller_of(identity, client_id, scope),
+            outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            features=understood(hello.features),
+        )
         ready = Ready(
             ref=hello.ref,
             connection_id=connection.connection_id,
             client_id=client_id,
+            features=SERVED,
             **msgspec.structs.asdict(said),
         )
         async with self._presence.of(connection):

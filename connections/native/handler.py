@@ -79,7 +79,8 @@ class FrameHandler:
             on_disconnect=frame.on_disconnect,
             grace_s=frame.grace_s,
             ref=frame.ref or frame.client_msg_id,
-            group=connection.group,
+            group=connection.caller.group,
+            client_id=connection.client.client_id,
         )
         generation = params.generation(frame.params, max_new_tokens=self._limits.max_new_tokens)
         return _refusal(self._sessions.send(connection.owner, connection, send, generation))

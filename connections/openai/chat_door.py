@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from connections.http.exchange import Exchange
+from connections.limits.caller import Caller
 from connections.openai.asking import ask_of, chat_request
 from connections.openai.problems import problem_of
 from connections.openai.reception import Reception
 from connections.openai.telling import Telling
 from connections.openai.wire import ChatRequest
 from sessions.conversation.guarding import guarded
-from sessions.records import Owner
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.service import Sessions
 
@@ -39,17 +39,18 @@ class ChatDoor:
     async def _serve(self, exchange: Exchange) -> None:
         """Raises Refused."""
         with suppress(ClientDisconnect):
-            owner, group = await self._reception.subject(exchange.request)
-            self._reception.take(owner, group)
-            with self._reception.large_body(owner, group) as admit_large:
+            caller = await self._reception.caller(exchange.request)
+            self._reception.take(caller)
+            with self._reception.large_body(caller) as admit_large:
                 request = chat_request(await exchange.body(admit_large))
-            await exchange.while_there(self._answer(exchange, owner, group, request))
+            await exchange.while_there(self._answer(exchange, caller, request))
 
-    async def _answer(self, exchange: Exchange, owner: Owner, group: str, request: ChatRequest) -> None:
+    async def _answer(self, exchange: Exchange, caller: Caller, request: ChatRequest) -> None:
         self._reception.serves(request.model)
-        ask = msgspec.structs.replace(ask_of(request, await self._reception.limits()), group=group)
-        await self._reception.count(owner)
-        reply = await self._sessions.answer(owner, ask)
+        ask = ask_of(request, await self._reception.limits())
+        ask = msgspec.structs.replace(ask, client_id=caller.client.client_id, group=caller.group)
+        await self._reception.count(caller)
+        reply = await self._sessions.answer(caller.owner, ask)
         telling = Telling(
             turn_id=reply.turn_id,
             model=request.model,

@@ -32,7 +32,7 @@ class ModelsDoor:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        await self._reception.subject(request)
+        await self._reception.caller(request)
         window = self._reception.context_tokens or UNSET
         model = Model(
             id=self._reception.model, created=self._created, max_model_len=window, context_length=window

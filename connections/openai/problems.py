@@ -18,6 +18,7 @@ AGAIN_S = 1
 """When whoever is turned away for the moment may come again."""
 
 _STATUS = {
+    "invalid_value": 400,
     "bad_params": 400,
     "content_too_long": 400,
     "context_overflow": 400,

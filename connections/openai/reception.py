@@ -13,7 +13,7 @@ from connections.authentication.authenticator import bearer
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import ANONYMOUS, Identity
 from connections.http.refusals import Refusal
-from connections.limits.groups import group_of
+from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.native.greeting import Greeter
@@ -22,9 +22,7 @@ from connections.wire.errors import Unauthenticated
 from connections.wire.frames import Counts, Limits
 from engine.errors import EngineError
 from sessions.errors import EngineDown, Overloaded
-from sessions.records import Owner
 from sessions.running.admission import AGAIN_MS
-from sessions.running.shares import Subject
 
 CLIENT = "/openai"
 """The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
@@ -48,11 +46,11 @@ class Reception:
         """The model's window; None before it is loaded."""
         return self._greeter.context_tokens
 
-    async def subject(self, request: Request) -> tuple[Owner, str]:
-        """Who asks, and the key or the address that this is counted for besides. Raises Refused."""
+    async def caller(self, request: Request) -> Caller:
+        """Who asks. Raises Refused."""
         authorization = request.headers.get("authorization")
         identity = await self.identity(authorization)
-        return owner_of(identity, bearer(authorization)), group_of(identity, request.scope)
+        return caller_of(identity, client_id_of(identity, bearer(authorization)), request.scope)
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
         """Who comes, by a header or else by a token. Raises Refused."""
@@ -74,18 +72,18 @@ class Reception:
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
 
-    def take(self, owner: Owner, group: str) -> None:
+    def take(self, caller: Caller) -> None:
         """Counts a message here, before anything is read or asked. Raises RateLimited."""
         try:
-            self._limiters.rates.take(Counts.MESSAGE, Subject(str(owner), group))
+            self._limiters.rates.take(Counts.MESSAGE, caller.subject)
         except RateLimited:
             self._limiters.refusals.count(Refusal.RATE)
             raise
 
     @contextmanager
-    def large_body(self, owner: Owner, group: str) -> Iterator[Callable[[], None]]:
+    def large_body(self, caller: Caller) -> Iterator[Callable[[], None]]:
         """Gives what takes a place for a large body, which is given back with the block. What it gives raises Overloaded."""
-        bodies, subject = self._limiters.bodies, Subject(str(owner), group)
+        bodies, subject = self._limiters.bodies, caller.subject
         with ExitStack() as places:
 
             def admit() -> None:
@@ -98,19 +96,19 @@ class Reception:
 
             yield admit
 
-    async def count(self, owner: Owner) -> None:
+    async def count(self, caller: Caller) -> None:
         """Counts a message over all replicas. Raises RateLimited."""
         if self._limiters.meter is not None:
-            await self._limiters.meter.admit(owner)
+            await self._limiters.meter.admit(caller.client)
 
 
-def owner_of(identity: Identity, token: str | None) -> Owner:
-    """Whose turns these are.
+def client_id_of(identity: Identity, token: str | None) -> str:
+    """The name of whoever comes in by these doors, who gives none.
 
     Where nobody is asked who they are, whatever token a client sends stands in for a `client_id`: those who send the same
     one share kept keys and values, and those who send none share them with nobody.
     """
     if identity.principal != ANONYMOUS.principal:
-        return Owner(identity.principal, CLIENT)
+        return CLIENT
     own = hashlib.sha256(token.encode()).hexdigest()[:32] if token else secrets.token_hex(16)
-    return Owner(identity.principal, f"{CLIENT}/{own}")
+    return f"{CLIENT}/{own}"

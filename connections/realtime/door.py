@@ -13,7 +13,7 @@ from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
 from connections.http.json_answers import foreign_page, too_many_at_once
 from connections.http.refusals import Refusal
-from connections.limits.groups import group_of
+from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Disconnected, Handler
 from connections.line.outbox import Outbox
@@ -22,7 +22,7 @@ from connections.line.rate_limiting import RateLimiter
 from connections.native.endpoint import OUTBOX_BYTES, Socket
 from connections.native.handler import FrameHandler
 from connections.openai.problems import invalid, problem_of
-from connections.openai.reception import Reception, owner_of
+from connections.openai.reception import Reception, client_id_of
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
 from connections.realtime.handler import RealtimeHandler
@@ -33,7 +33,6 @@ from connections.realtime.telling import Said, Telling
 from connections.wire.errors import BadParams, Close, CloseCode
 from connections.wire.frames import AuthRefresh, Limits, Request
 from sessions.errors import NotFound, Refused
-from sessions.records import Owner
 from sessions.service import Sessions
 
 PATH = "/v1/realtime"
@@ -48,8 +47,7 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
 
     asked: Arrival
     identity: Identity
-    owner: Owner
-    group: str
+    caller: Caller
     limits: Limits
 
 
@@ -107,9 +105,9 @@ class RealtimeDoor:
         if asked.model is not None:
             self._reception.serves(asked.model)
         limits = await self._reception.limits()
-        owner = _owner(asked, identity, bearer(authorization) or asked.key)
-        group = group_of(identity, websocket.scope)
-        return Guest(asked=asked, identity=identity, owner=owner, group=group, limits=limits)
+        name = _client_id(asked, identity, bearer(authorization) or asked.key)
+        caller = caller_of(identity, name, websocket.scope)
+        return Guest(asked=asked, identity=identity, caller=caller, limits=limits)
 
     async def _live(self, socket: Socket, guest: Guest) -> None:
         try:
@@ -129,8 +127,7 @@ class RealtimeDoor:
         coding = Coding(telling, conversation_id=place)
         connection = Connection(
             Lines(socket),
-            owner=guest.owner,
-            group=guest.group,
+            caller=guest.caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
         )
@@ -158,12 +155,11 @@ class RealtimeDoor:
         connection.publish(shown.page)
 
 
-def _owner(asked: Arrival, identity: Identity, token: str | None) -> Owner:
-    """Whose conversation it is. Of those who name no client, each conversation is one: a key has as many sessions as it likes."""
+def _client_id(asked: Arrival, identity: Identity, token: str | None) -> str:
+    """Who comes. Of those who name no client, each conversation is one: a key has as many sessions as it likes."""
     if asked.client_id is not None:
-        return Owner(identity.principal, asked.client_id)
-    whoever = owner_of(identity, token)
-    return Owner(whoever.principal, f"{whoever.client_id}/{asked.conversation_id}")
+        return asked.client_id
+    return f"{client_id_of(identity, token)}/{asked.conversation_id}"
 
 
 async def _no_refresh(_: AuthRefresh) -> None:

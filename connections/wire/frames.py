@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from connections.wire.features import Features
 from sessions.conversation.paging import HistoryPage
 from sessions.events import (
     Accepted,
@@ -61,10 +62,11 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
-    """The first frame. A client without a `client_id` is given one."""
+    """The first frame. A client without a `client_id` is given one. `features`: what it understands beyond the base."""
 
     client_id: Name | None = None
     token: Token | None = None
+    features: Features = ()
 
 
 class TurnFrame(ClientFrame, frozen=True, kw_only=True):
@@ -189,10 +191,11 @@ class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", o
 
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
-    """Answers `hello` and `auth.refresh`."""
+    """Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base."""
 
     connection_id: str
     client_id: str
+    features: tuple[str, ...]
     model: str
     heartbeat_ms: int
     resume_ttl_s: int

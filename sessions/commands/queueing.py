@@ -156,7 +156,9 @@ class Queue:
             if done.removed and conversation.newest_reply == live.record.reply_id:
                 conversation.newest_reply = _accepted(conversation)[-1].record.reply_id
             saved = await journal.write(done, _exit(conversation, live, done))
-            self._teller.tell(conversation, done if saved else msgspec.structs.replace(done, saved=False))
+            self._teller.tell(
+                conversation, live, done if saved else msgspec.structs.replace(done, saved=False)
+            )
         live.record = msgspec.structs.replace(live.record, done=done)
         conversation.release(live)
         await self._announcer.withdraw(live.record.turn_id)

@@ -65,7 +65,9 @@ class Repeater:
         arrival.sender.publish(event)
         conversation.attach(arrival.sender)
         if (done := record.done) is not None:
-            kept = done if reply is not None else msgspec.structs.replace(done, removed=True)
+            # one that was adopted may have got another id since
+            kept = msgspec.structs.replace(done, conversation_id=conversation.conversation_id)
+            kept = kept if reply is not None else msgspec.structs.replace(kept, removed=True)
             _repeat_end(arrival.sender, record, kept, reply.content if reply else "")
 
 

@@ -7,7 +7,7 @@ import structlog
 from sessions.conversation.conversation import Conversation
 from sessions.events import Done
 from sessions.observer import Observer
-from sessions.records import MessageRecord, Owner, status_of
+from sessions.records import Client, MessageRecord, Owner, status_of
 from sessions.store.keys import now_ms
 from sessions.turn.live_turn import LiveTurn
 
@@ -20,15 +20,20 @@ class EndTeller:
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
-    def tell(self, conversation: Conversation, done: Done) -> None:
+    def tell(self, conversation: Conversation, live: LiveTurn, done: Done) -> None:
         """Once for each turn."""
         conversation.publish_done(done)
-        note_end(self._observer, done, conversation.owner)
+        note_end(self._observer, done, sender_of(conversation.owner, live.send.client_id))
 
 
-def note_end(observer: Observer, done: Done, owner: Owner) -> None:
+def sender_of(owner: Owner, client_id: str) -> Client:
+    """The client that began a turn; a replica of version 0.1.0 passes messages on without its name."""
+    return Client(owner.principal, client_id or owner.client_id)
+
+
+def note_end(observer: Observer, done: Done, client: Client) -> None:
     """Tells those who measure, and the log; once for each turn."""
-    observer.ended(done, owner)
+    observer.ended(done, client)
     _log_end(done)
 
 

@@ -20,9 +20,9 @@ from sessions.conversation.requests import asked_of_the_engine
 from sessions.errors import ContextOverflow
 from sessions.events import Cause
 from sessions.observer import Observer
-from sessions.records import Owner
+from sessions.records import Client, Owner
 from sessions.running.admission import Admission, Admitted
-from sessions.running.ending import note_end
+from sessions.running.ending import note_end, sender_of
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.shares import Subject
 from sessions.turn.engine_wait import CONFIRM_S
@@ -38,12 +38,14 @@ _log = structlog.get_logger("midstream.turn")
 class Ask(msgspec.Struct, frozen=True):
     """All that the model is to read, and how it is to answer. Empty system messages count as none.
 
-    `group`: the key or the address that its sender came by, for which it is counted beside its owner.
+    `group`: the key or the address that its sender came by, for which it is counted beside its owner; `client_id`: of the
+    client that asks, whom its tokens count for.
     """
 
     messages: tuple[Message, ...]
     params: Params = Params()
     group: str = ""
+    client_id: str = ""
 
 
 class EphemeralTurns:
@@ -74,7 +76,8 @@ class EphemeralTurns:
             raise
         admitted.arrived()
         reply.turn.accept(now=monotonic())
-        self.tasks.create_task(self._run(reply, request, owner, admitted))
+        client = sender_of(owner, ask.client_id)
+        self.tasks.create_task(self._run(reply, request, client, admitted))
         return reply
 
     async def drain(self, within_s: float) -> None:
@@ -129,12 +132,12 @@ class EphemeralTurns:
         if tokens >= window:
             raise ContextOverflow(tokens=tokens, limit=window - 1)
 
-    async def _run(self, reply: EphemeralReply, request: Request, owner: Owner, admitted: Admitted) -> None:
+    async def _run(self, reply: EphemeralReply, request: Request, client: Client, admitted: Admitted) -> None:
         try:
             outcome = await self._generator.outcome(reply, request)
             done = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
             reply.finish(done)
-            note_end(self._observer, done, owner)
+            note_end(self._observer, done, client)
         except Exception:  # noqa: BLE001 - a task's boundary: nobody else notices
             _log.exception("turn not ended", turn_id=reply.turn_id)
         finally:

@@ -48,10 +48,10 @@ class Losing:
 
     async def _tell(self, conversation: Conversation, live: LiveTurn, record: TurnRecord | None) -> None:
         if record is None:
-            self._teller.tell(conversation, _end_of_its_own(conversation, live))
+            self._teller.tell(conversation, live, _end_of_its_own(conversation, live))
         elif record.done is not None:
             conversation.take_over(await self._before(conversation, record.done))
-            self._teller.tell(conversation, record.done)
+            self._teller.tell(conversation, live, record.done)
 
     async def _before(self, conversation: Conversation, done: Done) -> list[Journalled]:
         """What the store took of a turn that it did not say so of: it counts, though it was not told."""

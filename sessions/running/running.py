@@ -92,7 +92,9 @@ class Runner:
             done = live.end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
             ending = _ending(live, done)
             saved = await self._save_in_time(run, ending)
-            self._teller.tell(conversation, done if saved else msgspec.structs.replace(done, saved=False))
+            self._teller.tell(
+                conversation, live, done if saved else msgspec.structs.replace(done, saved=False)
+            )
         if not saved:
             await self._save_late(run, ending)
 

@@ -47,10 +47,16 @@ SINCE = Script("since")
 DELETE = Script("tell", "delete")
 RENEW = Script("renew")
 START = Script("start")
+SEAL = Script("seal")
+RESEAL = Script("reseal")
+ADOPT = Script("adopt")
+HAND_OVER = Script("hand_over")
+FORGET = Script("forget")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
     *(BRANCH, ACTIVATE, RENAME, SINCE, RENEW, START),
     *(WATCH, LEAVE),
+    *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
 )
 
 

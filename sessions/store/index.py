@@ -9,8 +9,13 @@ from redis.asyncio import Redis
 
 from sessions.errors import NotFound
 from sessions.records import Owner
-from sessions.store.client import RENAME, run_script, store_errors
-from sessions.store.keys import Keys
+from sessions.store.client import FORGET, RENAME, run_script, store_errors
+from sessions.store.keys import Keys, now_ms
+
+MAX_LISTED = 10_000
+"""Conversations that an owner's list has; the oldest leave it, and are found by their id until they expire."""
+SLACK_MS = 2 * 24 * 3600 * 1000
+"""A reply of a day, behind another one in the queue, keeps its conversation so much longer than its message alone."""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,16 +43,36 @@ class Index:
 
     async def touch(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
         """Puts a conversation at the head of the list."""
+        await self._put(owner, conversation_id, at_ms, at_ms=at_ms)
+
+    async def add(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
+        """Puts a conversation into its place in the list, unless it went on since."""
+        await self._put(owner, conversation_id, at_ms, at_ms=now_ms())
+
+    async def _put(self, owner: Owner, conversation_id: str, place_ms: int, *, at_ms: int) -> None:
+        """What expired leaves with every write, as its owner may never look at the list; so does what is too much."""
         with store_errors():
             pipe = self._client.pipeline(transaction=False)
-            pipe.zadd(_key(owner), {conversation_id: at_ms})
+            pipe.zadd(_key(owner), {conversation_id: place_ms}, gt=True)
+            pipe.zremrangebyscore(_key(owner), "-inf", at_ms - self._ttl_ms - SLACK_MS)
+            pipe.zremrangebyrank(_key(owner), 0, -MAX_LISTED - 1)
             pipe.pexpire(_key(owner), self._ttl_ms)
             await pipe.execute()
+
+    async def newest(self, owner: Owner, *, first: int, limit: int) -> list[tuple[str, int]]:
+        """Ids with their times (Unix milliseconds), newest first, whether or not they are there still."""
+        with store_errors():
+            rows: Any = await self._client.zrevrange(_key(owner), first, first + limit - 1, withscores=True)
+        return [(conversation_id.decode(), int(at_ms)) for conversation_id, at_ms in rows]
 
     async def forget(self, owner: Owner, conversation_id: str) -> None:
         """Takes a conversation off the list."""
         with store_errors():
             await self._client.zrem(_key(owner), conversation_id)
+
+    async def forget_as_of(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
+        """Takes a conversation off the list, unless it was touched since it had this time."""
+        await run_script(self._client, FORGET, [_key(owner)], [conversation_id, at_ms])
 
     async def page(self, owner: Owner, *, limit: int, before: str | None) -> Page:
         """Up to `limit` conversations, those behind the conversation `before` in the list. Raises NotFound too."""

@@ -7,6 +7,7 @@ from typing import Self
 import msgspec
 from redis.asyncio import Redis
 
+from sessions.store.adoption import Adoption
 from sessions.store.history import History
 from sessions.store.index import Index
 from sessions.store.journal import Journal
@@ -20,15 +21,19 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     index: Index
     journal: Journal
     ownership: Ownership
+    adoption: Adoption
     unsettled: set[str]
 
     @classmethod
     def of(cls, client: Redis, *, replica: str, ttl_s: float) -> Self:
         """`ttl_s`: seconds that a conversation is kept after its last turn."""
+        index = Index(client, ttl_s=ttl_s)
+        ownership = Ownership(client, replica=replica)
         return cls(
             history=History(client, ttl_s=ttl_s, replica=replica),
-            index=Index(client, ttl_s=ttl_s),
+            index=index,
             journal=Journal(client, replica=replica),
-            ownership=Ownership(client, replica=replica),
+            ownership=ownership,
+            adoption=Adoption(client, index=index, ownership=ownership, ttl_s=ttl_s),
             unsettled=set(),
         )

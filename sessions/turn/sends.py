@@ -16,8 +16,8 @@ OnDisconnect = Literal["cancel", "continue"]
 class Send(msgspec.Struct, frozen=True, kw_only=True):
     """A user's message, or the wish for another reply to one (`content` is empty then), valid in itself.
 
-    `grace_s`: seconds that its turn goes on while nobody is attached to its conversation. `group`: the key or the address
-    that its sender came by, for which it is counted beside its owner.
+    `grace_s`: seconds that its turn goes on while nobody is attached to its conversation; `client_id`: of the client that
+    sends it, whom its tokens count for; `group`: the key or the address that it came by, for which it is counted besides.
     """
 
     client_msg_id: str
@@ -29,6 +29,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 0
     ref: str | None = None
     group: str = ""
+    client_id: str = ""
 
 
 class Generation(msgspec.Struct, frozen=True):

@@ -68,16 +68,22 @@ def path_of(conversation_id: str = "default") -> str:
 
 @asynccontextmanager
 async def reading(
-    running: Running, client_id: str, last_id: str | None = None, *, token: str | None = None, **query: Any
+    running: Running,
+    client_id: str | None,
+    last_id: str | None = None,
+    *,
+    place: str = "default",
+    token: str | None = None,
+    **query: Any,
 ) -> AsyncIterator[EventSource]:
-    """A stream of the default conversation, begun, or come back to behind an event."""
+    """A stream of a conversation, begun, or come back to behind an event."""
     headers = {"Last-Event-ID": last_id, "Authorization": token and f"Bearer {token}"}
     async with (
         httpx.AsyncClient(base_url=running.url, timeout=60) as client,
         client.stream(
             "GET",
-            path_of(),
-            params={"client_id": client_id} | query,
+            path_of(place),
+            params=({"client_id": client_id} if client_id else {}) | query,
             headers={name: value for name, value in headers.items() if value is not None},
         ) as answer,
     ):

@@ -25,9 +25,10 @@ def paced(folder: Path, **settings: Any) -> AbstractAsyncContextManager[Running]
 
 
 @asynccontextmanager
-async def session(running: Running, **query: str) -> AsyncIterator[Socket]:
+async def session(running: Running, *, token: str | None = None, **query: str) -> AsyncIterator[Socket]:
     """A session whose first event was read."""
-    async with connect(url_of(running, **query), max_queue=None) as opened:
+    headers = {"Authorization": f"Bearer {token}"} if token else None
+    async with connect(url_of(running, **query), max_queue=None, additional_headers=headers) as opened:
         socket = Socket(opened)
         socket.ready = (await socket.next("session.created"))["session"]
         yield socket

@@ -25,6 +25,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
         "type": "ready",
         "ref": "r1",
         "client_id": "ann",
+        "features": [],
         "model": "midstream-demo",
         "heartbeat_ms": 20_000,
         "resume_ttl_s": 30 * 24 * 3600,

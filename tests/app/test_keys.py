@@ -32,11 +32,24 @@ def test_a_key_is_shown_once_and_opens_until_it_is_revoked(tmp_path: Path) -> No
     assert ring.find(key) is not None
     assert key not in file.read_text()
     assert key not in keys("list", file=file).output + added.stderr
-    assert keys("list", file=file).stdout.startswith("ann  added 20")
+    assert keys("list", file=file).stdout.startswith("ann  personal  added 20")
     assert keys("revoke", "ann", file=file).exit_code == 0
     assert ring.look()
     assert ring.find(key) is None
     assert keys("list", file=file).stdout == ""
+
+
+@pytest.mark.parametrize(("option", "kind"), [((), "personal"), (("--app",), "app")])
+def test_a_key_is_a_persons_unless_it_is_an_applications(
+    option: tuple[str, ...], kind: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys"
+    added = keys("add", "ann", *option, file=file)
+    assert f"The {'personal' if kind == 'personal' else 'application'}" in added.stderr
+    key = KeyRing(str(file)).find(added.stdout.strip())
+    assert key is not None
+    assert key.kind == kind
+    assert keys("list", file=file).stdout.startswith(f"ann  {kind}  added 20")
 
 
 def test_the_file_may_be_named_by_an_option(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from connections.limits.quotas import Quotas
 from connections.limits.shared_counts import SharedCounts
 from connections.limits.shared_seats import SharedSeats
 from connections.wire.errors import Close
-from sessions.records import Owner
+from sessions.records import Client
 from sessions.store.servers import connect
 from tests.sessions.server_group import cluster
 
-ANN = Owner("key:lab", "ann")
+ANN = Client("key:lab", "ann")
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from redis.asyncio import Redis
 
 from connections.limits.quotas import Quotas
 from connections.limits.shared_counts import SharedCounts
-from sessions.records import Owner
+from sessions.records import Client
 from sessions.store.servers import connect
 from tests.refusing_store import without_memory
 
-ANN, BOB = Owner("key:lab", "ann"), Owner("key:lab", "bob")
+ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")
 MINUTE_MS = 60_000
 
 

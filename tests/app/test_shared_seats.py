@@ -11,11 +11,11 @@ from redis.asyncio import Redis
 from connections.limits.shared_seats import SharedSeats
 from connections.wire.errors import Close
 from sessions.errors import StoreDown
-from sessions.records import Owner
+from sessions.records import Client
 from sessions.store.servers import connect
 from tests.refusing_store import without_memory
 
-ANN, BOB = Owner("key:lab", "ann"), Owner("key:lab", "bob")
+ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ async def replicas(store: Redis, store_url: str) -> AsyncIterator[tuple[SharedSe
         yield both[0], both[1]
 
 
-async def sits(seats: SharedSeats, owner: Owner, connection_id: str) -> str | None:
+async def sits(seats: SharedSeats, owner: Client, connection_id: str) -> str | None:
     """Nothing, or why there is no room."""
     try:
         await seats.sit(owner, connection_id)

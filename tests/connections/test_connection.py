@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from connections.limits.caller import Caller
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
 from connections.line.requests import MAX_CANCELS, MAX_REQUESTS
@@ -19,7 +20,7 @@ from connections.wire.errors import BadFrame, BadParams, Close, CloseCode
 from connections.wire.frames import Cancel, Cancelled, Delete, Hello, History, Ping, Pong, Request, Send
 from sessions.errors import NotFound
 from sessions.events import Deleted, Delta
-from sessions.records import Owner
+from sessions.records import Client, Owner
 from tests.connections.wire import Wire
 
 SEND = {"type": "send", "client_msg_id": "m1", "content": "x"}
@@ -76,7 +77,11 @@ class Peer:
         self.wire = Wire()
         self.desk = Desk()
         self.outbox = Outbox(max_bytes=max_bytes)
-        self.connection = Connection(self.wire, owner=Owner("anonymous", "c"), outbox=self.outbox)
+        self.connection = Connection(
+            self.wire,
+            caller=Caller(Owner("anonymous", "c"), Client("anonymous", "c")),
+            outbox=self.outbox,
+        )
 
     async def ask(self, frame: dict[str, Any] | str | bytes) -> dict[str, Any]:
         self.wire.says(frame)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.limits.quotas import Gauge, Kind, Quotas, RateLimited, Reading, judged, subjects
-from sessions.records import Owner
+from sessions.records import Client
 
-ANN, BOB = Owner("key:lab", "ann"), Owner("key:lab", "bob")
+ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")
 ALL = Quotas(messages_per_minute=5, key_messages_per_minute=7, tokens_per_day=100, key_tokens_per_day=200)
 
 
@@ -20,7 +20,7 @@ def test_clients_of_a_key_share_its_limits_and_have_their_own_too() -> None:
 
 
 def test_where_nobody_is_asked_who_they_are_nobody_shares_a_limit() -> None:
-    one, other = subjects(Owner("anonymous", "ann")), subjects(Owner("anonymous", "bob"))
+    one, other = subjects(Client("anonymous", "ann")), subjects(Client("anonymous", "bob"))
     assert not set(one) & set(other)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Sequence
 import pytest
 
 from connections.http.refusals import Refusal, Refusals
+from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.limits.meter import Meter
 from connections.limits.quotas import Gauge, Quotas, RateLimited, Reading
@@ -16,7 +17,7 @@ from connections.line.connection import Connection
 from connections.line.rate_limiting import MAX_WAITING, RateLimiter
 from connections.wire.frames import Cancel, Frame, History, Ping, Request, Send
 from sessions.errors import Overloaded
-from sessions.records import Owner
+from sessions.records import Client, Owner
 
 
 class Counts:
@@ -40,8 +41,8 @@ GENEROUS = Rates(messages=Rate(99), reads=Rate(99))
 class Room:
     """A rate limiter before a handler that notes what comes to it, and a connection that notes what is pushed."""
 
-    owner = Owner("anonymous", "ann")
-    group = "address:192.0.2.1"
+    client = Client("anonymous", "ann")
+    caller = Caller(Owner("anonymous", "ann"), client, "address:192.0.2.1")
 
     def __init__(self, rates: Rates = GENEROUS) -> None:
         self.counts = Counts()

@@ -6,19 +6,18 @@ import asyncio
 
 import pytest
 
+from connections.limits.caller import Caller
 from connections.line.registry import Registry, RegistryStatistics
 from connections.wire.errors import Close, CloseCode
 from connections.wire.frames import Frame
-from sessions.records import Owner
-
-ANN, BOB, CAT = (Owner("anonymous", name) for name in ("ann", "bob", "cat"))
+from sessions.records import Client, Owner
 
 
 class Socket:
     """A connection that keeps what it is given."""
 
-    def __init__(self, group: str = "") -> None:
-        self.group = group
+    def __init__(self, name: str = "ann", group: str = "") -> None:
+        self.caller = Caller(Owner("anonymous", name), Client("anonymous", name), group)
         self.frames: list[Frame] = []
         self.closes: list[Close] = []
 
@@ -31,36 +30,36 @@ class Socket:
 
 def test_a_client_has_so_many_connections_and_no_more() -> None:
     registry = Registry(max_connections=10, max_per_client=2)
-    registry.add(ANN, Socket())
-    registry.add(ANN, last := Socket())
+    registry.add(Socket("ann"))
+    registry.add(last := Socket("ann"))
     with pytest.raises(Close, match="at most 2") as refused:
-        registry.add(ANN, Socket())
+        registry.add(Socket("ann"))
     assert refused.value.code is CloseCode.TOO_MANY_CONNECTIONS
-    registry.add(BOB, Socket())
-    registry.discard(ANN, last)
-    registry.add(ANN, Socket())
+    registry.add(Socket("bob"))
+    registry.discard(last)
+    registry.add(Socket("ann"))
 
 
 def test_the_server_has_so_many_connections_and_no_more() -> None:
     registry = Registry(max_connections=2, max_per_client=2)
-    registry.add(ANN, Socket())
-    registry.add(BOB, Socket())
+    registry.add(Socket("ann"))
+    registry.add(Socket("bob"))
     with pytest.raises(Close) as refused:
-        registry.add(CAT, Socket())
+        registry.add(Socket("cat"))
     assert refused.value.code is CloseCode.OVERLOAD
 
 
 def test_statistics_follow_what_comes_and_goes() -> None:
     registry = Registry(max_connections=10, max_per_client=2)
-    one, two = Socket(), Socket()
-    registry.add(ANN, one)
-    registry.add(ANN, two)
-    registry.add(BOB, three := Socket())
+    one, two = Socket("ann"), Socket("ann")
+    registry.add(one)
+    registry.add(two)
+    registry.add(three := Socket("bob"))
     assert registry.statistics() == RegistryStatistics(connections=3, clients=2, opened=3)
-    registry.discard(ANN, one)
-    registry.discard(ANN, one)  # twice is once
-    registry.discard(BOB, three)
-    registry.discard(CAT, three)  # never was there
+    registry.discard(one)
+    registry.discard(one)  # twice is once
+    registry.discard(three)
+    registry.discard(Socket("cat"))  # never was there
     assert registry.statistics() == RegistryStatistics(connections=1, clients=1, opened=3)
     assert registry.connections() == [two]
 
@@ -68,11 +67,11 @@ def test_statistics_follow_what_comes_and_goes() -> None:
 async def test_emptied_waits_for_the_last_connection() -> None:
     registry = Registry(max_connections=10, max_per_client=2)
     await registry.emptied()
-    registry.add(ANN, one := Socket())
+    registry.add(one := Socket("ann"))
     waiting = asyncio.create_task(registry.emptied())
     await asyncio.sleep(0)
     assert not waiting.done()
-    registry.discard(ANN, one)
+    registry.discard(one)
     await waiting
 
 
@@ -80,8 +79,8 @@ def test_one_address_does_not_take_all_connections() -> None:
     """However many clients it says that it is."""
     registry = Registry(max_connections=100, max_per_client=64)
     for number in range(75):
-        registry.add(Owner("anonymous", f"name{number}"), Socket("here"))
+        registry.add(Socket(f"name{number}", "here"))
     with pytest.raises(Close) as refused:
-        registry.add(Owner("anonymous", "one more"), Socket("here"))
+        registry.add(Socket("one more", "here"))
     assert refused.value.code is CloseCode.OVERLOAD
-    registry.add(ANN, Socket("there"))
+    registry.add(Socket("ann", "there"))

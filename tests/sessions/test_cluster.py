@@ -21,6 +21,7 @@ from sessions.store.servers import connect
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.policy import Policy
 from tests.sessions.chat import Chat, eventually
+from tests.sessions.old_store import ANN, CALL, LAPTOP, PHONE, lay_out
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, watched_by_sentinel
 
@@ -57,6 +58,25 @@ async def clustered(nodes: list[Node]) -> AsyncIterator[Redis]:
         await node.ask("SCRIPT", "FLUSH")
     async with connect(f"redis+cluster://127.0.0.1:{nodes[0].port}") as client:
         yield client
+
+
+async def test_what_010_kept_is_adopted_from_one_server_to_another(clustered: Redis) -> None:
+    """A conversation changes its owner, thus its slot: no rename and no script reaches both."""
+    await lay_out(clustered)
+    async with chatting(clustered, alone=True) as chat:
+        for client in (LAPTOP, PHONE, CALL):
+            await chat.sessions.adopt(ANN, client)
+        page = await chat.sessions.conversations(ANN, limit=10, before=None)
+        assert [row.title for row in page.conversations] == [
+            "Tell me a story.",
+            "Who is there?",
+            "And the weather?",
+            "How do I get to Vienna?",
+            "Drawing",
+        ]
+        for row in page.conversations:
+            shown = await chat.sessions.history(ANN, chat.reader, row.conversation_id, limit=10)
+            assert len(shown.page.messages) == (4 if row.title == "Drawing" else 2)
 
 
 async def test_conversations_on_all_nodes_are_written_with_one_pipeline_a_step(clustered: Redis) -> None:

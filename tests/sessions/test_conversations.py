@@ -12,6 +12,8 @@ from engine.scripted import ScriptedEngine
 from sessions.errors import NotFound
 from sessions.events import Accepted, Deleted, Done, Reason
 from sessions.records import Owner
+from sessions.store.index import MAX_LISTED, SLACK_MS
+from sessions.store.keys import now_ms
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder
 
@@ -73,6 +75,25 @@ async def test_an_expired_one_leaves_the_list(chat: Chat, store: Redis) -> None:
         page = await chat.sessions.conversations(chat.owner, limit=10, before=None)
         assert page.conversations == []
     assert await store.exists("ms:conversations:{anonymous/alice}") == 0
+
+
+async def test_expired_ones_leave_the_list_of_an_owner_who_never_looks(chat: Chat, store: Redis) -> None:
+    listed = f"ms:conversations:{{{chat.owner}}}"
+    now, kept = now_ms(), 3600 * 1000
+    gone, last = now - kept - SLACK_MS - 10_000, now - kept - SLACK_MS + 60_000
+    await store.zadd(listed, {"gone": gone, "last": last})
+    await chat.exchange("Hello?")
+    assert await store.zrange(listed, 0, -1) == [b"last", ROOM.encode()]
+
+
+async def test_a_list_has_so_many_rows_and_the_oldest_leave_it(chat: Chat, store: Redis) -> None:
+    listed = f"ms:conversations:{{{chat.owner}}}"
+    now = now_ms()
+    await store.zadd(listed, {f"c{number}": now - 1 - number for number in range(MAX_LISTED)})
+    await chat.exchange("Hello?")
+    assert await store.zcard(listed) == MAX_LISTED
+    assert await store.zscore(listed, f"c{MAX_LISTED - 1}") is None
+    assert await store.zrevrank(listed, ROOM) == 0
 
 
 async def test_a_deleted_one_is_gone_and_all_attached_are_told(

@@ -21,7 +21,7 @@ from sessions.commands import turns
 from sessions.errors import Busy, StoreDown
 from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
 from sessions.observer import Silent
-from sessions.records import Owner
+from sessions.records import Client, Owner
 from sessions.running import running
 from sessions.service import Sessions
 from sessions.store import reaping
@@ -242,7 +242,7 @@ async def test_the_reaper_outlives_all_trouble(
 class Rude(Silent):
     """An observer that breaks its promise."""
 
-    def ended(self, done: Done, owner: Owner) -> None:
+    def ended(self, done: Done, client: Client) -> None:
         raise ZeroDivisionError
 
 

@@ -6,12 +6,13 @@ export type Request = HelloRequest | SendRequest | EditRequest | RegenerateReque
 /** Any frame of the server's. */
 export type Frame = Ready | Accepted | Delta | Done | Removed | Cancelled | Resumed | Gap | Snapshot | History | Conversations | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
 
-/** The first frame. A client without a `client_id` is given one. */
+/** The first frame. A client without a `client_id` is given one. `features`: what it understands beyond the base. */
 export interface HelloRequest {
   type: "hello";
   ref?: string | null;
   client_id?: string | null;
   token?: string | null;
+  features?: string[];
 }
 
 /** A user's message. */
@@ -143,12 +144,13 @@ export interface PingRequest {
   t?: number | string | null;
 }
 
-/** Answers `hello` and `auth.refresh`. */
+/** Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base. */
 export interface Ready {
   type: "ready";
   ref?: string;
   connection_id: string;
   client_id: string;
+  features: string[];
   model: string;
   heartbeat_ms: number;
   resume_ttl_s: number;

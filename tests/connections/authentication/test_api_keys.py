@@ -8,12 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.authentication.api_keys import ApiKey, digest_of, new_key, parsed, with_key, without_key
+from connections.authentication.api_keys import (
+    ApiKey,
+    Kind,
+    digest_of,
+    new_key,
+    parsed,
+    with_key,
+    without_key,
+)
 from connections.wire.errors import BadList
 
 names = st.from_regex(r"[A-Za-z0-9._@-]{1,64}", fullmatch=True)
 keys = st.lists(names, unique=True, max_size=8).map(
-    lambda those: [ApiKey(n, digest_of(n), "new") for n in those]
+    lambda those: [ApiKey(n, digest_of(n), "new", list(Kind)[len(n) % 2]) for n in those]
 )
 
 
@@ -61,6 +69,20 @@ def test_a_name_has_one_key() -> None:
         with_key(text, ApiKey("ann", digest_of("other")))
     with pytest.raises(BadList, match="No key is named bob"):
         without_key(text, "bob")
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"), [("", Kind.APPLICATION), (":app", Kind.APPLICATION), (":personal", Kind.PERSONAL)]
+)
+def test_a_key_has_a_kind_and_is_an_applications_without_one(kind: str, read: Kind) -> None:
+    (key,) = parsed([f"ann:{digest_of('k')}{kind} # since ever"])
+    assert (key.kind, key.note) == (read, "since ever")
+
+
+@pytest.mark.parametrize("kind", ["user", "Personal", "app:", "msk_secret"])
+def test_another_kind_is_refused_and_not_repeated(kind: str) -> None:
+    with pytest.raises(BadList, match=r"entry 1: the kind of ann is neither personal nor app\.$"):
+        parsed([f"ann:{digest_of('k')}:{kind}"])
 
 
 @pytest.mark.parametrize("entry", ["msk_secret", "ann:msk_secret", "ann", ":", f"a b:{digest_of('k')}"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from connections.authentication.api_keys import ApiKey, digest_of, with_key
+from connections.authentication.api_keys import ApiKey, Kind, digest_of, with_key
 from connections.authentication.key_ring import KeyRing
 from connections.wire.errors import BadList
 
@@ -28,7 +28,11 @@ def file(tmp_path: Path) -> Path:
 
 
 def good(ring: KeyRing) -> set[str]:
-    return {name for name in ("ann", "bob", "cat") if ring.find(name) and ring.holds(digest_of(name))}
+    return {
+        name
+        for name in ("ann", "bob", "cat")
+        if ring.find(name) and ring.holds(digest_of(name), Kind.APPLICATION)
+    }
 
 
 @pytest.mark.parametrize("mark", ["", "@"])

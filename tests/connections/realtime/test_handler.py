@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from connections.limits.caller import Caller
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
 from connections.realtime.asking import Asking
@@ -14,7 +15,7 @@ from connections.realtime.items import Items
 from connections.realtime.telling import Telling
 from connections.wire import frames
 from sessions.events import Accepted, Removed
-from sessions.records import Owner
+from sessions.records import Client, Owner
 from sessions.service import Sessions
 from tests.connections.realtime.session import LIMITS, done
 from tests.connections.wire import Wire
@@ -30,7 +31,7 @@ class Conversation:
         self.coding = coding = Coding(telling, conversation_id="c")
         self.connection = Connection(
             wire,
-            owner=Owner("ann", "laptop"),
+            caller=Caller(Owner("ann", "laptop"), Client("ann", "laptop")),
             outbox=Outbox(max_bytes=10_000),
             encode=coding.encode,
         )

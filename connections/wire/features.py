@@ -1,0 +1,22 @@
+"""What goes beyond the frames that every client understands: both sides name what they have, and only what both have is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec import Meta
+
+MAX_FEATURES = 32
+"""Names in a `hello`; more are `bad_frame`."""
+
+Feature = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z0-9_.-]+\Z")]
+Features = Annotated[tuple[Feature, ...], Meta(max_length=MAX_FEATURES)]
+
+SERVED: tuple[str, ...] = ()
+"""The features of this server, as `ready` names them."""
+
+
+def understood(named: Iterable[str]) -> frozenset[str]:
+    """What a client that named these gets beyond the base: names that this server does not know change nothing."""
+    return frozenset(SERVED).intersection(named)

@@ -1,0 +1,98 @@
+"""A person gets what version 0.1.0 kept under each of their clients: when that client comes, and by and by."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import msgspec
+import structlog
+
+from sessions.errors import StoreDown
+from sessions.records import Client, Owner
+from sessions.store.adoption import Adoption
+
+LOOK_S = 0.25
+"""How long a client that comes waits to hear whether it has any."""
+PATIENCE_S = 0.5
+"""How long a client that comes waits for its conversations; the newest come first."""
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Between looks at what has to wait; after the last one it waits for the client's next coming."""
+AT_ONCE = 2
+"""Clients whose conversations are moved at a time: each has one conversation in memory."""
+
+_log = structlog.get_logger("midstream.adoption")
+
+
+class _UnderWay(msgspec.Struct, frozen=True, eq=False):
+    task: asyncio.Task[None]
+    looked: asyncio.Event
+
+
+class Adopter:
+    """Moves conversations in the background. One move a client at a time."""
+
+    def __init__(self, adoption: Adoption) -> None:
+        self._adoption = adoption
+        self._under_way: dict[Owner, _UnderWay] = {}
+        self._room = asyncio.Semaphore(AT_ONCE)
+
+    async def adopt(self, person: Owner, client: Client, tasks: asyncio.TaskGroup) -> None:
+        """Begins, and waits a moment: what has no turn and no other connection is there then, unless it is much."""
+        former = Owner(client.principal, client.client_id)
+        if former == person:
+            return
+        if await self._may_have_any(former):
+            under_way = self._begin(former, person, tasks)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await under_way.looked.wait()
+
+    async def _may_have_any(self, former: Owner) -> bool:
+        """Whether anything is to be moved; where the store does not say so in time, that is found out later."""
+        if former in self._under_way:
+            return True
+        try:
+            async with asyncio.timeout(LOOK_S):
+                return await self._adoption.has_any(former)
+        except (StoreDown, TimeoutError):
+            return True
+
+    def stop(self) -> None:
+        """Ends all moves; they go on from where they are when their clients come again."""
+        for under_way in self._under_way.values():
+            under_way.task.cancel()
+
+    def _begin(self, former: Owner, person: Owner, tasks: asyncio.TaskGroup) -> _UnderWay:
+        if (known := self._under_way.get(former)) is not None:
+            return known
+        looked = asyncio.Event()
+        task = tasks.create_task(self._adopt(former, person, looked))
+        task.add_done_callback(lambda _: self._under_way.pop(former))
+        self._under_way[former] = begun = _UnderWay(task, looked)
+        return begun
+
+    async def _adopt(self, former: Owner, person: Owner, looked: asyncio.Event) -> None:
+        try:
+            for pause in (*PAUSES_S, None):
+                done = await self._look(former, person)
+                looked.set()
+                if done or pause is None:
+                    return
+                await asyncio.sleep(pause)
+        except Exception:  # noqa: BLE001 - a task's boundary: the client is served without its old conversations
+            _log.exception("adoption failed")
+        finally:
+            looked.set()
+
+    async def _look(self, former: Owner, person: Owner) -> bool:
+        """Whether nothing is left."""
+        try:
+            async with self._room:
+                adopted, waiting = await self._adoption.adopt_all(former, person)
+        except StoreDown as trouble:
+            _log.warning("conversations not adopted so far", why=str(trouble))
+            return False
+        if adopted or waiting:
+            _log.info("conversations adopted", adopted=adopted, waiting=waiting, principal=person.principal)
+        return not waiting

@@ -1,0 +1,152 @@
+"""Moves what version 0.1.0 kept for one client of a person to that person, whose devices share one history now.
+
+Both lie in different slots of a cluster, so no script sees both. A conversation moves in steps, each of which may be
+repeated, by several replicas at once and after a crash behind any of them: it is sealed, so that it takes no more writes;
+a copy goes beside its new place; the copy takes that place, once; the list names it; the old one leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Literal
+
+import msgspec
+from redis.asyncio import Redis
+
+from sessions.errors import StoreDown
+from sessions.records import Owner
+from sessions.store.client import ADOPT, HAND_OVER, RESEAL, SEAL, run_script, store_errors
+from sessions.store.index import Index
+from sessions.store.keys import Keys, now_ms
+from sessions.store.ownership import Ownership
+
+BATCH = 100
+"""Conversations of one look into the old list."""
+ATTEMPTS = 8
+"""How often a copy is put beside its place; the second time that has a name that nobody took."""
+COPY_MS = 60_000
+"""How long a copy stays that nobody puts into its place."""
+MARK_MS = 3_600_000
+"""How long it is known that a conversation was adopted, once all steps are done: longer than any replica stands still."""
+COMING_MS = 30_000
+"""A row of the list may come so long before its conversation: a message is listed first, then accepted."""
+MAX_ID = 128
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    """A conversation between its two owners. `goal`: the id that it gets; `left_ms`: how long it is kept for.
+
+    `epoch`: its own, since another one may come under its name.
+    """
+
+    goal: str
+    left_ms: int
+    epoch: bytes
+
+    def mark(self, old: Keys, new: Keys) -> str:
+        """The store's name for the fact that it was adopted."""
+        origin = hashlib.sha256(old.conversation.encode() + self.epoch).hexdigest()
+        return f"{new.conversation}:adopted:{origin[:16]}"
+
+
+class Adoption:
+    """Asks the store for each step. Methods raise StoreDown."""
+
+    def __init__(self, client: Redis, *, index: Index, ownership: Ownership, ttl_s: float) -> None:
+        self._client = client
+        self._index = index
+        self._ownership = ownership
+        self._ttl_ms = int(ttl_s * 1000)
+
+    async def has_any(self, former: Owner) -> bool:
+        """Whether anything is left under the old owner."""
+        return bool(await self._index.newest(former, first=0, limit=1))
+
+    async def adopt_all(self, former: Owner, person: Owner) -> tuple[int, int]:
+        """Moves all that can be moved, the newest first; gives how many did, and how many have to wait.
+
+        Those in which a turn runs wait, and those that connections are attached to at a replica that knows no persons.
+        """
+        adopted = waiting = 0
+        while rows := await self._index.newest(former, first=waiting, limit=BATCH):
+            for conversation_id, at_ms in rows:
+                if await self._adopt(former, person, conversation_id, at_ms):
+                    adopted += 1
+                else:
+                    waiting += 1
+        return adopted, waiting
+
+    async def _adopt(self, former: Owner, person: Owner, conversation_id: str, at_ms: int) -> bool:
+        """Moves one conversation; False where it has to wait."""
+        old = Keys.of(former, conversation_id)
+        match await self._seal(old, conversation_id):
+            case "waits":
+                return False
+            case "gone" if at_ms > now_ms() - COMING_MS:
+                return False
+            case _Sealed() as sealed:
+                await self._move(old, person, conversation_id, sealed, at_ms)
+        await self._index.forget_as_of(former, conversation_id, at_ms)
+        return True
+
+    async def _move(
+        self, old: Keys, person: Owner, conversation_id: str, sealed: _Sealed, at_ms: int
+    ) -> None:
+        place = await self._place(old, person, conversation_id, sealed)
+        if place is not None:
+            goal, mark = place
+            await self._index.add(person, goal, at_ms)
+            await run_script(self._client, HAND_OVER, old.pair(), [sealed.epoch])
+            with store_errors():
+                await self._client.pexpire(mark, MARK_MS)
+
+    async def _seal(self, old: Keys, conversation_id: str) -> _Sealed | Literal["waits", "gone"]:
+        dead: list[str] = []
+        while True:
+            answer = await run_script(self._client, SEAL, [old.conversation], [conversation_id, *dead])
+            match answer:
+                case None:
+                    return "gone"
+                case [b"sealed", goal, left_ms, epoch]:
+                    return _Sealed(goal.decode(), left_ms if left_ms > 0 else self._ttl_ms, epoch)
+                case [b"watched", names]:
+                    watching = names.decode().split()
+                    if any([await self._ownership.lives(name) for name in watching]):
+                        return "waits"
+                    dead += watching
+                case _:
+                    return "waits"
+
+    async def _place(
+        self, old: Keys, person: Owner, conversation_id: str, sealed: _Sealed
+    ) -> tuple[str, str] | None:
+        """Puts a copy where the person finds it; gives its id there and its mark, None where all is done already."""
+        goal = sealed.goal
+        for _ in range(ATTEMPTS):
+            with store_errors():
+                content = await self._client.dump(old.conversation)
+            if content is None:
+                return None
+            new = Keys.of(person, goal)
+            mark = sealed.mark(old, new)
+            copy = f"{mark}:copy"
+            with store_errors():
+                await self._client.restore(copy, COPY_MS, content, replace=True)
+            keys = [*new.pair(), copy, mark]
+            answer = await run_script(self._client, ADOPT, keys, [secrets.token_hex(8), sealed.left_ms])
+            if answer == b"ok":
+                return goal, mark
+            if answer == b"taken":
+                beside = [goal, _beside(conversation_id)]
+                agreed: bytes | None = await run_script(self._client, RESEAL, [old.conversation], beside)
+                if agreed is None:
+                    return None
+                goal = agreed.decode()
+        raise StoreDown("An adopted conversation found no place.")
+
+
+def _beside(conversation_id: str) -> str:
+    """Another id for a conversation whose own is taken."""
+    suffix = f"-{secrets.token_hex(4)}"
+    return conversation_id[: MAX_ID - len(suffix)] + suffix

@@ -1,0 +1,286 @@
+"""One person, one history: who shares conversations and running replies, and who does not, over real sockets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+from websockets.asyncio.client import connect
+
+from app import key_file
+from connections.authentication.api_keys import Kind
+from connections.wire import features
+from engine.scripted import ScriptedEngine
+from tests.app.event_source import reading
+from tests.app.in_process import Frame, Running, Socket, serving
+from tests.app.realtime import session, turn
+from tests.sessions.old_store import lay_out
+from tests.signing import SECRET, token
+
+PACE_S = 0.01
+STORY = "word " * 4000
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "keys"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[Running]:
+    """A service that asks for a key of the file, or a JWT; its replies take their time."""
+    async with serving(
+        tmp_path, ScriptedEngine(pace_s=PACE_S), api_keys=str(keys), jwt_secret=SECRET
+    ) as running:
+        yield running
+
+
+def shown_by(kind: str, keys: Path) -> str:
+    """A token of one person's."""
+    return token() if kind == "a JWT" else key_file.add(keys, "ann")
+
+
+def rewrite(keys: Path, kind: str, other: str) -> None:
+    """An operator changes what kind the keys are."""
+    keys.write_text(keys.read_text().replace(kind, other))
+
+
+async def begin(socket: Socket, text: str = "Tell me a story.", **more: Any) -> list[Frame]:
+    """Sends a message with a long reply; gives all frames up to its first text."""
+    await socket.send(type="send", client_msg_id="m1", content=text, params={"max_new_tokens": 4000}, **more)
+    return await socket.until("delta")
+
+
+async def rows(socket: Socket) -> list[str]:
+    return [row["title"] for row in (await socket.ask(type="conversations"))["conversations"]]
+
+
+@pytest.mark.parametrize("kind", ["a personal key", "a JWT"])
+async def test_devices_of_a_person_see_one_list_and_one_running_reply(
+    kind: str, guarded: Running, keys: Path
+) -> None:
+    """Both get its text, and a stop of either one ends it for both."""
+    shown = shown_by(kind, keys)
+    laptop = guarded.socket({"client_id": "laptop", "token": shown})
+    phone = guarded.socket({"client_id": "phone", "token": shown})
+    async with laptop as one, phone as other:
+        assert one.ready["client_id"] != other.ready["client_id"]
+        guarded.engine.script(STORY)
+        accepted = (await begin(one))[0]
+        assert await rows(other) == ["Tell me a story."]
+        page = await other.ask(type="history")
+        assert page["messages"][-1]["status"] == "running"
+        assert (await other.next("delta"))["turn_id"] == accepted["turn_id"]
+        await other.send(type="cancel", turn_id=accepted["turn_id"])
+        ends = [await socket.next("done") for socket in (one, other)]
+        assert ends[0] == ends[1]
+        assert ends[0]["reason"] == "cancelled"
+
+
+async def test_devices_of_a_person_share_across_replicas(keys: Path, tmp_path: Path, store_url: str) -> None:
+    key = key_file.add(keys, "ann")
+    async with AsyncExitStack() as stack:
+        one, other = [
+            await stack.enter_async_context(
+                serving(
+                    tmp_path / name, ScriptedEngine(pace_s=PACE_S), redis_url=store_url, api_keys=str(keys)
+                )
+            )
+            for name in ("one", "other")
+        ]
+        laptop = await stack.enter_async_context(one.socket({"client_id": "laptop", "token": key}))
+        phone = await stack.enter_async_context(other.socket({"client_id": "phone", "token": key}))
+        one.engine.script(STORY)
+        await begin(laptop)
+        await phone.ask(type="history")
+        await phone.next("delta")
+        await phone.send(type="cancel")
+        assert (await laptop.next("done"))["reason"] == (await phone.next("done"))["reason"] == "cancelled"
+
+
+async def test_an_applications_key_keeps_its_users_apart(guarded: Running, keys: Path) -> None:
+    key = key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    ann = guarded.socket({"client_id": "ann", "token": key})
+    bob = guarded.socket({"client_id": "bob", "token": key})
+    async with ann as one, bob as other:
+        accepted = (await begin(one))[0]
+        assert await rows(other) == []
+        assert (await other.ask(type="history"))["code"] == "not_found"
+        assert (await other.ask(type="cancel", turn_id=accepted["turn_id"]))["already"]
+        assert (await one.next("delta"))["type"] == "delta"
+
+
+async def test_a_line_without_a_kind_is_an_applications_key(guarded: Running, keys: Path) -> None:
+    """As all were: its users stay apart, and find what was stored for them."""
+    key = key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    rewrite(keys, ":app", "")
+    async with guarded.socket({"client_id": "ann", "token": key}) as one:
+        await begin(one)
+    async with guarded.socket({"client_id": "bob", "token": key}) as other:
+        assert await rows(other) == []
+    async with guarded.socket({"client_id": "ann", "token": key}) as again:
+        assert await rows(again) == ["Tell me a story."]
+
+
+async def test_a_key_that_becomes_another_kind_ends_what_it_opened(guarded: Running, keys: Path) -> None:
+    key = key_file.add(keys, "ann")
+    async with guarded.socket({"client_id": "laptop", "token": key}) as socket:
+        rewrite(keys, ":personal", ":app")
+        async with guarded.socket({"client_id": "laptop", "token": key}):
+            assert (await socket.closed())[0] == 4401
+
+
+async def test_what_an_applications_user_had_is_the_persons_once_the_key_is_personal(
+    guarded: Running, keys: Path
+) -> None:
+    key = key_file.add(keys, "ann", kind=Kind.APPLICATION)
+    async with guarded.socket({"client_id": "laptop", "token": key}) as socket:
+        accepted = (await begin(socket))[0]
+        await socket.send(type="cancel", turn_id=accepted["turn_id"])
+        await socket.next("done")
+    rewrite(keys, ":app", ":personal")
+    async with guarded.socket({"client_id": "laptop", "token": key}) as socket:
+        assert await rows(socket) == ["Tell me a story."]
+    async with guarded.socket({"client_id": "phone", "token": key}) as socket:
+        assert await rows(socket) == ["Tell me a story."]
+
+
+async def test_limits_count_each_device(keys: Path, tmp_path: Path) -> None:
+    """Connections and messages of one device; the key's own limits count all of them."""
+    key = key_file.add(keys, "ann")
+    limits = {"max_client_connections": 1, "messages_per_minute": 1, "key_messages_per_minute": 2}
+    async with serving(tmp_path, api_keys=str(keys), **limits) as running, AsyncExitStack() as stack:
+        laptop, phone, tablet = [
+            await stack.enter_async_context(running.socket({"client_id": name, "token": key}))
+            for name in ("laptop", "phone", "tablet")
+        ]
+        for number, socket in enumerate((laptop, phone)):
+            await socket.send(
+                type="send", client_msg_id=f"m{number}", conversation_id=f"c{number}", content="Hi."
+            )
+            await socket.next("done")
+        for number, (socket, name) in enumerate(((laptop, "messages"), (tablet, "key_messages"))):
+            await socket.send(type="send", client_msg_id=f"n{number}", content="Hi.")
+            assert f"({name}_per_minute)" in (await socket.next("error"))["message"]
+
+
+async def test_tokens_count_for_the_device_that_sent(
+    keys: Path, tmp_path: Path, store: Redis, store_url: str
+) -> None:
+    key = key_file.add(keys, "ann")
+    async with serving(tmp_path, api_keys=str(keys), redis_url=store_url, tokens_per_day=10) as running:
+        async with running.socket({"client_id": "laptop", "token": key}) as laptop:
+            await laptop.send(type="send", client_msg_id="m1", content="A long question, or so.")
+            await laptop.next("done")
+            while not await store.keys("ms:limit:tokens:*"):
+                pass
+            await laptop.send(type="send", client_msg_id="m2", content="More.")
+            assert (await laptop.next("error"))["code"] == "rate_limited"
+        async with running.socket({"client_id": "phone", "token": key}) as phone:
+            await phone.send(type="send", client_msg_id="m3", content="Mine.")
+            assert (await phone.next("accepted"))["client_msg_id"] == "m3"
+
+
+async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
+    guarded: Running, keys: Path
+) -> None:
+    """By OpenAI's door too; an application's users don't learn by it what others said."""
+    personal, shop = key_file.add(keys, "ann"), key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    for key in (personal, shop):
+        for client_id in ("one", "other"):
+            async with guarded.socket({"client_id": client_id, "token": key}) as socket:
+                guarded.engine.script("Well.")
+                await begin(socket, conversation_id=client_id)
+                await socket.next("done")
+    async with httpx.AsyncClient(
+        base_url=guarded.url, headers={"Authorization": f"Bearer {personal}"}
+    ) as client:
+        guarded.engine.script("Well.")
+        asked = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
+        assert (await client.post("/v1/chat/completions", json=asked)).status_code == 200
+    salts = [request.cache_salt for request in guarded.engine.requests]
+    assert salts[0] == salts[1] == salts[4]
+    assert len(set(salts)) == 3
+
+
+# ---- other doors
+
+
+async def test_the_other_doors_know_the_same_owner(guarded: Running, keys: Path) -> None:
+    """A Realtime session and a reader without a client id are a person's, too."""
+    key = key_file.add(keys, "ann")
+    guarded.engine.script("Well.")
+    async with session(guarded, token=key, conversation_id="call") as call:
+        await turn(call, "Hello?")
+    async with guarded.socket({"client_id": "laptop", "token": key}) as laptop:
+        assert await rows(laptop) == ["Hello?"]
+        async with reading(guarded, None, place="call", token=key) as view:
+            assert len((await view.next("history"))["messages"]) == 2
+            guarded.engine.script("Yes.")
+            await laptop.send(type="send", client_msg_id="m2", conversation_id="call", content="Still there?")
+            assert (await view.next("done"))["chars"] == 4
+        async with session(guarded, token=key, conversation_id="call") as again:
+            added = [await again.next("conversation.item.added") for _ in range(4)]
+            assert added[2]["item"]["content"][0]["text"] == "Still there?"
+
+
+async def test_a_reader_of_an_application_names_a_user(guarded: Running, keys: Path) -> None:
+    key = key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    status, _, body = await guarded.get("/v1/conversations/default/events", Authorization=f"Bearer {key}")
+    assert (status, json.loads(body)["error"]["message"]) == (400, "client_id: is missing.")
+
+
+async def test_what_010_kept_is_there_with_the_first_ready(
+    tmp_path: Path, store: Redis, store_url: str
+) -> None:
+    """By each door, also for a Realtime session that never had a client id."""
+    await lay_out(store)
+    await store.delete("ms:running")
+    await store.hset("ms:{jwt:ann/laptop/cut}", "running", "")
+    async with serving(tmp_path, redis_url=store_url, jwt_secret=SECRET) as running:
+        async with running.socket({"client_id": "laptop", "token": token()}) as laptop:
+            assert await rows(laptop) == ["Tell me a story.", "And the weather?", "Drawing"]
+        async with reading(running, "phone", token=token()) as view:
+            assert len((await view.next("history"))["messages"]) == 4
+        async with session(running, token=token(), conversation_id="call") as call:
+            added = [await call.next("conversation.item.added") for _ in range(2)]
+            assert added[0]["item"]["content"][0]["text"] == "Who is there?"
+        async with running.socket({"client_id": "tablet", "token": token()}) as tablet:
+            assert len(await rows(tablet)) == 5
+
+
+# ---- features
+
+
+async def test_a_client_names_what_it_understands_and_is_told_what_there_is(running: Running) -> None:
+    async with running.socket({"features": ["reasoning", "x.y_z-1"]}) as socket:
+        assert socket.ready["features"] == list(features.SERVED)
+    async with running.socket() as socket:
+        assert socket.ready["features"] == list(features.SERVED)
+
+
+@pytest.mark.parametrize(
+    "named", [["x"] * (features.MAX_FEATURES + 1), ["x" * 33], [""], ["A B"], ["x\n"], "tools", [1]]
+)
+async def test_features_without_measure_are_no_hello(named: Any, running: Running) -> None:
+    async with connect(running.ws_url) as opened:
+        socket = Socket(opened)
+        await socket.send(type="hello", features=named)
+        told = await socket.next()
+        assert (told["type"], told["code"]) == ("error", "unauthenticated")
+        assert "features" in told["message"]
+        assert (await socket.closed())[0] == 4401
+
+
+def test_only_what_both_have_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "SERVED", ("reasoning", "tools"))
+    assert features.understood(["tools", "audio"]) == {"tools"}
+    assert features.understood([]) == frozenset()
