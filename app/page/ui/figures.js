@@ -1,5 +1,7 @@
 /** Words for what a reply waits for, how it ended, and how fast it came. Pure: replies and usage in, text out. */
 
+import { paceOf } from "../client/reply.js";
+
 /** @typedef {import("../client/reply.js").Reply} Reply */
 /** @typedef {import("../client/frames.js").Usage} Usage */
 /** @typedef {import("../client/frames.js").Status} Status */
@@ -75,7 +77,7 @@ export function endOf(reply) {
  */
 export function figuresOf(reply, usage) {
   const firstMs = reply?.firstTextMs ?? reply?.done?.timing.first_token_ms ?? null;
-  const rate = reply?.tokensPerSecond ?? serverRate(reply);
+  const rate = rateOf(reply);
   const tokens = usage?.generated_tokens ?? null;
   const figures = [];
   if (firstMs !== null) figures.push(`${duration(firstMs)} to first token`);
@@ -106,10 +108,9 @@ export function duration(ms) {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
 }
 
-/** @param {Reply | null} reply */
-function serverRate(reply) {
+/** Tokens per second after the first, by the server's clock: the network may hand over a whole reply at once. @param {Reply | null} reply */
+function rateOf(reply) {
   const done = reply?.done;
   if (!done || done.timing.first_token_ms === null) return null;
-  const seconds = (done.timing.total_ms - done.timing.first_token_ms) / 1000;
-  return seconds > 0 && done.usage.generated_tokens > 1 ? (done.usage.generated_tokens - 1) / seconds : null;
+  return paceOf({ tokens: done.usage.generated_tokens - 1, ms: done.timing.total_ms - done.timing.first_token_ms });
 }
