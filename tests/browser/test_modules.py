@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,15 +167,31 @@ async def test_a_position_is_offered_only_where_all_before_it_was_seen(chat: Cha
         ),
         (
             {"code": "filtered", "message": "It has a word that is not allowed."},
-            "The service does not take this message: It has a word that is not allowed.",
+            "The rules of this service don't allow this message. Say it in other words.",
         ),
-        ({"code": "internal", "message": "See 4711."}, "See 4711. (internal)"),
+        (
+            {"code": "engine_unavailable", "message": "The engine fake failed (500)."},
+            "The model does not answer at the moment. Try again.",
+        ),
+        ({"code": "toString", "message": "Not known."}, "The service could not do this."),
     ],
 )
 async def test_a_refusal_is_told_in_plain_words(
     chat: ChatPage, peer: Peer, failure: dict[str, Any], words: str
 ) -> None:
     assert await run(chat, peer, "ui/words.js", "return module.wordsFor(argument);", failure) == words
+
+
+async def test_every_code_of_the_protocol_has_plain_words(chat: ChatPage, peer: Peer) -> None:
+    protocol = (Path(__file__).resolve().parents[2] / "PROTOCOL.md").read_text()
+    told = next(line for line in protocol.splitlines() if line.startswith("`error.code`:"))
+    codes = [name for name in re.findall(r"`([a-z_]+)`", told) if name != "error"]
+    assert "bad_frame" in codes
+    body = """
+        const unknown = module.wordsFor({ code: "?", message: "" });
+        return argument.filter((code) => module.wordsFor({ code, message: "M" }) === unknown);
+    """
+    assert await run(chat, peer, "ui/words.js", body, codes) == []
 
 
 async def test_a_limit_is_told_when_nothing_is_left_of_it(chat: ChatPage, peer: Peer) -> None:

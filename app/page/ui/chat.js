@@ -1,4 +1,4 @@
-import { ReplyState } from "../client/chat-client.js";
+import { LinkState, ReplyState } from "../client/chat-client.js";
 import { addressOf, conversationAt } from "./address.js";
 import { Announcer } from "./announcer.js";
 import { Composer } from "./composer.js";
@@ -68,7 +68,7 @@ export class Chat {
     const speaking = this.#speaking;
     const actions = {
       onSend: (/** @type {string} */ text) => this.#say(text),
-      onRetry: speaking.sendAgain.bind(speaking),
+      onRetry: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.sendAgain(item, text)),
       onEdit: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.edit(item, text)),
       onRegenerate: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.regenerate(item)),
       onBranch: (/** @type {string} */ messageId) => void speaking.showBranch(messageId),
@@ -159,6 +159,8 @@ export class Chat {
   /** @param {string} text */
   #say(text) {
     this.#thenWrite(() => this.#speaking.send(text));
+    // Who was asked for a key and had none is asked again: the message waits for it.
+    if (this.#client.connection.state === LinkState.REFUSED) this.#client.connect();
   }
 
   /** What was pressed goes from the page: the keyboard goes on in the box for messages. @param {() => void} act */

@@ -1,5 +1,5 @@
 import { part } from "./dom.js";
-import { KeyPrompt } from "./key-prompt.js";
+import { KeyPrompt, Why } from "./key-prompt.js";
 
 /** Lets the user in where the service asks for a key: asks for it, keeps it, forgets it when told to. */
 export class Door {
@@ -8,6 +8,7 @@ export class Door {
   #reporter;
   #prompt = new KeyPrompt({ onKey: (key, forGood) => this.#enter(key, forGood) });
   #forget = part("forget-key", HTMLButtonElement);
+  /** @type {string | null} The key that opened the service last. */ #opened = null;
 
   /**
    * @param {object} parts
@@ -25,12 +26,15 @@ export class Door {
   /** The service let this page in. */
   opened() {
     this.#prompt.close();
-    this.#forget.hidden = this.#credentials.key === null;
+    this.#opened = this.#credentials.key;
+    this.#forget.hidden = this.#opened === null;
   }
 
   /** The service did not, or does so no longer. @param {string} message  its own words */
   shut(message) {
-    this.#prompt.ask(this.#credentials.key === null ? "This service asks for a key." : `Your key was not taken: ${message}`);
+    const { key } = this.#credentials;
+    const again = key === this.#opened ? Why.LAPSED : Why.WRONG;
+    this.#prompt.ask(key === null ? Why.NONE : again, message);
   }
 
   /**

@@ -1,6 +1,7 @@
 /** Words for what a reply waits for, how it ended, and how fast it came. Pure: replies and usage in, text out. */
 
 import { paceOf } from "../client/reply.js";
+import { wordsFor } from "./words.js";
 
 /** @typedef {import("../client/reply.js").Reply} Reply */
 /** @typedef {import("../client/frames.js").Usage} Usage */
@@ -65,7 +66,7 @@ export function badgeOf(status) {
  */
 export function endOf(reply) {
   const done = reply?.done;
-  if (done?.error !== undefined && done.error !== null) return `${done.error.message} (${done.error.code})`;
+  if (done?.error) return wordsFor(done.error);
   return CAUSES[done?.cancel?.cause ?? ""] ?? "";
 }
 

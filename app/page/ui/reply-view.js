@@ -3,6 +3,7 @@ import { ReplyState } from "../client/reply.js";
 import { BranchArrows } from "./branch-arrows.js";
 import { copyButton } from "./copy-button.js";
 import { element, icon } from "./dom.js";
+import { failureView } from "./failure-view.js";
 import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
 import { ThoughtFold, splitThought } from "./thoughts.js";
@@ -80,7 +81,7 @@ export class ReplyView {
     const why = endOf(item.reply);
     /** @type {HTMLElement[]} */ const parts = [this.arrows.root];
     if (badge !== null) parts.push(element("span", { class: `badge ${badge.kind}`, text: badge.label, title: why || null }));
-    if (badge?.kind === "failed" && why !== "") parts.push(element("span", { class: "why", text: why }));
+    if (badge?.kind === "failed" && why !== "") parts.push(whyFailed(item, why));
     if (figures.length > 0) parts.push(figureList(figures, serverFigures(item.reply)));
     if (this.#shown.answer !== "") parts.push(copyButton("Copy the reply", () => this.#shown.answer));
     if (item.messageId !== null) parts.push(this.#again(item));
@@ -103,6 +104,15 @@ export class ReplyView {
 function figureList(figures, more) {
   const parts = figures.map((figure) => element("span", { text: figure }));
   return element("span", { class: "figures", title: more || null }, ...parts);
+}
+
+/**
+ * @param {Item} item
+ * @param {string} why
+ */
+function whyFailed({ reply }, why) {
+  const failure = reply?.done?.error;
+  return element("div", { class: "why" }, failure ? failureView(failure) : why);
 }
 
 /** What a reply without text is waiting for, in words. @param {Item} item */
