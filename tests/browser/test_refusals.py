@@ -51,9 +51,12 @@ async def test_what_would_be_refused_again_is_changed_before_it_is_sent_again(
 async def test_a_message_above_the_frame_limit_is_refused_before_it_costs_the_connection(
     chat: ChatPage, peer: Peer
 ) -> None:
-    await visit(chat, peer)
-    await chat.type("é" * 40_000)
-    await expect(chat.page.get_by_text("(content_too_long)")).to_be_visible()
+    """The box does not know the limits before there is a connection."""
+    await chat.page.goto(peer.url)
+    stranger = await peer.stranger()
+    await chat.type("您" * 30_000)
+    await stranger.welcome()
+    await expect(chat.page.get_by_text("This message is too long.")).to_be_visible()
     await expect(chat.connection).to_have_attribute("data-state", "connected")
 
 

@@ -48,7 +48,8 @@ export class Chat {
     this.#conversations = new Conversations(client);
     this.#door = new Door({ client, credentials, reporter: this.#reporter });
     this.#speaking = new Speaking({ client, reporter: this.#reporter, screen: () => this.#screen });
-    this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop() });
+    const limits = () => this.#client.ready?.limits ?? null;
+    this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop(), limits });
     const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
     const current = known === null ? this.#transcripts.fresh() : this.#transcripts.of(known);
     this.#screen = this.#makeScreen(current);
@@ -73,6 +74,7 @@ export class Chat {
       onRegenerate: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.regenerate(item)),
       onBranch: (/** @type {string} */ messageId) => void speaking.showBranch(messageId),
       onDelete: (/** @type {{id: string, title: string}} */ entry) => void this.#delete(entry),
+      limits: () => this.#client.ready?.limits ?? null,
       onMore: () => void this.#showMore(),
     };
     const onShown = () => this.#composer.setRunning(this.#screen.running.length > 0);

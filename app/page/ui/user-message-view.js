@@ -11,6 +11,7 @@ import { isHopeless } from "./words.js";
  * @property {(item: Item, text: string) => void} onRetry    a message that was not taken is to be sent again, or another in its place
  * @property {(item: Item, text: string) => void} onEdit     a message is to be said otherwise
  * @property {(item: Item) => void} onRegenerate             a reply is to be made anew
+ * @property {() => import("./message-size.js").Limits | null} limits  of a message; null until they are known
  * @property {(messageId: string) => void} onBranch          the branch of another version is to be shown
  */
 
@@ -75,7 +76,7 @@ export class UserMessageView {
     if (this.#item === null || this.#box !== null) return;
     this.#opener = opener;
     const onSend = (/** @type {string} */ text) => this.#say(text);
-    this.#box = new EditBox(this.#item.text, { onSend, onClose: () => this.#close() });
+    this.#box = new EditBox(this.#item.text, { onSend, onClose: () => this.#close(), limits: this.#actions.limits });
     this.root.classList.add("editing");
     this.#text.after(this.#box.root);
     this.#box.focus();
