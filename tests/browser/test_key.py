@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, expect
 
+from tests.browser.acts import begin
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.peer import Line, Peer
@@ -137,6 +138,69 @@ async def test_who_has_no_key_and_writes_all_the_same_is_asked_again(chat: ChatP
     await refuse(peer)
     await enter(chat, "right")
     assert (await (await peer.line()).hear("send"))["content"] == "Hello?"
+
+
+async def told(chat: ChatPage, line: Line, secret: str) -> None:
+    """A conversation whose title, messages and draft hold a secret."""
+    send = await begin(chat, line, f"{secret} reply", text=f"{secret} question")
+    where = {"conversation_id": send["conversation_id"], "updated_at": 1, "messages": 2}
+    asked = await line.hear("conversations")
+    listed = [{"title": f"{secret} title", **where}]
+    await line.say("conversations", ref=asked["ref"], conversations=listed, has_more=False)
+    await line.finish(send, turn="t", seq=3, reason="stop", chars=len(f"{secret} reply"))
+    await chat.ended()
+    await chat.box.fill(f"{secret} draft")
+
+
+async def readable(chat: ChatPage) -> str:
+    """Whatever can be read of the page: its text, fields, title, attributes, accessibility tree and storage."""
+    everything = """
+        [document.title, location.href, document.documentElement.outerHTML, JSON.stringify(sessionStorage),
+         JSON.stringify(localStorage), ...[...document.querySelectorAll("input, textarea")].map(({ value }) => value)].join(" ")
+    """
+    return str(await chat.client(everything)) + await chat.page.locator("body").aria_snapshot()
+
+
+async def test_who_leaves_leaves_nothing_to_read(chat: ChatPage, peer: Peer) -> None:
+    await meet(chat, peer)
+    await refuse(peer)
+    await enter(chat, "right")
+    line = await peer.line()
+    await chat.connected()
+    await told(chat, line, "Sekrit")
+    address = chat.page.url
+    assert "Sekrit draft" in await readable(chat)
+    await chat.page.get_by_role("button", name="Forget the key and leave").click()
+    await line.closed()
+    await refuse(peer)
+    await expect(chat.page.get_by_role("dialog", name="This chat needs a key")).to_be_visible()
+    assert "Sekrit" not in await readable(chat)
+    await chat.page.get_by_role("button", name="Not now").click()
+    assert "Sekrit" not in await readable(chat)
+    assert chat.page.url != address
+    await chat.page.go_back()
+    await chat.page.wait_for_load_state()
+    assert "Sekrit" not in await readable(chat)
+
+
+async def test_who_leaves_in_one_tab_leaves_in_all_that_share_the_key(
+    chat: ChatPage, peer: Peer, context: BrowserContext
+) -> None:
+    await meet(chat, peer)
+    await refuse(peer)
+    await enter(chat, "right", keep=True)
+    await peer.line()
+    await chat.connected()
+    other = ChatPage(await context.new_page())
+    await other.page.goto(peer.url)
+    line = await peer.line()
+    await told(other, line, "Sekrit")
+    await chat.page.get_by_role("button", name="Forget the key and leave").click()
+    await line.closed()
+    await refuse(peer)
+    await refuse(peer)
+    await expect(other.page.get_by_role("dialog", name="This chat needs a key")).to_be_visible()
+    assert "Sekrit" not in await readable(other)
 
 
 async def test_a_key_that_runs_out_is_renewed_on_the_connection_that_stands(

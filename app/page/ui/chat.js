@@ -46,7 +46,7 @@ export class Chat {
     this.#client = client;
     this.#storage = storage;
     this.#conversations = new Conversations(client);
-    this.#door = new Door({ client, credentials, reporter: this.#reporter });
+    this.#door = new Door({ client, credentials, reporter: this.#reporter, onLeave: () => this.#forgetAll() });
     this.#speaking = new Speaking({ client, reporter: this.#reporter, screen: () => this.#screen });
     const limits = () => this.#client.ready?.limits ?? null;
     this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop(), limits });
@@ -169,6 +169,18 @@ export class Chat {
   #thenWrite(act) {
     act();
     this.#composer.focus();
+  }
+
+  /**
+   * Leaves nothing of what was said to be read: not in the page, not in the browser's storage, not behind the Back button.
+   * A new page begins with an empty memory; this one is emptied too, since browsers keep pages to go back to.
+   */
+  #forgetAll() {
+    this.#storage?.removeItem(LAST_KEY);
+    document.title = "Midstream";
+    document.body.replaceChildren();
+    addEventListener("pageshow", () => location.reload());
+    location.replace(location.pathname);
   }
 
   #startAnew() {

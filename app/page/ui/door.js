@@ -6,6 +6,7 @@ export class Door {
   #client;
   #credentials;
   #reporter;
+  #onLeave;
   #prompt = new KeyPrompt({ onKey: (key, forGood) => this.#enter(key, forGood) });
   #forget = part("forget-key", HTMLButtonElement);
   /** @type {string | null} The key that opened the service last. */ #opened = null;
@@ -15,12 +16,16 @@ export class Door {
    * @param {import("../client/chat-client.js").ChatClient} parts.client
    * @param {import("../client/credentials.js").Credentials} parts.credentials
    * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {() => void} parts.onLeave   the user has left: nothing of what was said may stay to be read
    */
-  constructor({ client, credentials, reporter }) {
+  constructor({ client, credentials, reporter, onLeave }) {
     this.#client = client;
     this.#credentials = credentials;
     this.#reporter = reporter;
+    this.#onLeave = onLeave;
     this.#forget.addEventListener("click", () => this.#leave());
+    // Another tab forgot the key that this one has too.
+    this.#credentials.onForgotten(() => this.#leave());
   }
 
   /** The service let this page in. */
@@ -48,8 +53,7 @@ export class Door {
 
   #leave() {
     this.#credentials.forget();
-    this.#forget.hidden = true;
     this.#client.close();
-    this.#client.connect();
+    this.#onLeave();
   }
 }
