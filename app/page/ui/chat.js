@@ -109,6 +109,8 @@ export class Chat {
     part("older", HTMLButtonElement).addEventListener("click", () => void this.#showOlder());
     addEventListener("hashchange", () => this.#onAddress());
     addEventListener("online", () => this.#client.connect());
+    addEventListener("offline", () => this.#client.probe());
+    document.addEventListener("visibilitychange", () => this.#onLook());
     document.addEventListener("keydown", (event) => this.#onKey(event));
   }
 
@@ -142,6 +144,14 @@ export class Chat {
     const conversationId = conversationAt(location.hash);
     if (conversationId !== null && conversationId !== this.#screen.current.conversationId) this.#switch(conversationId);
     this.#drawer.close();
+  }
+
+  /** The page may have slept, and other devices may have begun conversations meanwhile. */
+  #onLook() {
+    if (document.hidden) return;
+    this.#client.connect();
+    this.#client.probe();
+    if (this.#client.connection.state === LinkState.CONNECTED) void this.#refreshList();
   }
 
   /** @param {KeyboardEvent} event */
