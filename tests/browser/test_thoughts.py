@@ -44,7 +44,7 @@ async def test_a_thought_is_folded_while_it_streams_and_opens_on_demand(chat: Ch
     await chat.until_shown("It is 42.")
     assert await chat.last_reply() == "It is 42."
     await expect(thought).to_have_text("The user wants a sum.")
-    await expect(fold(chat)).to_contain_text("Thought for")
+    await expect(fold(chat)).to_contain_text("Thought for ")
     whole = len("<think>The user wants a sum.</think>\n\nIt is 42.")
     await line.finish(send, turn="t", seq=5, reason="stop", chars=whole)
     await chat.ended()

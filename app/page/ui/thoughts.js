@@ -74,7 +74,8 @@ export class ThoughtFold {
     const now = performance.now();
     if (this.#since === undefined) this.#since = thinking && thought.length < BEGINNING_CHARS ? now : null;
     if (thinking || this.#since === null) return;
-    this.#took = ` for ${duration(now - this.#since)}`;
+    const ms = now - this.#since;
+    this.#took = ` for ${ms < 1000 ? "a moment" : duration(ms)}`;
     this.#since = null;
   }
 }
