@@ -106,6 +106,10 @@ class Line:
         }
         await self.say("done", turn_id=turn, seq=seq, reason=reason, chars=chars, **facts | more)
 
+    async def closed(self) -> None:
+        """Waits until the page has closed the connection."""
+        await self._socket.wait_closed()
+
     async def drop(self, code: int = 1011, reason: str = "") -> None:
         """Closes the connection."""
         await self._socket.close(code, reason)

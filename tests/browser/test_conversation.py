@@ -67,7 +67,7 @@ async def test_a_new_message_stops_the_reply_that_runs(chat: ChatPage, server: S
 
 async def test_each_reply_tells_how_fast_it_came(chat: ChatPage, server: ServerProcess) -> None:
     await chat.open(server.url)
-    await chat.ask("Hello!")
+    await chat.ask(COUNT)
     figures = chat.replies.last.locator(".figures")
     await expect(figures).to_contain_text("to first token")
     await expect(figures).to_contain_text("tokens/s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, expect
 
+from tests.browser.acts import begin
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.peer import Line, Peer
@@ -49,10 +51,10 @@ async def enter(chat: ChatPage, key: str, *, keep: bool = False) -> None:
 async def test_a_key_is_asked_for_until_it_is_the_right_one(chat: ChatPage, peer: Peer) -> None:
     await meet(chat, peer)
     assert "token" not in (await refuse(peer)).hello
-    await expect(chat.page.get_by_text("This service asks for a key.")).to_be_visible()
+    await expect(chat.page.get_by_text("You get one from whoever runs this service.")).to_be_visible()
     await enter(chat, "wrong")
     assert (await refuse(peer)).hello["token"] == "wrong"
-    await expect(chat.page.get_by_text("Your key was not taken: There is no such key.")).to_be_visible()
+    await expect(chat.page.get_by_text("This key does not open this chat.")).to_be_visible()
     await enter(chat, "right")
     assert (await peer.line()).hello["token"] == "right"
     await chat.connected()
@@ -83,7 +85,122 @@ async def test_a_key_is_forgotten_when_told_to(chat: ChatPage, peer: Peer) -> No
     await chat.connected()
     await chat.page.get_by_role("button", name="Forget the key and leave").click()
     assert "token" not in (await refuse(peer)).hello
-    await expect(chat.page.get_by_text("This service asks for a key.")).to_be_visible()
+    await expect(chat.page.get_by_text("You get one from whoever runs this service.")).to_be_visible()
+
+
+async def test_who_never_had_a_key_is_told_where_it_comes_from_and_nothing_of_a_failure(
+    chat: ChatPage, peer: Peer
+) -> None:
+    await meet(chat, peer)
+    await refuse(peer)
+    prompt = chat.page.get_by_role("dialog", name="This chat needs a key")
+    await expect(prompt).to_have_accessible_description(re.compile("from whoever runs this service"))
+    field = chat.page.get_by_label("Key", exact=True)
+    await expect(field).not_to_have_attribute("aria-invalid", "true")
+    await expect(chat.page.locator("#connection-text")).to_have_text("A key is needed")
+    assert "no such key" not in await chat.page.locator("body").inner_text()
+
+
+async def test_a_wrong_key_is_told_at_its_field_until_another_is_typed(chat: ChatPage, peer: Peer) -> None:
+    await meet(chat, peer)
+    await refuse(peer)
+    await enter(chat, "wrong")
+    await refuse(peer)
+    field = chat.page.get_by_label("Key", exact=True)
+    await expect(field).to_have_attribute("aria-invalid", "true")
+    await expect(field).to_have_accessible_description(re.compile("does not open this chat"))
+    details = chat.page.get_by_text("There is no such key. (unauthenticated)")
+    await expect(details).to_be_hidden()
+    await chat.page.get_by_role("dialog").get_by_text("Details").click()
+    await expect(details).to_be_visible()
+    await field.fill("r")
+    await expect(field).not_to_have_attribute("aria-invalid", "true")
+    await expect(chat.page.get_by_text("does not open this chat")).to_be_hidden()
+
+
+async def test_a_key_that_opened_the_service_before_is_said_to_have_run_out(
+    chat: ChatPage, peer: Peer
+) -> None:
+    await meet(chat, peer)
+    await refuse(peer)
+    await enter(chat, "right")
+    line = await peer.line()
+    await chat.connected()
+    await line.say("error", code="unauthenticated", message="The token has expired.", retryable=True)
+    await expect(chat.page.get_by_text("Your key has run out or was withdrawn.")).to_be_visible()
+
+
+async def test_who_has_no_key_and_writes_all_the_same_is_asked_again(chat: ChatPage, peer: Peer) -> None:
+    await meet(chat, peer)
+    await refuse(peer)
+    await chat.page.get_by_role("button", name="Not now").click()
+    await chat.type("Hello?")
+    await refuse(peer)
+    await enter(chat, "right")
+    assert (await (await peer.line()).hear("send"))["content"] == "Hello?"
+
+
+async def told(chat: ChatPage, line: Line, secret: str) -> None:
+    """A conversation whose title, messages and draft hold a secret."""
+    send = await begin(chat, line, f"{secret} reply", text=f"{secret} question")
+    where = {"conversation_id": send["conversation_id"], "updated_at": 1, "messages": 2}
+    asked = await line.hear("conversations")
+    listed = [{"title": f"{secret} title", **where}]
+    await line.say("conversations", ref=asked["ref"], conversations=listed, has_more=False)
+    await line.finish(send, turn="t", seq=3, reason="stop", chars=len(f"{secret} reply"))
+    await chat.ended()
+    await chat.box.fill(f"{secret} draft")
+
+
+async def readable(chat: ChatPage) -> str:
+    """Whatever can be read of the page: its text, fields, title, attributes, accessibility tree and storage."""
+    everything = """
+        [document.title, location.href, document.documentElement.outerHTML, JSON.stringify(sessionStorage),
+         JSON.stringify(localStorage), ...[...document.querySelectorAll("input, textarea")].map(({ value }) => value)].join(" ")
+    """
+    return str(await chat.client(everything)) + await chat.page.locator("body").aria_snapshot()
+
+
+async def test_who_leaves_leaves_nothing_to_read(chat: ChatPage, peer: Peer) -> None:
+    await meet(chat, peer)
+    await refuse(peer)
+    await enter(chat, "right")
+    line = await peer.line()
+    await chat.connected()
+    await told(chat, line, "Sekrit")
+    address = chat.page.url
+    assert "Sekrit draft" in await readable(chat)
+    await chat.page.get_by_role("button", name="Forget the key and leave").click()
+    await line.closed()
+    await refuse(peer)
+    await expect(chat.page.get_by_role("dialog", name="This chat needs a key")).to_be_visible()
+    assert "Sekrit" not in await readable(chat)
+    await chat.page.get_by_role("button", name="Not now").click()
+    assert "Sekrit" not in await readable(chat)
+    assert chat.page.url != address
+    await chat.page.go_back()
+    await chat.page.wait_for_load_state()
+    assert "Sekrit" not in await readable(chat)
+
+
+async def test_who_leaves_in_one_tab_leaves_in_all_that_share_the_key(
+    chat: ChatPage, peer: Peer, context: BrowserContext
+) -> None:
+    await meet(chat, peer)
+    await refuse(peer)
+    await enter(chat, "right", keep=True)
+    await peer.line()
+    await chat.connected()
+    other = ChatPage(await context.new_page())
+    await other.page.goto(peer.url)
+    line = await peer.line()
+    await told(other, line, "Sekrit")
+    await chat.page.get_by_role("button", name="Forget the key and leave").click()
+    await line.closed()
+    await refuse(peer)
+    await refuse(peer)
+    await expect(other.page.get_by_role("dialog", name="This chat needs a key")).to_be_visible()
+    assert "Sekrit" not in await readable(other)
 
 
 async def test_a_key_that_runs_out_is_renewed_on_the_connection_that_stands(
@@ -98,7 +215,7 @@ async def test_a_key_that_runs_out_is_renewed_on_the_connection_that_stands(
     assert fresh["token"] == "newer"
     await line.say("error", ref=fresh["ref"], code="unauthenticated", message="Not that one.", retryable=True)
     await line.drop(4401, "unauthenticated")
-    await expect(chat.page.get_by_text("Your key was not taken")).to_be_visible()
+    await expect(chat.page.get_by_text("This key does not open this chat.")).to_be_visible()
 
 
 async def test_a_real_server_lets_the_page_in_by_a_ticket_for_its_key(chat: ChatPage, tmp_path: Path) -> None:
@@ -111,7 +228,7 @@ async def test_a_real_server_lets_the_page_in_by_a_ticket_for_its_key(chat: Chat
         )
         await chat.page.goto(server.url)
         await enter(chat, "wrong")
-        await expect(chat.page.get_by_text("Your key was not taken")).to_be_visible()
+        await expect(chat.page.get_by_text("This key does not open this chat.")).to_be_visible()
         hellos.clear()
         await enter(chat, key)
         await chat.connected()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,23 +102,36 @@ async def test_ids_are_uuids_without_a_secure_context_too(chat: ChatPage, peer: 
     assert await run(chat, peer, "client/identity.js", body, None) == "ffffffff-ffff-4fff-bfff-ffffffffffff"
 
 
-async def test_figures_prefer_what_was_measured_here(chat: ChatPage, peer: Peer) -> None:
-    body = """
-        const { Reply } = await import("/static/client/reply.js");
-        const reply = new Reply("c");
-        reply.sentAt = 1000;
-        for (const [off, at] of [[0, 1050], [1, 2050], [2, 3050]]) reply.append({ off, text: "x", tokens: 30 }, at);
-        const usage = { generated_tokens: 91, prompt_tokens: 12, cached_tokens: 8 };
-        const done = { chars: 3, reason: "stop", usage, timing: { queued_ms: 0, first_token_ms: 40, total_ms: 2040 } };
-        reply.finish(done);
-        return [module.figuresOf(reply, usage), module.figuresOf(null, usage), module.serverFigures(reply)];
-    """
-    here, kept, server = await run(chat, peer, "ui/figures.js", body, None)
-    assert here == ["50 ms to first token", "30 tokens/s", "91 tokens"]
-    assert kept == ["91 tokens"]
+FIGURES = """
+    const { Reply } = await import("/static/client/reply.js");
+    const reply = new Reply("c");
+    reply.sentAt = 1000;
+    const pieces = [[0, 1050], [1, 1050.01]];
+    for (const [off, at] of pieces) reply.append({ off, text: "x", tokens: argument.tokens / 2 }, at);
+    const usage = { generated_tokens: argument.tokens, prompt_tokens: 12, cached_tokens: 8 };
+    const timing = { queued_ms: 0, first_token_ms: 40, total_ms: 40 + argument.ms };
+    reply.finish({ chars: 2, reason: "stop", usage, timing });
+    return [module.figuresOf(reply, usage), module.figuresOf(null, usage), module.serverFigures(reply)];
+"""
+
+
+async def test_figures_are_told_in_a_few_words(chat: ChatPage, peer: Peer) -> None:
+    timed = {"tokens": 92, "ms": 3500}
+    here, kept, server = await run(chat, peer, "ui/figures.js", FIGURES, timed)
+    assert here == ["50 ms to first token", "26 tokens/s", "92 tokens"]
+    assert kept == ["92 tokens"]
     assert server == (
-        "Measured by the server: queued 0 ms, first token 40 ms, total 2.0 s; prompt 12 tokens, 8 of them from the cache."
+        "Measured by the server: queued 0 ms, first token 40 ms, total 3.5 s; prompt 12 tokens, 8 of them from the cache."
     )
+
+
+@pytest.mark.parametrize("timed", [{"tokens": 18, "ms": 3500}, {"tokens": 200, "ms": 4}])
+async def test_no_pace_is_told_of_a_reply_that_is_too_short_for_one(
+    chat: ChatPage, peer: Peer, timed: dict[str, int]
+) -> None:
+    """Or of one that came all at once, however large its pieces were."""
+    here, _, _ = await run(chat, peer, "ui/figures.js", FIGURES, timed)
+    assert here == ["50 ms to first token", f"{timed['tokens']} tokens"]
 
 
 async def test_a_position_is_offered_only_where_all_before_it_was_seen(chat: ChatPage, peer: Peer) -> None:
@@ -152,15 +167,36 @@ async def test_a_position_is_offered_only_where_all_before_it_was_seen(chat: Cha
         ),
         (
             {"code": "filtered", "message": "It has a word that is not allowed."},
-            "The service does not take this message: It has a word that is not allowed.",
+            "The rules of this service don't allow this message. Say it in other words.",
         ),
-        ({"code": "internal", "message": "See 4711."}, "See 4711. (internal)"),
+        (
+            {"code": "engine_unavailable", "message": "The engine fake failed (500)."},
+            "The model does not answer at the moment. Try again.",
+        ),
+        ({"code": "toString", "message": "Not known."}, "The service could not do this."),
     ],
 )
 async def test_a_refusal_is_told_in_plain_words(
     chat: ChatPage, peer: Peer, failure: dict[str, Any], words: str
 ) -> None:
     assert await run(chat, peer, "ui/words.js", "return module.wordsFor(argument);", failure) == words
+
+
+def error_codes() -> list[str]:
+    """The codes that PROTOCOL.md names."""
+    protocol = (Path(__file__).resolve().parents[2] / "PROTOCOL.md").read_text()
+    told = next(line for line in protocol.splitlines() if line.startswith("`error.code`:"))
+    return re.findall(r"`([a-z_]+)`", told.removeprefix("`error.code`"))
+
+
+async def test_every_code_of_the_protocol_has_plain_words(chat: ChatPage, peer: Peer) -> None:
+    codes = error_codes()
+    assert "bad_frame" in codes
+    body = """
+        const unknown = module.wordsFor({ code: "?", message: "" });
+        return argument.filter((code) => module.wordsFor({ code, message: "M" }) === unknown);
+    """
+    assert await run(chat, peer, "ui/words.js", body, codes) == []
 
 
 async def test_a_limit_is_told_when_nothing_is_left_of_it(chat: ChatPage, peer: Peer) -> None:

@@ -16,9 +16,13 @@ async def test_a_refused_message_says_why_and_can_be_sent_again(chat: ChatPage, 
     line = await visit(chat, peer)
     await chat.type("Hello?")
     send = await line.hear("send")
-    error = {"code": "overloaded", "message": "There is no room.", "retryable": True}
+    error = {"code": "overloaded", "message": "64 turns run.", "retryable": True, "retry_after_ms": 3000}
     await line.say("error", ref=send["client_msg_id"], **error)
-    await expect(chat.page.get_by_text("There is no room. (overloaded)")).to_be_visible()
+    words = "The service has no room at the moment. Try again in 3 seconds."
+    await expect(chat.page.get_by_text(words)).to_be_visible()
+    await expect(chat.page.get_by_text("64 turns run. (overloaded)")).to_be_hidden()
+    await chat.page.get_by_text("Details").click()
+    await expect(chat.page.get_by_text("64 turns run. (overloaded)")).to_be_visible()
     await chat.page.get_by_role("button", name="Send again").click()
     again = await line.hear("send")
     assert again["content"] == "Hello?"
@@ -26,12 +30,33 @@ async def test_a_refused_message_says_why_and_can_be_sent_again(chat: ChatPage, 
     await expect(chat.questions).to_have_count(1)
 
 
+@pytest.mark.parametrize("code", ["content_too_long", "context_overflow", "filtered", "bad_params"])
+async def test_what_would_be_refused_again_is_changed_before_it_is_sent_again(
+    chat: ChatPage, peer: Peer, code: str
+) -> None:
+    line = await visit(chat, peer)
+    await chat.type("Hello?")
+    send = await line.hear("send")
+    await line.say("error", ref=send["client_msg_id"], code=code, message="No.", retryable=False)
+    await chat.page.get_by_role("button", name="Change it").click()
+    await expect(chat.page.get_by_role("button", name="Send again")).to_have_count(0)
+    box = chat.page.get_by_label("Your message, edited")
+    await expect(box).to_have_value("Hello?")
+    await box.fill("Hi?")
+    await box.press("Enter")
+    assert (await line.hear("send"))["content"] == "Hi?"
+    await expect(chat.questions).to_have_text(["Hi?"])
+
+
 async def test_a_message_above_the_frame_limit_is_refused_before_it_costs_the_connection(
     chat: ChatPage, peer: Peer
 ) -> None:
-    await visit(chat, peer)
-    await chat.type("é" * 40_000)
-    await expect(chat.page.get_by_text("(content_too_long)")).to_be_visible()
+    """The box does not know the limits before there is a connection."""
+    await chat.page.goto(peer.url)
+    stranger = await peer.stranger()
+    await chat.type("您" * 30_000)
+    await stranger.welcome()
+    await expect(chat.page.get_by_text("This message is too long.")).to_be_visible()
     await expect(chat.connection).to_have_attribute("data-state", "connected")
 
 
@@ -61,7 +86,10 @@ async def test_a_failed_reply_says_what_failed(chat: ChatPage, peer: Peer) -> No
     send = await begin(chat, line, "half")
     error = {"code": "internal", "message": "Something broke, see 4711."}
     await line.finish(send, turn="t", seq=3, reason="error", chars=4, error=error)
-    await expect(chat.replies.last).to_contain_text("Something broke, see 4711. (internal)")
+    await expect(chat.replies.last).to_contain_text("Something went wrong in the service.")
+    await expect(chat.page.get_by_text("Something broke, see 4711. (internal)")).to_be_hidden()
+    await chat.page.get_by_text("Details").press("Enter")
+    await expect(chat.page.get_by_text("Something broke, see 4711. (internal)")).to_be_visible()
 
 
 async def test_an_edit_that_is_refused_leaves_what_was_there_and_can_be_sent_again(
@@ -93,7 +121,7 @@ async def test_a_reply_that_can_not_be_made_anew_is_told(chat: ChatPage, peer: P
     asked = await line.hear("regenerate")
     assert asked["message_id"] == "t-reply"
     await line.say("error", ref=asked["client_msg_id"], code="overloaded", message="No room.", retryable=True)
-    await expect(chat.page.get_by_text("No room. (overloaded)")).to_be_visible()
+    await expect(chat.page.get_by_role("alert").get_by_text("The service has no room")).to_be_visible()
     assert await chat.seen() == [("You", "Hello?"), ("Reply", "one")]
 
 

@@ -125,6 +125,11 @@ export class ChatClient extends EventTarget {
     this.#link.open();
   }
 
+  /** Finds out now whether the connection still stands: after sleep, or where the network is said to be gone. */
+  probe() {
+    this.#link.probe();
+  }
+
   /** Closes the connection; what still runs for this client alone is cancelled by the server. */
   close() {
     this.#link.close();
@@ -215,7 +220,7 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * This client's conversations, newest first. Raises ChatError.
+   * The owner's conversations, newest first. Raises ChatError.
    * @param {{before?: string, limit?: number}} [options]
    * @returns {Promise<import("./frames.js").Conversations>}
    */

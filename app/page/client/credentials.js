@@ -10,6 +10,8 @@ export class Credentials {
   #ticketUrl;
   #request;
   /** @type {string | null} */ #key;
+  /** Whether the key is the one that is kept for good. */
+  #kept;
 
   /**
    * @param {object} options
@@ -23,7 +25,9 @@ export class Credentials {
     this.#lasting = lasting;
     this.#ticketUrl = ticketUrl;
     this.#request = request;
-    this.#key = session?.getItem(KEY) ?? lasting?.getItem(KEY) ?? null;
+    const own = session?.getItem(KEY) ?? null;
+    this.#key = own ?? lasting?.getItem(KEY) ?? null;
+    this.#kept = own === null && this.#key !== null;
   }
 
   /** The key; null where there is none. */
@@ -38,13 +42,26 @@ export class Credentials {
   keep(key, { forGood }) {
     this.forget();
     this.#key = key;
+    this.#kept = forGood;
     (forGood ? this.#lasting : this.#session)?.setItem(KEY, key);
   }
 
   forget() {
     this.#key = null;
+    this.#kept = false;
     this.#session?.removeItem(KEY);
     this.#lasting?.removeItem(KEY);
+  }
+
+  /**
+   * Calls `act` when another tab of this browser has forgotten the key that is kept for good here too.
+   * @param {() => void} act
+   */
+  onForgotten(act) {
+    globalThis.addEventListener?.("storage", ({ key, storageArea }) => {
+      const ours = storageArea === this.#lasting && (key === KEY || key === null);
+      if (ours && this.#kept && this.#lasting?.getItem(KEY) === null) act();
+    });
   }
 
   /**

@@ -23,6 +23,8 @@ export const CloseCode = Object.freeze({ BYE: 1000, POLICY: 1008, UNAUTHENTICATE
 /** Those after which another attempt would end the same way. @type {Set<number>} */
 const FINAL_CODES = new Set(Object.values(CloseCode));
 const OFFLINE_AFTER = 4;
+/** A connection in doubt whose other side says nothing for so long is given up. */
+const DOUBT_MS = 4_000;
 /** An attempt that has not come to `ready` by then has failed. */
 const READY_WITHIN_MS = 10_000;
 
@@ -64,7 +66,9 @@ export class Link extends EventTarget {
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #retryTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #deadline;
   /** @type {ReturnType<typeof setInterval> | undefined} */ #heartbeat;
-  #heard = false;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #doubt;
+  #heardFrames = 0;
+  /** How many frames had been heard at the last beat. */ #heardBefore = 0;
 
   /**
    * @param {object} options
@@ -111,6 +115,17 @@ export class Link extends EventTarget {
     return true;
   }
 
+  /** Asks for a sign of life now, where there is reason to doubt the connection; gives it up where none comes. */
+  probe() {
+    if (!this.connected || this.#doubt !== undefined) return;
+    const heard = this.#heardFrames;
+    this.send({ type: "ping" });
+    this.#doubt = setTimeout(() => {
+      this.#doubt = undefined;
+      if (this.#heardFrames === heard) this.#silent();
+    }, DOUBT_MS);
+  }
+
   async #attempt() {
     const attempt = (this.#attempting = Symbol("attempt"));
     this.#deadline = setTimeout(() => this.#silent(), READY_WITHIN_MS);
@@ -130,7 +145,7 @@ export class Link extends EventTarget {
 
   /** @param {any} frame */
   #receive(frame) {
-    this.#heard = true;
+    this.#heardFrames += 1;
     if (frame.type === "ready" && !this.connected) this.#connected(frame);
     this.dispatchEvent(new CustomEvent("frame", { detail: frame }));
   }
@@ -149,10 +164,10 @@ export class Link extends EventTarget {
    * @param {number} beatMs
    */
   #watch(beatMs) {
-    this.#heard = true;
+    this.#heardBefore = this.#heardFrames - 1;
     this.#heartbeat = setInterval(() => {
-      if (!this.#heard) return this.#silent();
-      this.#heard = false;
+      if (this.#heardFrames === this.#heardBefore) return this.#silent();
+      this.#heardBefore = this.#heardFrames;
       return this.send({ type: "ping" });
     }, beatMs);
   }
@@ -160,6 +175,8 @@ export class Link extends EventTarget {
   #unwatch() {
     clearTimeout(this.#deadline);
     clearInterval(this.#heartbeat);
+    clearTimeout(this.#doubt);
+    this.#doubt = undefined;
   }
 
   #silent() {

@@ -16,6 +16,19 @@ export const ReplyState = Object.freeze({
   WITHDRAWN: "withdrawn",
 });
 
+/** A pace is told of at least so many tokens, which took at least so long: less would tell of chance. */
+const PACE_TOKENS = 20;
+const PACE_MS = 500;
+
+/**
+ * Tokens per second; null where there is too little to tell a pace from.
+ * @param {{tokens: number, ms: number}} measured
+ * @returns {number | null}
+ */
+export function paceOf({ tokens, ms }) {
+  return tokens >= PACE_TOKENS && ms >= PACE_MS ? (tokens / ms) * 1000 : null;
+}
+
 /**
  * One exchange: the user's message and the reply to it, as far as it is known here.
  * Offsets and lengths are Unicode code points, times are `performance.now()` milliseconds.
@@ -92,9 +105,7 @@ export class Reply {
    */
   get tokensPerSecond() {
     if (this.firstTextAt === null || this.lastTextAt === null || this.#replayed) return null;
-    const seconds = (this.lastTextAt - this.firstTextAt) / 1000;
-    const tokens = this.tokens - this.firstTokens;
-    return seconds > 0 && tokens > 0 ? tokens / seconds : null;
+    return paceOf({ tokens: this.tokens - this.firstTokens, ms: this.lastTextAt - this.firstTextAt });
   }
 
   /** @param {import("./frames.js").Accepted} frame */

@@ -1,4 +1,5 @@
 import { part } from "./dom.js";
+import { splitThought } from "./thoughts.js";
 
 /** Tells screen readers how a reply ended and what it says: once, instead of word by word. */
 export class Announcer {
@@ -7,6 +8,6 @@ export class Announcer {
   /** @param {import("../client/reply.js").Reply} reply */
   ended(reply) {
     const how = reply.done?.reason === "stop" ? "Reply" : "Reply, cut short";
-    this.#root.textContent = `${how}: ${reply.text}`;
+    this.#root.textContent = `${how}: ${splitThought(reply.text).answer}`;
   }
 }

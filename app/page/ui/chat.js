@@ -1,4 +1,4 @@
-import { ReplyState } from "../client/chat-client.js";
+import { LinkState, ReplyState } from "../client/chat-client.js";
 import { addressOf, conversationAt } from "./address.js";
 import { Announcer } from "./announcer.js";
 import { Composer } from "./composer.js";
@@ -46,9 +46,10 @@ export class Chat {
     this.#client = client;
     this.#storage = storage;
     this.#conversations = new Conversations(client);
-    this.#door = new Door({ client, credentials, reporter: this.#reporter });
+    this.#door = new Door({ client, credentials, reporter: this.#reporter, onLeave: () => this.#forgetAll() });
     this.#speaking = new Speaking({ client, reporter: this.#reporter, screen: () => this.#screen });
-    this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop() });
+    const limits = () => this.#client.ready?.limits ?? null;
+    this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop(), limits });
     const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
     const current = known === null ? this.#transcripts.fresh() : this.#transcripts.of(known);
     this.#screen = this.#makeScreen(current);
@@ -68,11 +69,12 @@ export class Chat {
     const speaking = this.#speaking;
     const actions = {
       onSend: (/** @type {string} */ text) => this.#say(text),
-      onRetry: speaking.sendAgain.bind(speaking),
+      onRetry: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.sendAgain(item, text)),
       onEdit: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.edit(item, text)),
       onRegenerate: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.regenerate(item)),
       onBranch: (/** @type {string} */ messageId) => void speaking.showBranch(messageId),
       onDelete: (/** @type {{id: string, title: string}} */ entry) => void this.#delete(entry),
+      limits: () => this.#client.ready?.limits ?? null,
       onMore: () => void this.#showMore(),
     };
     const onShown = () => this.#composer.setRunning(this.#screen.running.length > 0);
@@ -107,6 +109,8 @@ export class Chat {
     part("older", HTMLButtonElement).addEventListener("click", () => void this.#showOlder());
     addEventListener("hashchange", () => this.#onAddress());
     addEventListener("online", () => this.#client.connect());
+    addEventListener("offline", () => this.#client.probe());
+    document.addEventListener("visibilitychange", () => this.#onLook());
     document.addEventListener("keydown", (event) => this.#onKey(event));
   }
 
@@ -142,6 +146,14 @@ export class Chat {
     this.#drawer.close();
   }
 
+  /** The page may have slept, and other devices may have begun conversations meanwhile. */
+  #onLook() {
+    if (document.hidden) return;
+    this.#client.connect();
+    this.#client.probe();
+    if (this.#client.connection.state === LinkState.CONNECTED) void this.#refreshList();
+  }
+
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
@@ -159,12 +171,26 @@ export class Chat {
   /** @param {string} text */
   #say(text) {
     this.#thenWrite(() => this.#speaking.send(text));
+    // Who was asked for a key and had none is asked again: the message waits for it.
+    if (this.#client.connection.state === LinkState.REFUSED) this.#client.connect();
   }
 
   /** What was pressed goes from the page: the keyboard goes on in the box for messages. @param {() => void} act */
   #thenWrite(act) {
     act();
     this.#composer.focus();
+  }
+
+  /**
+   * Leaves nothing of what was said to be read: not in the page, not in the browser's storage, not behind the Back button.
+   * A new page begins with an empty memory; this one is emptied too, since browsers keep pages to go back to.
+   */
+  #forgetAll() {
+    this.#storage?.removeItem(LAST_KEY);
+    document.title = "Midstream";
+    document.body.replaceChildren();
+    addEventListener("pageshow", () => location.reload());
+    location.replace(location.pathname);
   }
 
   #startAnew() {

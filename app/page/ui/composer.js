@@ -1,5 +1,6 @@
 import { part } from "./dom.js";
-import { isSubmit, wellFormed } from "./typing.js";
+import { SizeNote, textOf } from "./size-note.js";
+import { isSubmit } from "./typing.js";
 
 /** On a touch screen the focus would bring up a keyboard over the reply. */
 const touch = matchMedia("(pointer: coarse)");
@@ -10,11 +11,14 @@ export class Composer {
   #field = part("message", HTMLTextAreaElement);
   #send = part("send", HTMLButtonElement);
   #stop = part("stop", HTMLButtonElement);
+  #size;
   #actions;
 
-  /** @param {{onSend: (text: string) => void, onStop: () => void}} actions */
+  /** @param {{onSend: (text: string) => void, onStop: () => void, limits: () => import("./message-size.js").Limits | null}} actions */
   constructor(actions) {
     this.#actions = actions;
+    this.#size = new SizeNote(this.#field, actions.limits);
+    this.#form.after(this.#size.root);
     this.#form.addEventListener("submit", (event) => this.#submit(event));
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
     this.#field.addEventListener("input", () => this.#fit());
@@ -28,6 +32,7 @@ export class Composer {
   /** @param {string} text */
   write(text) {
     this.#field.value = text;
+    this.#size.fits();
     this.#fit();
     this.focus();
   }
@@ -49,8 +54,8 @@ export class Composer {
   /** @param {Event} event */
   #submit(event) {
     event.preventDefault();
-    const text = wellFormed(this.#field.value).trim();
-    if (text === "") return;
+    const text = textOf(this.#field.value);
+    if (text === "" || !this.#size.fits()) return;
     this.write("");
     this.#actions.onSend(text);
   }

@@ -1,4 +1,4 @@
-import { LinkState } from "../client/link.js";
+import { CloseCode, LinkState } from "../client/link.js";
 import { part } from "./dom.js";
 
 /** @type {Record<string, string>} */
@@ -8,7 +8,12 @@ const WORDS = {
   [LinkState.CONNECTED]: "Connected",
   [LinkState.RECONNECTING]: "Reconnecting",
   [LinkState.OFFLINE]: "Offline",
-  [LinkState.REFUSED]: "Refused",
+  [LinkState.REFUSED]: "Closed by the service",
+};
+/** Of a connection that was refused, by its close code. @type {Record<number, string>} */
+const REFUSED = {
+  [CloseCode.UNAUTHENTICATED]: "A key is needed",
+  [CloseCode.FORBIDDEN]: "You are not let in",
 };
 /** @type {Set<string>} */
 const CAN_RETRY = new Set([LinkState.RECONNECTING, LinkState.OFFLINE, LinkState.REFUSED]);
@@ -30,9 +35,10 @@ export class ConnectionView {
   show({ state, retryMs, code, reason }) {
     this.#root.dataset.state = state;
     this.#root.title = code === null ? "" : `Closed with ${code}${reason === "" ? "" : `: ${reason}`}`;
-    const word = state === LinkState.REFUSED && reason !== "" ? `Refused: ${reason}` : WORDS[state];
+    const word = (state === LinkState.REFUSED && REFUSED[code ?? 0]) || WORDS[state];
     if (this.#word.textContent !== word) this.#word.textContent = word;
     this.#retry.hidden = !CAN_RETRY.has(state);
+    this.#retry.textContent = code === CloseCode.UNAUTHENTICATED ? "Enter a key" : "Try now";
     this.#count(retryMs);
   }
 
@@ -44,7 +50,7 @@ export class ConnectionView {
     const at = performance.now() + retryMs;
     const tell = () => {
       const seconds = Math.ceil((at - performance.now()) / 1000);
-      this.#wait.textContent = seconds > 0 ? `in ${seconds} s` : "";
+      this.#wait.textContent = seconds > 0 ? `retry in ${seconds} s` : "";
     };
     this.#countdown = setInterval(tell, 500);
     tell();

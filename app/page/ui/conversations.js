@@ -2,7 +2,7 @@
 
 const PAGE = 100;
 
-/** What the server says of this client's conversations, newest first. */
+/** What the server says of the owner's conversations, newest first: those that other devices began too. */
 export class Conversations {
   /** @type {ConversationSummary[]} */
   entries = [];

@@ -1,36 +1,45 @@
 import { part } from "./dom.js";
-import { KeyPrompt } from "./key-prompt.js";
+import { KeyPrompt, Why } from "./key-prompt.js";
 
 /** Lets the user in where the service asks for a key: asks for it, keeps it, forgets it when told to. */
 export class Door {
   #client;
   #credentials;
   #reporter;
+  #onLeave;
   #prompt = new KeyPrompt({ onKey: (key, forGood) => this.#enter(key, forGood) });
   #forget = part("forget-key", HTMLButtonElement);
+  /** @type {string | null} The key that opened the service last. */ #opened = null;
 
   /**
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
    * @param {import("../client/credentials.js").Credentials} parts.credentials
    * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {() => void} parts.onLeave   the user has left: nothing of what was said may stay to be read
    */
-  constructor({ client, credentials, reporter }) {
+  constructor({ client, credentials, reporter, onLeave }) {
     this.#client = client;
     this.#credentials = credentials;
     this.#reporter = reporter;
+    this.#onLeave = onLeave;
     this.#forget.addEventListener("click", () => this.#leave());
+    // Another tab forgot the key that this one has too.
+    this.#credentials.onForgotten(() => this.#leave());
   }
 
   /** The service let this page in. */
   opened() {
     this.#prompt.close();
-    this.#forget.hidden = this.#credentials.key === null;
+    this.#opened = this.#credentials.key;
+    this.#forget.hidden = this.#opened === null;
   }
 
   /** The service did not, or does so no longer. @param {string} message  its own words */
   shut(message) {
-    this.#prompt.ask(this.#credentials.key === null ? "This service asks for a key." : `Your key was not taken: ${message}`);
+    const { key } = this.#credentials;
+    const again = key === this.#opened ? Why.LAPSED : Why.WRONG;
+    this.#prompt.ask(key === null ? Why.NONE : again, message);
   }
 
   /**
@@ -44,8 +53,7 @@ export class Door {
 
   #leave() {
     this.#credentials.forget();
-    this.#forget.hidden = true;
     this.#client.close();
-    this.#client.connect();
+    this.#onLeave();
   }
 }

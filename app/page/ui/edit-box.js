@@ -1,28 +1,32 @@
 import { element } from "./dom.js";
-import { isSubmit, wellFormed } from "./typing.js";
+import { SizeNote, textOf } from "./size-note.js";
+import { isSubmit } from "./typing.js";
 
 /** A box to say a message otherwise in. Calls `onSend` with the text; `onClose` however it ends. */
 export class EditBox {
   #field = element("textarea", { "aria-label": "Your message, edited", rows: 1 });
+  #size;
   #actions;
 
   /**
    * @param {string} text
-   * @param {{onSend: (text: string) => void, onClose: () => void}} actions
+   * @param {{onSend: (text: string) => void, onClose: () => void, limits: () => import("./message-size.js").Limits | null}} actions
    */
   constructor(text, actions) {
     this.#actions = actions;
     this.#field.value = text;
+    this.#size = new SizeNote(this.#field, actions.limits);
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
     const send = element("button", { class: "go", type: "submit", text: "Send" });
     const close = element("button", { class: "plain", type: "button", text: "Cancel" });
     close.addEventListener("click", () => actions.onClose());
     const buttons = element("div", { class: "edit-buttons" }, close, send);
-    this.root = element("form", { class: "edit", "aria-label": "Edit your message" }, this.#field, buttons);
+    this.root = element("form", { class: "edit", "aria-label": "Edit your message" }, this.#field, this.#size.root, buttons);
     this.root.addEventListener("submit", (event) => this.#submit(event));
   }
 
   focus() {
+    this.#size.fits();
     this.#field.focus();
     this.#field.setSelectionRange(this.#field.value.length, this.#field.value.length);
   }
@@ -30,8 +34,8 @@ export class EditBox {
   /** @param {Event} event */
   #submit(event) {
     event.preventDefault();
-    const text = wellFormed(this.#field.value).trim();
-    if (text === "") return;
+    const text = textOf(this.#field.value);
+    if (text === "" || !this.#size.fits()) return;
     this.#actions.onClose();
     this.#actions.onSend(text);
   }

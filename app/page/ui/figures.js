@@ -1,5 +1,8 @@
 /** Words for what a reply waits for, how it ended, and how fast it came. Pure: replies and usage in, text out. */
 
+import { paceOf } from "../client/reply.js";
+import { wordsFor } from "./words.js";
+
 /** @typedef {import("../client/reply.js").Reply} Reply */
 /** @typedef {import("../client/frames.js").Usage} Usage */
 /** @typedef {import("../client/frames.js").Status} Status */
@@ -63,7 +66,7 @@ export function badgeOf(status) {
  */
 export function endOf(reply) {
   const done = reply?.done;
-  if (done?.error !== undefined && done.error !== null) return `${done.error.message} (${done.error.code})`;
+  if (done?.error) return wordsFor(done.error);
   return CAUSES[done?.cancel?.cause ?? ""] ?? "";
 }
 
@@ -75,7 +78,7 @@ export function endOf(reply) {
  */
 export function figuresOf(reply, usage) {
   const firstMs = reply?.firstTextMs ?? reply?.done?.timing.first_token_ms ?? null;
-  const rate = reply?.tokensPerSecond ?? serverRate(reply);
+  const rate = rateOf(reply);
   const tokens = usage?.generated_tokens ?? null;
   const figures = [];
   if (firstMs !== null) figures.push(`${duration(firstMs)} to first token`);
@@ -106,10 +109,9 @@ export function duration(ms) {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
 }
 
-/** @param {Reply | null} reply */
-function serverRate(reply) {
+/** Tokens per second after the first, by the server's clock: the network may hand over a whole reply at once. @param {Reply | null} reply */
+function rateOf(reply) {
   const done = reply?.done;
   if (!done || done.timing.first_token_ms === null) return null;
-  const seconds = (done.timing.total_ms - done.timing.first_token_ms) / 1000;
-  return seconds > 0 && done.usage.generated_tokens > 1 ? (done.usage.generated_tokens - 1) / seconds : null;
+  return paceOf({ tokens: done.usage.generated_tokens - 1, ms: done.timing.total_ms - done.timing.first_token_ms });
 }

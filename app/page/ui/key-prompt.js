@@ -1,10 +1,22 @@
 import { part } from "./dom.js";
+import { detailView } from "./failure-view.js";
+
+/** @enum {string} Why a key is asked for. */
+export const Why = Object.freeze({
+  /** None was given. */
+  NONE: "You get one from whoever runs this service. It works like a password: enter it here, and the chat opens.",
+  /** The one given opened the service before. */
+  LAPSED: "Your key has run out or was withdrawn. Enter another one to go on.",
+  /** The one given does not open it. */
+  WRONG: "This key does not open this chat. Check that it is whole, or enter another one.",
+});
 
 /** Asks for the key that the service wants. Calls `onKey` with it, and whether it is to be kept for later visits. */
 export class KeyPrompt {
   #dialog = part("key-prompt", HTMLDialogElement);
   #why = part("key-why", HTMLElement);
   #field = part("key-field", HTMLInputElement);
+  #wrong = part("key-wrong", HTMLElement);
   #forGood = part("key-for-good", HTMLInputElement);
   #onKey;
 
@@ -12,12 +24,17 @@ export class KeyPrompt {
   constructor({ onKey }) {
     this.#onKey = onKey;
     part("key-form", HTMLFormElement).addEventListener("submit", (event) => this.#submit(event));
+    this.#field.addEventListener("input", () => this.#blame(null));
     part("key-later", HTMLButtonElement).addEventListener("click", () => this.#dialog.close());
   }
 
-  /** @param {string} why */
-  ask(why) {
-    this.#why.textContent = why;
+  /**
+   * @param {string} why      one of Why
+   * @param {string} message  the service's own words
+   */
+  ask(why, message) {
+    this.#why.textContent = why === Why.WRONG ? "" : why;
+    this.#blame(why === Why.WRONG ? message : null);
     if (this.#dialog.open) return;
     this.#field.value = "";
     this.#dialog.showModal();
@@ -25,6 +42,15 @@ export class KeyPrompt {
 
   close() {
     this.#dialog.close();
+  }
+
+  /** Says beside the field that what was in it was wrong; null takes that back. @param {string | null} message */
+  #blame(message) {
+    this.#wrong.replaceChildren();
+    this.#field.toggleAttribute("aria-invalid", false);
+    if (message === null) return;
+    this.#field.setAttribute("aria-invalid", "true");
+    this.#wrong.append(Why.WRONG, " ", detailView({ code: "unauthenticated", message }));
   }
 
   /** @param {Event} event */

@@ -120,9 +120,9 @@ function frameCode(code) {
   frame.append(head, pre);
 }
 
-/** @param {HTMLElement} table */
+/** A group, not a region: landmarks need names of their own, and a reply may have ten tables. @param {HTMLElement} table */
 function scrollable(table) {
-  const frame = element("div", { class: "table", tabindex: 0, role: "region", "aria-label": "Table" });
+  const frame = element("div", { class: "table", tabindex: 0, role: "group", "aria-label": "Table" });
   table.replaceWith(frame);
   frame.append(table);
 }

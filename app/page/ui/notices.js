@@ -1,4 +1,5 @@
 import { element, icon, part } from "./dom.js";
+import { failureView } from "./failure-view.js";
 import { wordsFor } from "./words.js";
 
 /** What belongs to no message, shown over the composer until it is closed. */
@@ -7,15 +8,23 @@ export class Notices {
 
   /** @param {import("./words.js").Failure} failure */
   tell(failure) {
-    this.say(wordsFor(failure));
+    this.#add(wordsFor(failure), failureView(failure));
   }
 
   /** @param {string} words  nothing is shown where they are empty, or shown already */
   say(words) {
-    if (words === "" || this.#root.textContent?.includes(words)) return;
+    if (words !== "") this.#add(words, element("span", { text: words }));
+  }
+
+  /**
+   * @param {string} words
+   * @param {HTMLElement} view  what shows them
+   */
+  #add(words, view) {
+    if (this.#root.textContent?.includes(words)) return;
     const close = element("button", { class: "quiet", type: "button", "aria-label": "Close this notice" });
     close.append(icon("close"));
-    const notice = element("div", { class: "notice" }, icon("alert"), element("span", { text: words }), close);
+    const notice = element("div", { class: "notice" }, icon("alert"), view, close);
     close.addEventListener("click", () => notice.remove());
     this.#root.append(notice);
   }

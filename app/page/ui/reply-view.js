@@ -3,15 +3,17 @@ import { ReplyState } from "../client/reply.js";
 import { BranchArrows } from "./branch-arrows.js";
 import { copyButton } from "./copy-button.js";
 import { element, icon } from "./dom.js";
+import { failureView } from "./failure-view.js";
 import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
+import { ThoughtFold, splitThought } from "./thoughts.js";
 
 /** @typedef {import("./arrangement.js").Item} Item */
 
 /** @type {Set<string>} */
 const UNDER_WAY = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.STREAMING]);
 
-/** A reply: Markdown that grows, its end, its figures, and the way to other versions of it. */
+/** A reply: Markdown that grows, what was thought before it, its end, its figures, and the way to other versions of it. */
 export class ReplyView {
   /** Code points of the reply that are on the screen. */
   shownChars = 0;
@@ -19,7 +21,9 @@ export class ReplyView {
   #waiting = element("p", { class: "waiting" });
   #foot = element("div", { class: "foot" });
   #markdown = new MarkdownView(this.#body);
-  #text = "";
+  #thought = new ThoughtFold();
+  /** What was shown last: the text with its thoughts, whether it grew, and the answer in it. */
+  #shown = { text: "", growing: false, answer: "" };
   #footKey = "";
   #actions;
 
@@ -28,7 +32,7 @@ export class ReplyView {
     this.#actions = actions;
     this.arrows = new BranchArrows(actions.onBranch);
     const name = element("h2", { class: "visually-hidden", text: "Reply" });
-    this.root = element("article", { class: "message reply" }, name, this.#body, this.#waiting, this.#foot);
+    this.root = element("article", { class: "message reply" }, name, this.#thought.root, this.#body, this.#waiting, this.#foot);
   }
 
   /** @param {Item} item */
@@ -36,17 +40,22 @@ export class ReplyView {
     const underWay = UNDER_WAY.has(item.status);
     this.root.dataset.status = item.reply?.stopping ? "stopping" : item.status;
     this.root.setAttribute("aria-busy", String(underWay));
-    if (item.text !== this.#text) this.#show(item.text);
-    this.#waiting.hidden = item.text !== "" || !underWay;
+    if (item.text !== this.#shown.text || underWay !== this.#shown.growing) this.#show(item.text, underWay);
+    this.#waiting.hidden = this.#shown.answer !== "" || !this.#thought.root.hidden || !underWay;
     this.#waiting.textContent = waitingFor(item);
     this.arrows.show(item);
     this.#showFoot(item, underWay);
   }
 
-  /** @param {string} text */
-  #show(text) {
-    this.#text = text;
-    this.#markdown.show(text);
+  /**
+   * @param {string} text
+   * @param {boolean} growing
+   */
+  #show(text, growing) {
+    const { thought, ended, answer } = splitThought(text, { growing });
+    this.#shown = { text, growing, answer };
+    this.#thought.show(thought, { thinking: growing && !ended });
+    this.#markdown.show(answer);
     this.shownChars = countCodePoints(text);
   }
 
@@ -72,9 +81,9 @@ export class ReplyView {
     const why = endOf(item.reply);
     /** @type {HTMLElement[]} */ const parts = [this.arrows.root];
     if (badge !== null) parts.push(element("span", { class: `badge ${badge.kind}`, text: badge.label, title: why || null }));
-    if (badge?.kind === "failed" && why !== "") parts.push(element("span", { class: "why", text: why }));
+    if (badge?.kind === "failed" && why !== "") parts.push(whyFailed(item, why));
     if (figures.length > 0) parts.push(figureList(figures, serverFigures(item.reply)));
-    if (this.#text !== "") parts.push(copyButton("Copy the reply", () => this.#text));
+    if (this.#shown.answer !== "") parts.push(copyButton("Copy the reply", () => this.#shown.answer));
     if (item.messageId !== null) parts.push(this.#again(item));
     return parts;
   }
@@ -95,6 +104,15 @@ export class ReplyView {
 function figureList(figures, more) {
   const parts = figures.map((figure) => element("span", { text: figure }));
   return element("span", { class: "figures", title: more || null }, ...parts);
+}
+
+/**
+ * @param {Item} item
+ * @param {string} why
+ */
+function whyFailed({ reply }, why) {
+  const failure = reply?.done?.error;
+  return element("div", { class: "why" }, failure ? failureView(failure) : why);
 }
 
 /** What a reply without text is waiting for, in words. @param {Item} item */

@@ -29,11 +29,15 @@ export class Speaking {
     this.#screen().toEnd();
   }
 
-  /** Sends a message again that was not taken: what it was, a new message or an edited one. @param {Item} item */
-  sendAgain({ text, reply }) {
+  /**
+   * Sends a message again that was not taken, or another in its place: what it was, a new message or an edited one.
+   * @param {Item} item
+   * @param {string} content
+   */
+  sendAgain({ reply }, content) {
     if (reply !== null) this.#screen().current.drop(reply);
-    if (reply?.replaces) this.#client.edit({ ...this.#here, messageId: reply.replaces, content: text });
-    else this.send(text);
+    if (reply?.replaces) this.#client.edit({ ...this.#here, messageId: reply.replaces, content });
+    else this.send(content);
   }
 
   /**

@@ -2,14 +2,16 @@ import { ReplyState } from "../client/reply.js";
 import { BranchArrows } from "./branch-arrows.js";
 import { element, icon } from "./dom.js";
 import { EditBox } from "./edit-box.js";
-import { wordsFor } from "./words.js";
+import { failureView } from "./failure-view.js";
+import { isHopeless } from "./words.js";
 
 /** @typedef {import("./arrangement.js").Item} Item */
 /**
  * @typedef {object} MessageActions
- * @property {(item: Item) => void} onRetry                  a message that was not taken is to be sent again
+ * @property {(item: Item, text: string) => void} onRetry    a message that was not taken is to be sent again, or another in its place
  * @property {(item: Item, text: string) => void} onEdit     a message is to be said otherwise
  * @property {(item: Item) => void} onRegenerate             a reply is to be made anew
+ * @property {() => import("./message-size.js").Limits | null} limits  of a message; null until they are known
  * @property {(messageId: string) => void} onBranch          the branch of another version is to be shown
  */
 
@@ -21,13 +23,14 @@ export class UserMessageView {
   /** @type {EditBox | null} */ #box = null;
   #actions;
   #told = "";
+  /** @type {HTMLElement | null} What the focus goes back to when the box is closed. */ #opener = null;
   /** @type {Item | null} */ #item = null;
 
   /** @param {MessageActions} actions */
   constructor(actions) {
     this.#actions = actions;
     this.arrows = new BranchArrows(actions.onBranch);
-    this.#edit.addEventListener("click", () => this.#open());
+    this.#edit.addEventListener("click", () => this.#open(this.#edit));
     const name = element("h2", { class: "visually-hidden", text: "You" });
     const tools = element("div", { class: "tools" }, this.arrows.root, this.#edit);
     this.root = element("article", { class: "message user" }, name, this.#text, this.#trouble, tools);
@@ -44,39 +47,52 @@ export class UserMessageView {
 
   /** @param {Item} item */
   #showTrouble(item) {
-    const trouble = troubleOf(item);
+    const refusal = item.status === ReplyState.REFUSED ? (item.reply?.error ?? null) : null;
+    const trouble = refusal?.code ?? (item.status === ReplyState.WITHDRAWN ? "withdrawn" : "");
     if (trouble === this.#told) return;
     this.#told = trouble;
     this.#trouble.hidden = trouble === "";
-    this.#trouble.replaceChildren(icon("alert"), element("span", { text: trouble }), this.#retryButton(item));
+    const words = refusal === null ? element("span", { text: "Not sent." }) : failureView(refusal);
+    const again = refusal !== null && isHopeless(refusal) ? this.#changeButton() : this.#retryButton(item);
+    this.#trouble.replaceChildren(icon("alert"), words, again);
   }
 
   /** @param {Item} item */
   #retryButton(item) {
     const button = element("button", { class: "link", type: "button", text: "Send again" });
-    button.addEventListener("click", () => this.#actions.onRetry(item));
+    button.addEventListener("click", () => this.#actions.onRetry(item, item.text));
     return button;
   }
 
-  #open() {
+  /** For what would be refused again as it is. */
+  #changeButton() {
+    const button = element("button", { class: "link", type: "button", text: "Change it" });
+    button.addEventListener("click", () => this.#open(button));
+    return button;
+  }
+
+  /** @param {HTMLElement} opener */
+  #open(opener) {
     if (this.#item === null || this.#box !== null) return;
-    const onSend = (/** @type {string} */ text) => this.#item !== null && this.#actions.onEdit(this.#item, text);
-    this.#box = new EditBox(this.#item.text, { onSend, onClose: () => this.#close() });
+    this.#opener = opener;
+    const onSend = (/** @type {string} */ text) => this.#say(text);
+    this.#box = new EditBox(this.#item.text, { onSend, onClose: () => this.#close(), limits: this.#actions.limits });
     this.root.classList.add("editing");
     this.#text.after(this.#box.root);
     this.#box.focus();
+  }
+
+  /** @param {string} text */
+  #say(text) {
+    if (this.#item === null) return;
+    if (this.#item.messageId === null) this.#actions.onRetry(this.#item, text);
+    else this.#actions.onEdit(this.#item, text);
   }
 
   #close() {
     this.root.classList.remove("editing");
     this.#box?.root.remove();
     this.#box = null;
-    this.#edit.focus();
+    this.#opener?.focus();
   }
-}
-
-/** @param {Item} item */
-function troubleOf({ status, reply }) {
-  if (status === ReplyState.REFUSED && reply?.error) return wordsFor(reply.error);
-  return status === ReplyState.WITHDRAWN ? "Not sent." : "";
 }

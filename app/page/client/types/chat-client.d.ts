@@ -59,6 +59,8 @@ export declare class ChatClient extends EventTarget {
     get connection(): import("./link.js").LinkStatus;
     /** Connects, or tries again at once where an attempt is being waited for. */
     connect(): void;
+    /** Finds out now whether the connection still stands: after sleep, or where the network is said to be gone. */
+    probe(): void;
     /** Closes the connection; what still runs for this client alone is cancelled by the server. */
     close(): void;
     /** Takes the key that is kept now into use: on the connection that stands, else on a new one. Raises ChatError. */
@@ -127,7 +129,7 @@ export declare class ChatClient extends EventTarget {
         limit?: number;
     }): Promise<import("./frames.js").History>;
     /**
-     * This client's conversations, newest first. Raises ChatError.
+     * The owner's conversations, newest first. Raises ChatError.
      * @param {{before?: string, limit?: number}} [options]
      * @returns {Promise<import("./frames.js").Conversations>}
      */

@@ -28,6 +28,11 @@ export declare class Credentials {
     }): void;
     forget(): void;
     /**
+     * Calls `act` when another tab of this browser has forgotten the key that is kept for good here too.
+     * @param {() => void} act
+     */
+    onForgotten(act: () => void): void;
+    /**
      * What a connection shows: a ticket; the key where no ticket is to be had; nothing where there is no key.
      * @returns {Promise<string | undefined>}
      */

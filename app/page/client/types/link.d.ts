@@ -99,4 +99,6 @@ export declare class Link extends EventTarget {
      * @param {object} frame
      */
     send(frame: object): boolean;
+    /** Asks for a sign of life now, where there is reason to doubt the connection; gives it up where none comes. */
+    probe(): void;
 }

@@ -14,6 +14,15 @@ export declare const ReplyState: Readonly<{
     WITHDRAWN: "withdrawn";
 }>;
 /**
+ * Tokens per second; null where there is too little to tell a pace from.
+ * @param {{tokens: number, ms: number}} measured
+ * @returns {number | null}
+ */
+export declare function paceOf({ tokens, ms }: {
+    tokens: number;
+    ms: number;
+}): number | null;
+/**
  * One exchange: the user's message and the reply to it, as far as it is known here.
  * Offsets and lengths are Unicode code points, times are `performance.now()` milliseconds.
  */

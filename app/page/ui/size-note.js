@@ -1,0 +1,45 @@
+import { element } from "./dom.js";
+import { sizeOf } from "./message-size.js";
+import { wellFormed } from "./typing.js";
+
+let made = 0;
+
+/** What a text to be sent is: halves of characters and the blanks around it left out. @param {string} value */
+export function textOf(value) {
+  return wellFormed(value).trim();
+}
+
+/** Stands beside a box for messages: says how full it is when it is nearly full, and that it is too full. */
+export class SizeNote {
+  #count = element("span");
+  #word = element("strong", { role: "status" });
+  #field;
+  #limits;
+
+  /**
+   * @param {HTMLTextAreaElement} field
+   * @param {() => import("./message-size.js").Limits | null} limits
+   */
+  constructor(field, limits) {
+    this.#field = field;
+    this.#limits = limits;
+    made += 1;
+    this.root = element("p", { class: "size", id: `size-${made}`, hidden: true }, this.#word, " ", this.#count);
+    const described = field.getAttribute("aria-describedby") ?? "";
+    field.setAttribute("aria-describedby", `${described} ${this.root.id}`.trim());
+    field.addEventListener("input", () => this.fits());
+  }
+
+  /** Whether what is in the box can be sent; says so where it can't. */
+  fits() {
+    const { near, over, words } = sizeOf(textOf(this.#field.value), this.#limits());
+    this.root.hidden = !near;
+    this.root.classList.toggle("over", over);
+    this.#count.textContent = words;
+    const word = over ? "Too long to be sent." : "";
+    if (this.#word.textContent !== word) this.#word.textContent = word;
+    if (over) this.#field.setAttribute("aria-invalid", "true");
+    else this.#field.removeAttribute("aria-invalid");
+    return !over;
+  }
+}

@@ -1,0 +1,122 @@
+"""What one person sees on several devices: the list, the history and the running reply are what the server says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, expect
+
+from tests.browser.acts import delta, tell_history, visit
+from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import Complaints
+from tests.browser.peer import Line, Peer
+from tests.server_process import serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+LOOK = "document.dispatchEvent(new Event('visibilitychange'))"
+A_LONG_BEAT = 600_000
+
+
+async def tell_list(line: Line, *titles: str) -> None:
+    """Answers the next request for the list."""
+    asked = await line.hear("conversations")
+    entries: list[dict[str, Any]] = [
+        {"conversation_id": title.lower(), "title": title, "updated_at": 1, "messages": 2} for title in titles
+    ]
+    await line.say("conversations", ref=asked["ref"], conversations=entries, has_more=False)
+
+
+@asynccontextmanager
+async def browser_with(context: BrowserContext, url: str, key: str) -> AsyncIterator[ChatPage]:
+    """A visit with this key, from a browser whose storage is that of the context."""
+    chat = ChatPage(await context.new_page())
+    await chat.page.goto(url)
+    await chat.page.get_by_label("Key", exact=True).fill(key)
+    await chat.page.keyboard.press("Enter")
+    await chat.connected()
+    yield chat
+    await chat.page.close()
+
+
+async def test_two_browsers_with_one_personal_key_show_one_list_and_one_running_reply(
+    chromium: Browser, context: BrowserContext, complaints: Complaints, tmp_path: Path
+) -> None:
+    """On a real server. Which device says what, decides nothing: either one stops the reply of the other."""
+    complaints.expected = ["Failed to load resource"]
+    command = [sys.executable, "-m", "app", "keys", "add", "ann", "--file", str(tmp_path / "keys")]
+    key = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: ASYNC221 - before the test begins
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(serving(tmp_path, {"MIDSTREAM_API_KEYS": str(tmp_path / "keys")}))
+        elsewhere = await chromium.new_context()
+        stack.push_async_callback(elsewhere.close)
+        first = await stack.enter_async_context(browser_with(context, server.url, key))
+        await first.ask("My name is Ada.")
+        await first.page.get_by_role("button", name="New conversation").click()
+        await first.type("Count from 1 to 300.")
+        await first.until_shown("5,")
+        other = await stack.enter_async_context(browser_with(elsewhere, server.url, key))
+        await expect(other.conversations).to_have_text(["Count from 1 to 300.", "My name is Ada."])
+        await other.page.goto(first.page.url)
+        await other.until_shown("1, 2, 3, 4, 5,")
+        await other.page.keyboard.press("Escape")
+        await first.ended()
+        await other.ended()
+        await expect(first.badge()).to_have_text("Stopped")
+        assert await first.seen() == await other.seen()
+        await other.conversations.last.click()
+        await expect(other.questions).to_have_text(["My name is Ada."])
+
+
+async def test_what_another_device_began_is_listed_when_the_page_is_looked_at(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    await tell_list(line, "Mine")
+    await expect(chat.conversations).to_have_text(["Mine"])
+    await chat.client(LOOK)
+    await tell_list(line, "Theirs", "Mine")
+    await expect(chat.conversations).to_have_text(["Theirs", "Mine"])
+
+
+async def test_a_new_browser_lists_and_opens_what_another_one_began(chat: ChatPage, peer: Peer) -> None:
+    """And follows the reply that runs there, whatever this browser keeps of its own."""
+    line = await visit(chat, peer)
+    await tell_list(line, "Theirs")
+    await chat.conversations.first.click()
+    await tell_history(line, "Hello?", "one ", seq=3, status="running")
+    await chat.until_shown("one")
+    await delta(line, {"conversation_id": "theirs"}, "two", off=4, seq=4)
+    await chat.until_shown("one two")
+    await expect(chat.stop).to_be_visible()
+
+
+@pytest.mark.parametrize("sign", ["window.dispatchEvent(new Event('offline'))", LOOK])
+async def test_a_dead_connection_is_noticed_when_there_is_reason_to_doubt_it(
+    chat: ChatPage, peer: Peer, complaints: Complaints, sign: str
+) -> None:
+    """Long before the next heartbeat: nobody is told "Connected" who is not."""
+    complaints.expected = ["WebSocket connection to"]
+    await chat.page.clock.install()
+    await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
+    peer.closed = True
+    await chat.client(sign)
+    await chat.page.clock.fast_forward(5_000)
+    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+
+
+async def test_a_connection_that_answers_a_doubt_stays(chat: ChatPage, peer: Peer) -> None:
+    await chat.page.clock.install()
+    line = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
+    await chat.client("window.dispatchEvent(new Event('offline'))")
+    await line.say("pong")
+    await tell_list(line, "Heard")
+    await expect(chat.conversations).to_have_text(["Heard"])
+    await chat.page.clock.fast_forward(10_000)
+    await expect(chat.connection).to_have_attribute("data-state", "connected")
