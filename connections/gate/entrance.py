@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from connections.gate.client_address import AddressRule, is_loopback
+from connections.gate.client_address import AddressRule, is_loopback, note_client
 from connections.gate.hosts import HostRule
 from connections.http.refusals import Refusal, Refusals
 
@@ -44,6 +44,7 @@ class Gate:
         forwarded = headers.getlist("x-forwarded-for")
         is_health = scope["path"] in HEALTH
         is_own_probe = is_health and is_loopback(peer) and not forwarded
+        note_client(scope, self._addresses.client(peer, forwarded))
         if not (is_own_probe or self._addresses.admits(peer, forwarded)):
             return Refusal.ADDRESS
         if not (is_health or self._hosts.admits(headers.getlist("host"))):

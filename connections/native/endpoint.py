@@ -14,7 +14,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
+from connections.gate.client_address import client_of
 from connections.http.refusals import Refusal
+from connections.limits.bounds import Bound
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Disconnected, refusal
 from connections.line.outbox import Outbox
@@ -56,6 +58,10 @@ class Peer(Protocol):
         """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
         ...
 
+    def greeted(self) -> None:
+        """Lets in what comes behind the first message: until then little is read."""
+        ...
+
     def abort(self) -> None:
         """Ends a connection whose peer does not read."""
         ...
@@ -88,16 +94,16 @@ class Endpoint:
             self._limiters.refusals.count(Refusal.ORIGIN)
             await websocket.close()  # before accept: HTTP 403
             return
-        if self._limiters.waiting_room.is_full:
-            self._limiters.refusals.count(Refusal.PENDING)
+        address = client_of(websocket.scope)
+        if self._limiters.no_place_for(address):
             await websocket.send_denial_response(too_many_at_once())
             return
         offered = websocket.scope.get("subprotocols", ())
         await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
         transport = Socket(websocket)
         try:
-            with self._limiters.waiting_room.place():
-                hello = await _hello(transport, within_s=self._hello_s)
+            with self._limiters.waiting_room.place(address):
+                hello = await self._hello(transport)
                 identity = await self._identify(transport, hello, websocket.headers.get("authorization"))
                 said = await self._greeting()
             await self._serve(transport, hello, identity, said)
@@ -108,6 +114,16 @@ class Endpoint:
         except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
             _log.exception("connection failed")
             await transport.close(CloseCode.INTERNAL, "An internal error; reconnect.")
+
+    async def _hello(self, transport: Socket) -> Hello:
+        """The first frame. Raises Close, Disconnected."""
+        try:
+            async with asyncio.timeout(self._hello_s):
+                message = await transport.receive()
+        except TimeoutError:
+            self._limiters.bounds.count(Bound.HELLO_TIME)
+            raise Close(CloseCode.NO_HELLO, f"No hello within {self._hello_s:g} s.") from None
+        return _hello_in(message, transport)
 
     async def _greeting(self) -> Greeting:
         """What `ready` says. Raises Close."""
@@ -132,7 +148,8 @@ class Endpoint:
     async def _serve(self, transport: Socket, hello: Hello, identity: Identity, said: Greeting) -> None:
         client_id = hello.client_id or secrets.token_hex(16)
         owner = Owner(identity.principal, client_id)
-        connection = Connection(transport, owner=owner, outbox=Outbox(max_bytes=OUTBOX_BYTES))
+        outbox = Outbox(max_bytes=OUTBOX_BYTES)
+        connection = Connection(transport, owner=owner, outbox=outbox, met=self._limiters.bounds.count)
         ready = Ready(
             ref=hello.ref,
             connection_id=connection.connection_id,
@@ -141,6 +158,7 @@ class Endpoint:
         )
         async with self._presence.of(connection):
             connection.push(ready)
+            transport.greeted()
             with self._doorkeeper.inside(identity, connection) as standing:
                 refresh = _Refresh(standing, connection, ready)
                 handler = FrameHandler(self._sessions, said.limits, refresh.answer)
@@ -169,6 +187,7 @@ class Socket:
         self._websocket = websocket
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
         self.write = self._peer.write  # found once: it is called with every delta
+        self.greeted = self._peer.greeted
 
     async def receive(self) -> str | bytes:
         """The next message. Raises Disconnected."""
@@ -210,13 +229,8 @@ def too_many_at_once() -> PlainTextResponse:
     return PlainTextResponse(why, 503, {"Retry-After": "1"})
 
 
-async def _hello(transport: Socket, *, within_s: float) -> Hello:
-    """The first frame. Raises Close, Disconnected."""
-    try:
-        async with asyncio.timeout(within_s):
-            message = await transport.receive()
-    except TimeoutError:
-        raise Close(CloseCode.NO_HELLO, f"No hello within {within_s:g} s.") from None
+def _hello_in(message: str | bytes, transport: Socket) -> Hello:
+    """The first frame. Raises Close."""
     why = "The first frame must be a hello."
     try:
         frame = codec.decode(message)
