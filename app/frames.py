@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from websockets.exceptions import ProtocolError
@@ -21,10 +20,10 @@ _PONG = b"\x8a"
 
 
 class Frames(ServerProtocol):
-    """The protocol of one socket. `in_debt`: the budget that was exceeded last, `broken`: the bound that ended it."""
+    """The protocol of one socket, as uvicorn made it `bare`. `in_debt`: the budget that was exceeded last, `broken`: the bound that ended it."""
 
-    def __init__(self, *, max_size: int, clock: Callable[[], float]) -> None:
-        super().__init__(max_size=max_size, logger=logging.getLogger("uvicorn.error"))
+    def __init__(self, bare: ServerProtocol, *, max_size: int, clock: Callable[[], float]) -> None:
+        super().__init__(extensions=bare.available_extensions, max_size=max_size, logger=bare.logger)
         self.budget = Budget()
         self.in_debt: Bound | None = None
         self.broken: Bound | None = None

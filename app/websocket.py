@@ -64,7 +64,7 @@ class Protocol(WebSocketsSansIOProtocol):
 
     def __init__(self, config: Config, server_state: BoundedState, app_state: dict[str, Any]) -> None:
         super().__init__(config, server_state, app_state)
-        self.conn = Frames(max_size=config.ws_max_size, clock=self.loop.time)
+        self.conn = Frames(self.conn, max_size=config.ws_max_size, clock=self.loop.time)
         self.read_paused = True  # as far as uvicorn knows: reading is paused and resumed by `feed` alone
         self._bounds = server_state.bounds
         self._is_greeted = False

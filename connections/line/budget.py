@@ -35,7 +35,7 @@ RATES = {
     Bound.CONTROL_FRAMES: Rate(16, 64),
 }
 """Sound takes 50 to 100 binary frames a second of about 1 KB; nobody types 64 messages a second."""
-PIPELINED = Rate(32, 64)
+PIPELINED = Rate(32, 32)
 """HTTP requests of a connection that sends the next before it has the last one's answer."""
 
 
