@@ -39,10 +39,12 @@ class Frames(ServerProtocol):
     def recv_frame(self, frame: Frame) -> None:
         """Take a frame, within the bounds. Raises ProtocolError."""
         self._count(frame)
-        if frame.opcode is Opcode.PING and not self.peer_reads:
-            self.late_pong = _PONG + len(frame.data).to_bytes() + bytes(frame.data)
-        else:
-            super().recv_frame(frame)
+        if frame.opcode is Opcode.PING:
+            self.late_pong = b""  # this one is newer
+            if not self.peer_reads:
+                self.late_pong = _PONG + len(frame.data).to_bytes() + bytes(frame.data)
+                return
+        super().recv_frame(frame)
 
     def _count(self, frame: Frame) -> None:
         opcode = frame.opcode
