@@ -20,7 +20,6 @@ class Hold(Enum):
     """Why a peer's bytes are not parsed at the moment."""
 
     HANDSHAKE = auto()
-    HELLO = auto()
     MESSAGE = auto()
     """The application has not taken the last one."""
     UNREAD = auto()

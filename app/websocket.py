@@ -67,7 +67,6 @@ class Protocol(WebSocketsSansIOProtocol):
         self.conn = Frames(self.conn, max_size=config.ws_max_size, clock=self.loop.time)
         self.read_paused = True  # as far as uvicorn knows: reading is paused and resumed by `feed` alone
         self._bounds = server_state.bounds
-        self._is_greeted = False
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Bounds what waits here for the kernel; nothing is parsed before the handshake is done."""
@@ -146,7 +145,7 @@ class Protocol(WebSocketsSansIOProtocol):
         await super().send(message)
         self.handshake_complete = self.handshake_complete or self.close_sent
         if self.close_sent:  # only the peer's close is waited for
-            self.feed.release(Hold.HANDSHAKE, Hold.HELLO, Hold.MESSAGE)
+            self.feed.release(Hold.HANDSHAKE, Hold.MESSAGE)
             self.feed.enforce()  # uvicorn has resumed reading
         elif self.handshake_complete:
             self.feed.release(Hold.HANDSHAKE)
@@ -157,11 +156,6 @@ class Protocol(WebSocketsSansIOProtocol):
         if self.queue.empty():
             self.feed.release(Hold.MESSAGE)
         return message
-
-    def greeted(self) -> None:
-        """The application knows who this is: what comes behind the first message is read now."""
-        self._is_greeted = True
-        self.feed.release(Hold.HELLO)
 
     def send_receive_event_to_app(self) -> None:
         """Passes on a whole message. Text that is no UTF-8 is the client's fault: uvicorn would log it as an error."""
@@ -174,8 +168,6 @@ class Protocol(WebSocketsSansIOProtocol):
         super().send_receive_event_to_app()
         if not self.close_sent:
             self.feed.hold(Hold.MESSAGE)
-            if not self._is_greeted:
-                self.feed.hold(Hold.HELLO)
 
     def keepalive_timeout(self) -> None:
         """Ends a connection whose peer is gone; what it did not read is dropped."""

@@ -58,10 +58,6 @@ class Peer(Protocol):
         """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
         ...
 
-    def greeted(self) -> None:
-        """Lets in what comes behind the first message: until then little is read."""
-        ...
-
     def abort(self) -> None:
         """Ends a connection whose peer does not read."""
         ...
@@ -158,7 +154,6 @@ class Endpoint:
         )
         async with self._presence.of(connection):
             connection.push(ready)
-            transport.greeted()
             with self._doorkeeper.inside(identity, connection) as standing:
                 refresh = _Refresh(standing, connection, ready)
                 handler = FrameHandler(self._sessions, said.limits, refresh.answer)
@@ -187,7 +182,6 @@ class Socket:
         self._websocket = websocket
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
         self.write = self._peer.write  # found once: it is called with every delta
-        self.greeted = self._peer.greeted
 
     async def receive(self) -> str | bytes:
         """The next message. Raises Disconnected."""

@@ -108,7 +108,6 @@ class RealtimeDoor:
         return Guest(asked=asked, identity=identity, owner=owner, limits=limits)
 
     async def _live(self, socket: Socket, guest: Guest) -> None:
-        socket.greeted()
         try:
             await self._serve(socket, guest)
         except Close as close:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 
 import uvloop
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http_protocol import Patience
 from app.server import listen, server
-from connections.native.endpoint import PEER
 from tests.chaos.bare import application
 
 MESSAGE_BYTES = 16 * 1024 * 1024
@@ -17,20 +15,9 @@ MESSAGE_BYTES = 16 * 1024 * 1024
 COMMAND = ("tests.chaos.echo",)
 
 
-def _greeting(app: ASGIApp) -> ASGIApp:
-    """Lets in whoever shakes hands: there is no hello to wait for."""
-
-    async def greeting(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            scope["extensions"][PEER]["peer"].greeted()
-        await app(scope, receive, send)
-
-    return greeting
-
-
 def main() -> None:
     """Serve until a signal."""
-    echo = server(_greeting(application("echo")), patience=Patience(request_s=10.0, max_sockets=1_000))
+    echo = server(application("echo"), patience=Patience(request_s=10.0, max_sockets=1_000))
     echo.config.ws_max_size = MESSAGE_BYTES
     with listen("127.0.0.1", int(os.environ["MIDSTREAM_PORT"])) as listener:
         uvloop.run(echo.serve(sockets=[listener]))
