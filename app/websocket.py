@@ -110,11 +110,11 @@ class Protocol(WebSocketsSansIOProtocol):
         """The peer does not take what it is sent: soon nothing is read from it either.
 
         A peer that reads slowly, and is sent more at once whenever it has read, is read between two loads: its pong
-        shows that it is there. That is why reading is paused in the loop's next turn.
+        shows that it is there. That is why reading is paused two turns later: sockets are looked at between them.
         """
         super().pause_writing()
         self.conn.peer_reads = False
-        self.loop.call_soon(self._stop_listening)
+        self.loop.call_soon(self.loop.call_soon, self._stop_listening)
 
     def _stop_listening(self) -> None:
         if not self.conn.peer_reads and not self.feed.holds(Hold.UNREAD):
