@@ -25,6 +25,7 @@ from connections.authentication.standing import REFRESH_S
 from connections.gate.cross_origin import CrossOrigin
 from connections.http.json_answers import foreign_page
 from connections.http.refusals import Refusals
+from connections.limits.bounds import Bounds
 from connections.line.presence import Presence
 from connections.line.registry import Registry
 from connections.native.endpoint import HELLO_S
@@ -83,7 +84,7 @@ async def composed(
 
     `hello_s`: how long a connection has for its `hello`; `refresh_s`: for `auth.refresh` once its token has expired.
     """
-    refusals = Refusals()
+    refusals, bounds = Refusals(), Bounds()
     tls, gate = tls_of(settings), gate_of(settings, refusals)
     registry = Registry(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
@@ -93,7 +94,7 @@ async def composed(
         _store_url(settings) as url,
         _store_client(url) as store,
         nullcontext(doorkeeper_of(settings, store, refresh_s=refresh_s)) as doorkeeper,
-        limiters_of(settings, store, refusals) as limiters,
+        limiters_of(settings, store, refusals, bounds) as limiters,
     ):
         metrics = Metrics()
         observer = metrics if limiters.meter is None else Several(metrics, TurnTokens(limiters.meter))
@@ -103,6 +104,7 @@ async def composed(
             connections=registry.statistics,
             sessions=sessions.statistics,
             refusals=refusals.statistics,
+            bounds=bounds,
         )
         async with sessions.running(alone=settings.redis_url is None):
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
@@ -131,7 +133,7 @@ async def composed(
                 doorkeeper=doorkeeper,
                 presence=presence,
                 readiness=readiness,
-                server=server(app, patience=patience_of(settings), tls=tls),
+                server=server(app, patience=patience_of(settings), bounds=bounds, tls=tls),
                 drain_s=settings.drain_s,
             )
 

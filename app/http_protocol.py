@@ -1,6 +1,7 @@
-"""uvicorn's HTTP protocol, with an end to its patience: for a request that does not come, and for too many sockets.
+"""uvicorn's HTTP protocol, with an end to its patience: for a request that does not come, and for too many of anything.
 
-uvicorn waits without a limit for the rest of a request, and takes any number of connections and any length of a head.
+uvicorn waits without a limit for the rest of a request, takes any number of connections and any length of a head, and
+parses all requests that a peer sends ahead. Here the next one is parsed once the last one is answered.
 """
 
 from __future__ import annotations
@@ -9,12 +10,20 @@ from asyncio import TimerHandle, Transport
 from typing import Any
 
 import msgspec
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.feed import SIP_BYTES, Feed, Hold
 from app.resets import reset
 from connections.http.exchange import ABORT
+from connections.limits.bounds import Bound, Bounds
+from connections.line.budget import PIPELINED, Bucket
 
 MAX_HEAD_BYTES = 64 * 1024
+MAX_AHEAD_BYTES = 64 * 1024
+"""Of requests behind one that is being answered; what is more waits in the kernel."""
+BODY_BYTES = 64 * 1024
+"""Of a body, parsed at once: it is copied, no more."""
 
 _ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
 
@@ -29,17 +38,25 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 class HttpProtocol(HttpToolsProtocol):
     """One connection, until it becomes a WebSocket."""
 
-    def __init__(self, *, patience: Patience, **rest: Any) -> None:
+    feed: Feed
+
+    def __init__(self, *, patience: Patience, bounds: Bounds, **rest: Any) -> None:
         super().__init__(**rest)
         self._patience = patience
+        self._bounds = bounds
+        self._ahead = Bucket(PIPELINED)
         self._deadline: TimerHandle | None = None
         self._head_bytes: int | None = 0
         """Of the head that is coming, None behind its end."""
+        self._body_left = 0
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request, or says that there are too many."""
         super().connection_made(transport)
+        self.feed = Feed(transport, self.loop, self._parse, sip=self._sip, slack=MAX_AHEAD_BYTES)
+        self.flow = _Flow(transport, self.feed)
         if len(self.connections) > self._patience.max_sockets:
+            self._bounds.count(Bound.SOCKETS)
             self._refuse(b"503 Service Unavailable", b"The server has as many connections as it can take.")
         else:
             self._begin_to_wait()
@@ -47,25 +64,50 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Waits no longer."""
         self._stop_waiting()
+        self.feed.end()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Reads on, unless the head is as long as one may be."""
+        """Parses what is little at once, and what is much in parts."""
         if self.transport.is_closing():
             return
+        if len(data) <= SIP_BYTES and self.feed.is_clear:
+            self._parse(data)
+        else:
+            self.feed.take(data)
+
+    def _sip(self) -> int:
+        """How much is parsed until the next look: no second request is within the rest of a body."""
+        return max(SIP_BYTES, min(self._body_left, BODY_BYTES))
+
+    def _parse(self, data: bytes) -> None:
+        """Reads on, unless the head is as long as one may be."""
         super().data_received(data)
         if self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self._bounds.count(Bound.REQUEST_HEAD)
                 self._refuse(b"431 Request Header Fields Too Large", b"The request's head is too long.")
 
     def on_message_begin(self) -> None:
         """A request begins, the first one or the next."""
         super().on_message_begin()
         self.scope["extensions"] = {ABORT: {"abort": self.abort}}
-        self._head_bytes = 0
+        self._head_bytes = self._body_left = 0
+        self._ahead.take(1, self.loop.time())
         if self._deadline is None:
             self._begin_to_wait()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A line of the head."""
+        super().on_header(name, value)
+        if name.lower() == b"content-length":
+            self._body_left = int(value)
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._body_left -= len(body)
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         """The head is there; an upgrade has no more."""
@@ -75,13 +117,39 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The request is there."""
+        """The request is there: what comes behind it waits for its answer."""
         self._stop_waiting()
         super().on_message_complete()
+        if self._is_answering:
+            self.feed.hold(Hold.ANSWER)
+
+    def on_response_complete(self) -> None:
+        """The next request has its turn: at once where it was waited for, else within the budget of those sent ahead."""
+        super().on_response_complete()
+        if self._is_answering:  # one that was in the same part
+            return
+        wait_s = self._ahead.wait_s(self.loop.time())
+        if self.feed.waits and wait_s:
+            self._bounds.count(Bound.PIPELINED)
+            self.feed.hold(Hold.BUDGET)
+            self.loop.call_later(wait_s, self.feed.release, Hold.BUDGET)
+        self.feed.release(Hold.ANSWER)
+
+    def handle_websocket_upgrade(self) -> None:
+        """The connection becomes a WebSocket; what was sent ahead of the handshake's answer is dropped, as uvicorn does."""
+        if self._is_answering:
+            self.abort()
+            return
+        self.feed.end()
+        super().handle_websocket_upgrade()
 
     def abort(self) -> None:
         """Ends the connection by a reset."""
         reset(self.transport)
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _begin_to_wait(self) -> None:
         self._deadline = self.loop.call_later(self._patience.request_s, self._out_of_patience)
@@ -93,7 +161,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _out_of_patience(self) -> None:
         self._deadline = None
-        if self.cycle is not None and not self.cycle.response_complete:
+        if not self.feed.is_clear:  # it is there, and waits for us
+            self._begin_to_wait()
+            return
+        self._bounds.count(Bound.REQUEST_TIME)
+        if self._is_answering:
             self.transport.abort()  # it is being answered: nothing of ours fits in between
         else:
             self._refuse(b"408 Request Timeout", b"The request did not come in time.")
@@ -103,3 +175,21 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self.transport.write(_ANSWER % (status, len(why), retry, why))
         self.transport.close()
+
+
+class _Flow(FlowControl):
+    """uvicorn's reasons to pause reading, among the others."""
+
+    def __init__(self, transport: Transport, feed: Feed) -> None:
+        super().__init__(transport)
+        self._feed = feed
+
+    def pause_reading(self) -> None:
+        """A body waits for the application."""
+        self.read_paused = True
+        self._feed.hold(Hold.BODY)
+
+    def resume_reading(self) -> None:
+        """The application takes it."""
+        self.read_paused = False
+        self._feed.release(Hold.BODY)

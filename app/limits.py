@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from app.settings import Settings
 from connections.http.refusals import Refusals
+from connections.limits.bounds import Bounds
 from connections.limits.limiters import Limiters
 from connections.limits.meter import Meter
 from connections.limits.quotas import Quotas
@@ -47,7 +48,9 @@ def quotas_of(settings: Settings) -> Quotas:
 
 
 @asynccontextmanager
-async def limiters_of(settings: Settings, store: Redis, refusals: Refusals) -> AsyncIterator[Limiters]:
+async def limiters_of(
+    settings: Settings, store: Redis, refusals: Refusals, bounds: Bounds
+) -> AsyncIterator[Limiters]:
     """The limiters, kept up while the context lasts. What nobody limits costs no round trip."""
     quotas, counts = quotas_of(settings), SharedCounts(store)
     seats = SharedSeats(
@@ -63,6 +66,7 @@ async def limiters_of(settings: Settings, store: Redis, refusals: Refusals) -> A
             rates=Rates(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate)),
             refusals=refusals,
             seats=seats if is_seated else FreeSeats(),
+            bounds=bounds,
         )
 
 

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from connections.http.refusals import Refusal
+from connections.limits.bounds import Bounds
 from connections.line.registry import RegistryStatistics
 from engine.door import Engine, EngineState
 from sessions.events import Done
@@ -99,10 +100,12 @@ class Metrics:
         connections: Callable[[], RegistryStatistics],
         sessions: Callable[[], SessionStatistics],
         refusals: Callable[[], Mapping[Refusal, int]],
+        bounds: Bounds,
     ) -> None:
         """Pulls these at every scrape."""
         self._registry.register(_Pulled(engine, connections, sessions))
         self._registry.register(_TurnedAway(refusals))
+        self._registry.register(_Bounded(bounds))
 
     def render(self) -> bytes:
         """The text exposition."""
@@ -178,6 +181,23 @@ class _TurnedAway(Collector):
         for refusal, count in self._refusals().items():
             family.add_metric([refusal.value], count)
         yield family
+
+
+class _Bounded(Collector):
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    def collect(self) -> Iterable[Metric]:
+        met = CounterMetricFamily(
+            "midstream_bounds", "Bounds of a connection that were met.", labels=["bound"]
+        )
+        for bound, count in self._bounds.met().items():
+            met.add_metric([bound.value], count)
+        yield met
+        closes = CounterMetricFamily("midstream_closes", "WebSockets that the server ended.", labels=["code"])
+        for code, count in self._bounds.closes().items():
+            closes.add_metric([code], count)
+        yield closes
 
 
 def _of_engines(engines: Sequence[Engine]) -> Iterable[Metric]:

@@ -13,7 +13,8 @@ from starlette.types import ASGIApp
 
 from app.http_protocol import HttpProtocol, Patience
 from app.settings import SettingsError
-from app.websocket import Protocol
+from app.websocket import BoundedState, Protocol
+from connections.limits.bounds import Bounds
 from connections.limits.limits import MAX_FRAME_BYTES
 
 HEARTBEAT_S = 20.0
@@ -28,8 +29,10 @@ UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
 class Server(uvicorn.Server):
     """A server whose signals belong to the service: uvicorn would cut every socket at once."""
 
-    def __init__(self, config: uvicorn.Config, *, patience: Patience) -> None:
+    def __init__(self, config: uvicorn.Config, *, patience: Patience, bounds: Bounds) -> None:
         super().__init__(config)
+        self.server_state = BoundedState(bounds)
+        self._bounds = bounds
         self._patience = patience
         self._ending = asyncio.Event()
 
@@ -72,12 +75,18 @@ class Server(uvicorn.Server):
 
     def _protocol(self) -> asyncio.Protocol:
         return HttpProtocol(
-            patience=self._patience, config=self.config, server_state=self.server_state, app_state={}
+            patience=self._patience,
+            bounds=self._bounds,
+            config=self.config,
+            server_state=self.server_state,
+            app_state={},
         )
 
 
-def server(app: ASGIApp, *, patience: Patience, tls: ssl.SSLContext | None = None) -> Server:
-    """A server for the application; it serves on sockets given to `serve`."""
+def server(
+    app: ASGIApp, *, patience: Patience, bounds: Bounds | None = None, tls: ssl.SSLContext | None = None
+) -> Server:
+    """A server for the application; it serves on sockets given to `serve`. `bounds` counts what they did."""
     config = uvicorn.Config(
         app,
         ws=Protocol,
@@ -93,7 +102,7 @@ def server(app: ASGIApp, *, patience: Patience, tls: ssl.SSLContext | None = Non
         server_header=False,
         timeout_graceful_shutdown=5,
     )
-    return Server(config, patience=patience)
+    return Server(config, patience=patience, bounds=bounds or Bounds())
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,6 +1,8 @@
-"""uvicorn's WebSocket protocol, with little memory for peers that stopped reading and an end to their patience.
+"""uvicorn's WebSocket protocol, bounded both ways: what a peer sends, and what it does not read.
 
-uvicorn waits for such a peer without a limit: neither its ping timeout nor a close gets past what is still unsent.
+uvicorn parses all that comes, answers pings that nobody reads, and waits without a limit for a peer that stopped reading:
+neither its ping timeout nor a close gets past what is still unsent. Here bytes are parsed in parts (`app/feed.py`) within
+a budget (`app/frames.py`), and nothing is read from a peer that does not take its answers.
 Text is written without a detour through ASGI's queues, where the peer reads: it is sent sooner, for half the work.
 """
 
@@ -12,13 +14,20 @@ import sys
 import termios
 from asyncio import BaseTransport
 from http import HTTPStatus
+from typing import Any
 
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
+from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.protocol import State
 
+from app.feed import SIP_BYTES, Feed, Hold
+from app.frames import Frames
 from app.resets import reset
+from connections.limits.bounds import Bound, Bounds
 from connections.native.endpoint import PEER
 
 WRITE_BUFFER_BYTES = 32 * 1024
@@ -39,13 +48,91 @@ def text_message(text: bytes) -> bytes:
     return b"\x81\x7f" + length.to_bytes(8, "big") + text
 
 
+class BoundedState(ServerState):
+    """What all connections of a server share, their bounds' counters too."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        super().__init__()
+        self.bounds = bounds
+
+
 class Protocol(WebSocketsSansIOProtocol):
     """One socket."""
 
+    conn: Frames
+    feed: Feed
+
+    def __init__(self, config: Config, server_state: BoundedState, app_state: dict[str, Any]) -> None:
+        super().__init__(config, server_state, app_state)
+        self.conn = Frames(self.conn, max_size=config.ws_max_size, clock=self.loop.time)
+        self.read_paused = True  # as far as uvicorn knows: reading is paused and resumed by `feed` alone
+        self._bounds = server_state.bounds
+
     def connection_made(self, transport: BaseTransport) -> None:
-        """Bounds what waits here for the kernel."""
+        """Bounds what waits here for the kernel; nothing is parsed before the handshake is done."""
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.feed = Feed(self.transport, self.loop, self._parse)
+        self.feed.hold(Hold.HANDSHAKE)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Counts how it ended, where the server ended it."""
+        self.feed.end()
+        if self.conn.close_sent is not None and not self.conn.close_rcvd_then_sent:
+            self._bounds.closed(self.conn.close_sent.code)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parses what is little at once, and what is much in parts."""
+        if len(data) <= SIP_BYTES and self.feed.is_clear:
+            self._parse(data)
+        elif self.handshake_initiated:
+            self.feed.take(data)
+        else:  # the handshake's head, which has come whole
+            super().data_received(data)
+
+    def _parse(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.in_debt is not None:
+            self._rest(self.conn.in_debt)
+        if self.conn.broken is not None:
+            self._bounds.count(self.conn.broken)
+            self.conn.broken = None
+
+    def _rest(self, exceeded: Bound) -> None:
+        """Reads on when the debt is repaid."""
+        self.conn.in_debt = None
+        self._bounds.count(exceeded)
+        self.feed.hold(Hold.BUDGET)
+        self.loop.call_later(self.conn.budget.wait_s(self.loop.time()), self.feed.release, Hold.BUDGET)
+
+    def pause_writing(self) -> None:
+        """The peer does not take what it is sent: soon nothing is read from it either.
+
+        A peer that reads slowly, and is sent more at once whenever it has read, is read between two loads: its pong
+        shows that it is there. That is why reading is paused two turns later: sockets are looked at between them.
+        """
+        super().pause_writing()
+        self.conn.peer_reads = False
+        self.loop.call_soon(self.loop.call_soon, self._stop_listening)
+
+    def _stop_listening(self) -> None:
+        if not self.conn.peer_reads and not self.feed.holds(Hold.UNREAD):
+            self._bounds.count(Bound.UNREAD)
+            self.feed.hold(Hold.UNREAD)
+
+    def resume_writing(self) -> None:
+        """The peer reads again, and the newest of its pings is answered."""
+        super().resume_writing()
+        self.conn.peer_reads = True
+        self.feed.release(Hold.UNREAD)
+        if self.conn.late_pong:
+            self.loop.call_soon(self._answer_late)  # not into the pieces of a message
+
+    def _answer_late(self) -> None:
+        if self.is_writable and self.conn.late_pong:
+            self.transport.write(self.conn.late_pong)
+            self.conn.late_pong = b""
 
     def handle_connect(self, event: Request) -> None:
         """Gives the application the extension that ends the connection at once."""
@@ -57,6 +144,18 @@ class Protocol(WebSocketsSansIOProtocol):
         """Takes the application's word; an answer in place of the handshake ends it, which uvicorn would log as an error."""
         await super().send(message)
         self.handshake_complete = self.handshake_complete or self.close_sent
+        if self.close_sent:  # only the peer's close is waited for
+            self.feed.release(Hold.HANDSHAKE, Hold.MESSAGE)
+            self.feed.enforce()  # uvicorn has resumed reading
+        elif self.handshake_complete:
+            self.feed.release(Hold.HANDSHAKE)
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Gives the next message; the next one is parsed when all were taken."""
+        message = await self.queue.get()
+        if self.queue.empty():
+            self.feed.release(Hold.MESSAGE)
+        return message
 
     def send_receive_event_to_app(self) -> None:
         """Passes on a whole message. Text that is no UTF-8 is the client's fault: uvicorn would log it as an error."""
@@ -67,10 +166,16 @@ class Protocol(WebSocketsSansIOProtocol):
                 self.handle_parser_exception()
             return
         super().send_receive_event_to_app()
+        if not self.close_sent:
+            self.feed.hold(Hold.MESSAGE)
 
     def keepalive_timeout(self) -> None:
         """Ends a connection whose peer is gone; what it did not read is dropped."""
         takes_all = not self.transport.get_write_buffer_size() and not _unread_bytes(self._socket)
+        if self._is_open:
+            self._bounds.count(Bound.HEARTBEAT)
+        if self._is_open and self.feed.holds(Hold.BUDGET):  # its pong stands behind more than it may send
+            self.conn.fail(CloseCode.POLICY_VIOLATION, "More frames than a connection may send.")
         super().keepalive_timeout()
         if not takes_all:
             self.abort()
@@ -100,6 +205,8 @@ class Protocol(WebSocketsSansIOProtocol):
 
     def abort(self) -> None:
         """Ends the connection by a reset."""
+        if self.conn.close_sent is None:
+            self._bounds.closed(None)
         reset(self.transport)
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,10 @@ class AddressRule(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[Network, ...] = ()
     trusted: tuple[Network, ...] = ()
 
+    def client(self, peer: str | None, forwarded_for: Sequence[str]) -> Address | None:
+        """The address of the client behind this peer, where it can be known."""
+        return client_address(peer, forwarded_for, trusted=self.trusted)
+
     def admits(self, peer: str | None, forwarded_for: Sequence[str]) -> bool:
         """Whether the client behind this peer may come in; one whose address can't be known may not, where a list rules."""
         if not self.allowed:
@@ -24,9 +29,19 @@ class AddressRule(msgspec.Struct, frozen=True, kw_only=True):
         client = self.client(peer, forwarded_for)
         return client is not None and _is_in(client, self.allowed)
 
-    def client(self, peer: str | None, forwarded_for: Sequence[str]) -> Address | None:
-        """Which address a request comes from; None where that can't be known."""
-        return client_address(peer, forwarded_for, trusted=self.trusted)
+
+_CLIENT = "midstream.client"
+
+
+def note_client(scope: MutableMapping[str, Any], address: Address | None) -> None:
+    """Keep the address of a request's client for those behind the gate."""
+    scope[_CLIENT] = address
+
+
+def client_of(scope: Mapping[str, Any]) -> Address | None:
+    """Return the address of a request's client, as the gate found it."""
+    found: Address | None = scope[_CLIENT]
+    return found
 
 
 def client_address(

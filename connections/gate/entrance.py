@@ -9,11 +9,10 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from connections.gate.client_address import Address, AddressRule, is_loopback
+from connections.gate.client_address import AddressRule, is_loopback, note_client
 from connections.gate.hosts import HostRule
 from connections.http.json_answers import refusal
 from connections.http.refusals import Refusal, Refusals
-from connections.limits.groups import note_address
 
 HEALTH = ("/health", "/healthz", "/readyz")
 _WORDS = {
@@ -36,22 +35,18 @@ class Gate:
         """Passes a request on, or refuses it."""
         why = self._refusal(scope)
         if why is None:
-            note_address(scope, self._client(scope))
             await self._app(scope, receive, send)
             return
         self._refusals.count(why)
         no = refusal(403, "forbidden", _WORDS[why], {"Connection": "close"})
         await no(scope, receive, send)
 
-    def _client(self, scope: Scope) -> Address | None:
-        peer = (scope.get("client") or (None,))[0]
-        return self._addresses.client(peer, Headers(scope=scope).getlist("x-forwarded-for"))
-
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers, peer = Headers(scope=scope), (scope.get("client") or (None,))[0]
         forwarded = headers.getlist("x-forwarded-for")
         is_health = scope["path"] in HEALTH
         is_own_probe = is_health and is_loopback(peer) and not forwarded
+        note_client(scope, self._addresses.client(peer, forwarded))
         if not (is_own_probe or self._addresses.admits(peer, forwarded)):
             return Refusal.ADDRESS
         if not (is_health or self._hosts.admits(headers.getlist("host"))):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from connections.http.refusals import Refusals
+from connections.gate.client_address import Address
+from connections.http.refusals import Refusal, Refusals
+from connections.limits.bounds import Bound, Bounds
 from connections.limits.meter import Meter
 from connections.limits.rates import Rate, Rates
 from connections.limits.seats import FreeSeats, Seats, WaitingRoom
@@ -29,3 +31,14 @@ class Limiters:
     waiting_room: WaitingRoom = field(default_factory=lambda: WaitingRoom(places=PENDING))
     bodies: Shares = field(default_factory=lambda: Shares(LARGE_BODIES))
     refusals: Refusals = field(default_factory=Refusals)
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def no_place_for(self, address: Address | None) -> bool:
+        """Whether a connection from this address can't wait to be let in; it counts as turned away then."""
+        if self.waiting_room.is_full:
+            self.refusals.count(Refusal.PENDING)
+            return True
+        if self.waiting_room.is_full_for(address):
+            self.bounds.count(Bound.ADDRESS_SHARE)
+            return True
+        return False

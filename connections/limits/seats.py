@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import IPv6Address
 from typing import Protocol
 
+from connections.gate.client_address import Address
 from connections.wire.errors import Close, CloseCode
 from sessions.records import Client
 
@@ -32,25 +35,53 @@ class FreeSeats:
         """Nothing was counted."""
 
 
+SHARE = 8
+LEAST_SHARE = 16
+HOUSEHOLD_BITS = 64
+"""Of an IPv6 address: whoever has one of a network usually has them all."""
+
+
 class WaitingRoom:
-    """Connections that are not let in yet: they have to say hello, or their key is looked at."""
+    """Connections that are not let in yet: they have to say hello, or their key is looked at.
+
+    One address has an eighth of the places at most. Addresses of this machine have no share of their own: a proxy that
+    nobody named in MIDSTREAM_TRUSTED_PROXIES stands there for all of its clients.
+    """
 
     def __init__(self, *, places: int) -> None:
         self._free = places
+        self._share = max(LEAST_SHARE, places // SHARE)
+        self._taken: Counter[Address | None] = Counter()
 
     @property
     def is_full(self) -> bool:
         """Whether the next one has to be refused."""
         return self._free <= 0
 
+    def is_full_for(self, address: Address | None) -> bool:
+        """Whether this address has all that one may have. None: a proxy told no address, they share one share."""
+        return self._taken[_household(address)] >= self._share and not (address and address.is_loopback)
+
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def place(self, address: Address | None) -> Iterator[None]:
         """A place while the block lasts."""
+        whose = _household(address)
         self._free -= 1
+        self._taken[whose] += 1
         try:
             yield
         finally:
             self._free += 1
+            self._taken[whose] -= 1
+            if not self._taken[whose]:
+                del self._taken[whose]
+
+
+def _household(address: Address | None) -> Address | None:
+    if not isinstance(address, IPv6Address):
+        return address
+    rest = 128 - HOUSEHOLD_BITS
+    return IPv6Address(int(address) >> rest << rest)
 
 
 def no_seat(whose: str, limit: int) -> Close:

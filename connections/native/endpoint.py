@@ -14,8 +14,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
+from connections.gate.client_address import client_of
 from connections.http.json_answers import foreign_page, too_many_at_once
 from connections.http.refusals import Refusal
+from connections.limits.bounds import Bound
 from connections.limits.caller import caller_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Disconnected, refusal
@@ -90,16 +92,16 @@ class Endpoint:
             self._limiters.refusals.count(Refusal.ORIGIN)
             await websocket.send_denial_response(foreign_page(origin))
             return
-        if self._limiters.waiting_room.is_full:
-            self._limiters.refusals.count(Refusal.PENDING)
+        address = client_of(websocket.scope)
+        if self._limiters.no_place_for(address):
             await websocket.send_denial_response(too_many_at_once())
             return
         offered = websocket.scope.get("subprotocols", ())
         await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
         transport = Socket(websocket)
         try:
-            with self._limiters.waiting_room.place():
-                hello = await _hello(transport, within_s=self._hello_s)
+            with self._limiters.waiting_room.place(address):
+                hello = await self._hello(transport)
                 identity = await self._identify(transport, hello, websocket.headers.get("authorization"))
                 said = await self._greeting()
             await self._serve(transport, hello, identity, said, scope=websocket.scope)
@@ -110,6 +112,16 @@ class Endpoint:
         except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
             _log.exception("connection failed")
             await transport.close(CloseCode.INTERNAL, "An internal error; reconnect.")
+
+    async def _hello(self, transport: Socket) -> Hello:
+        """The first frame. Raises Close, Disconnected."""
+        try:
+            async with asyncio.timeout(self._hello_s):
+                message = await transport.receive()
+        except TimeoutError:
+            self._limiters.bounds.count(Bound.HELLO_TIME)
+            raise Close(CloseCode.NO_HELLO, f"No hello within {self._hello_s:g} s.") from None
+        return _hello_in(message, transport)
 
     async def _greeting(self) -> Greeting:
         """What `ready` says. Raises Close."""
@@ -140,6 +152,7 @@ class Endpoint:
             caller=caller_of(identity, client_id, scope),
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=understood(hello.features),
+            met=self._limiters.bounds.count,
         )
         ready = Ready(
             ref=hello.ref,
@@ -212,13 +225,8 @@ class Socket:
             return  # the peer was faster
 
 
-async def _hello(transport: Socket, *, within_s: float) -> Hello:
-    """The first frame. Raises Close, Disconnected."""
-    try:
-        async with asyncio.timeout(within_s):
-            message = await transport.receive()
-    except TimeoutError:
-        raise Close(CloseCode.NO_HELLO, f"No hello within {within_s:g} s.") from None
+def _hello_in(message: str | bytes, transport: Socket) -> Hello:
+    """The first frame. Raises Close."""
     why = "The first frame must be a hello."
     try:
         frame = codec.decode(message)

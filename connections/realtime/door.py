@@ -11,6 +11,7 @@ from starlette.websockets import WebSocket
 from connections.authentication.authenticator import bearer
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
+from connections.gate.client_address import client_of
 from connections.http.json_answers import foreign_page, too_many_at_once
 from connections.http.refusals import Refusal
 from connections.limits.caller import Caller, caller_of
@@ -75,7 +76,7 @@ class RealtimeDoor:
             await websocket.send_denial_response(foreign)
             return
         try:
-            with self._limiters.waiting_room.place():
+            with self._limiters.waiting_room.place(client_of(websocket.scope)):
                 guest = await self._receive(websocket)
         except Refused as refused:
             await websocket.send_denial_response(problem_of(refused).response())
@@ -89,8 +90,7 @@ class RealtimeDoor:
         if not self._doorkeeper.origins.allow(origin, host=host):
             self._limiters.refusals.count(Refusal.ORIGIN)
             return foreign_page(origin)
-        if self._limiters.waiting_room.is_full:
-            self._limiters.refusals.count(Refusal.PENDING)
+        if self._limiters.no_place_for(client_of(websocket.scope)):
             return too_many_at_once()
         return None
 
@@ -130,6 +130,7 @@ class RealtimeDoor:
             caller=guest.caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
+            met=self._limiters.bounds.count,
         )
         inner = self._frames(guest.limits)
         handler = RealtimeHandler(asking=asking, telling=telling, inner=inner, sessions=self._sessions)

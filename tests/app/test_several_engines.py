@@ -11,6 +11,7 @@ from app.metrics import Metrics
 from app.readiness import Readiness
 from app.settings import Settings
 from connections.http.refusals import Refusals
+from connections.limits.bounds import Bounds
 from connections.line.registry import RegistryStatistics
 from engine.client import EngineClient
 from engine.engine_fleet import EngineFleet
@@ -59,6 +60,7 @@ async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
         connections=lambda: RegistryStatistics(0, 0, 0),
         sessions=lambda: SessionStatistics(0, 0, 0),
         refusals=Refusals().statistics,
+        bounds=Bounds(),
     )
     lines = metrics.render().decode().splitlines()
     assert 'midstream_engine_up{engine="0"} 1.0' in lines

@@ -1,0 +1,80 @@
+"""The frames of a WebSocket, bounded: what a message may be made of, how much may come, and which pings are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from websockets.exceptions import ProtocolError
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.server import ServerProtocol
+
+from connections.limits.bounds import Bound
+from connections.line.budget import Budget, Kind
+
+MAX_FRAGMENTS = 64
+"""Of a message, empty ones too: a longer one closes the connection with 1008."""
+MAX_HELLO_FRAMES = 16
+"""Pings, pongs and fragments before the first message is whole: one more closes the connection with 1008."""
+
+_PONG = b"\x8a"
+
+
+class Frames(ServerProtocol):
+    """The protocol of one socket, as uvicorn made it `bare`. `in_debt`: the budget that was exceeded last, `broken`: the bound that ended it."""
+
+    def __init__(self, bare: ServerProtocol, *, max_size: int, clock: Callable[[], float]) -> None:
+        super().__init__(extensions=bare.available_extensions, max_size=max_size, logger=bare.logger)
+        self.budget = Budget()
+        self.in_debt: Bound | None = None
+        self.broken: Bound | None = None
+        self.peer_reads = True
+        self.late_pong = b""
+        """To the newest ping of a peer that did not read; RFC 6455, section 5.5.3, asks for no more."""
+        self._clock = clock
+        self._kind = Kind.TEXT
+        self._fragments = 0
+        self._frames_before = 0
+        self._has_message = False
+
+    def recv_frame(self, frame: Frame) -> None:
+        """Take a frame, within the bounds. Raises ProtocolError."""
+        self._count(frame)
+        if frame.opcode is Opcode.PING:
+            self.late_pong = b""  # this one is newer
+            if not self.peer_reads:
+                self.late_pong = _PONG + len(frame.data).to_bytes() + bytes(frame.data)
+                return
+        super().recv_frame(frame)
+
+    def _count(self, frame: Frame) -> None:
+        opcode = frame.opcode
+        if opcode is Opcode.CLOSE:
+            return
+        kind = Kind.CONTROL if opcode is Opcode.PING or opcode is Opcode.PONG else self._kind_of(frame)
+        if not self._has_message:
+            self._count_before_message(kind, frame)
+        exceeded = self.budget.take(kind, len(frame.data), self._clock())
+        if exceeded is not None:
+            self.in_debt = exceeded
+
+    def _kind_of(self, frame: Frame) -> Kind:
+        if frame.opcode is Opcode.CONT:
+            self._fragments += 1
+            if self._fragments > MAX_FRAGMENTS:
+                self._break(Bound.FRAGMENTS, f"A message has at most {MAX_FRAGMENTS} fragments.")
+        else:
+            self._fragments = 1
+            self._kind = Kind.TEXT if frame.opcode is Opcode.TEXT else Kind.BINARY
+        return self._kind
+
+    def _count_before_message(self, kind: Kind, frame: Frame) -> None:
+        self._frames_before += 1
+        if kind is not Kind.CONTROL and frame.fin:
+            self._has_message = True
+        elif self._frames_before > MAX_HELLO_FRAMES:
+            self._break(Bound.HELLO_FRAMES, f"At most {MAX_HELLO_FRAMES} frames may come before hello.")
+
+    def _break(self, bound: Bound, why: str) -> None:
+        self.broken = bound
+        self.fail(CloseCode.POLICY_VIOLATION, why)
+        raise ProtocolError(why)

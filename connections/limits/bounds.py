@@ -1,0 +1,56 @@
+"""How often a bound of a connection was met, and how connections ended: facts for metrics.
+
+PROTOCOL.md, "Bounds of a connection", has each of them with its number and with what happens beyond it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Bound(StrEnum):
+    """What a peer may take of one connection, or of the server before it said who it is."""
+
+    TEXT_FRAMES = "text_frames"
+    TEXT_BYTES = "text_bytes"
+    BINARY_FRAMES = "binary_frames"
+    BINARY_BYTES = "binary_bytes"
+    CONTROL_FRAMES = "control_frames"
+    FRAGMENTS = "fragments"
+    HELLO_FRAMES = "hello_frames"
+    HELLO_TIME = "hello_time"
+    ADDRESS_SHARE = "address_share"
+    UNREAD = "unread"
+    OUTBOX = "outbox"
+    BAD_FRAMES = "bad_frames"
+    HEARTBEAT = "heartbeat"
+    PIPELINED = "pipelined"
+    REQUEST_HEAD = "request_head"
+    REQUEST_TIME = "request_time"
+    SOCKETS = "sockets"
+
+
+class Bounds:
+    """Counts that only grow."""
+
+    def __init__(self) -> None:
+        self._met: Counter[Bound] = Counter()
+        self._closed: Counter[str] = Counter()
+
+    def count(self, bound: Bound) -> None:
+        """Count a bound that was met."""
+        self._met[bound] += 1
+
+    def closed(self, how: int | None) -> None:
+        """Count a WebSocket that the server ended: by a close code, or by a reset where it is None."""
+        self._closed["reset" if how is None else str(how)] += 1
+
+    def met(self) -> Mapping[Bound, int]:
+        """Return the count of every bound, zeros too."""
+        return {bound: self._met[bound] for bound in Bound}
+
+    def closes(self) -> Mapping[str, int]:
+        """Return how many connections the server ended, by close code or `reset`."""
+        return dict(self._closed)

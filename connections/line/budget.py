@@ -1,0 +1,90 @@
+"""How much a connection may send, in frames and in bytes, by kind. Pure; the clock is the caller's.
+
+Beyond a budget the connection is read more slowly, until its debt is repaid: TCP tells the sender.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from connections.limits.bounds import Bound
+
+
+class Kind(Enum):
+    """What a frame is. A fragment is of its message's kind."""
+
+    TEXT = "text"
+    BINARY = "binary"
+    CONTROL = "control"
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """`burst` at once, and `per_s` for as long as one likes."""
+
+    per_s: float
+    burst: float
+
+
+RATES = {
+    Bound.TEXT_FRAMES: Rate(64, 256),
+    Bound.TEXT_BYTES: Rate(256 * 1024, 1024 * 1024),
+    Bound.BINARY_FRAMES: Rate(128, 256),
+    Bound.BINARY_BYTES: Rate(256 * 1024, 512 * 1024),
+    Bound.CONTROL_FRAMES: Rate(16, 64),
+}
+"""Sound takes 50 to 100 binary frames a second of about 1 KB; nobody types 64 messages a second."""
+PIPELINED = Rate(32, 32)
+"""HTTP requests of a connection that sends the next before it has the last one's answer."""
+
+
+class Bucket:
+    """A token bucket as one number: when it will be full again (ITU-T I.371, the generic cell rate algorithm)."""
+
+    __slots__ = ("_full_at", "_per_s", "_room_s")
+
+    def __init__(self, rate: Rate) -> None:
+        self._per_s = rate.per_s
+        self._room_s = rate.burst / rate.per_s
+        self._full_at = float("-inf")
+
+    def take(self, tokens: float, now: float) -> bool:
+        """Take tokens at `now` (seconds of any monotonic clock), also on credit; whether the bucket is in debt."""
+        self._full_at = max(self._full_at, now) + tokens / self._per_s
+        return self._full_at - now > self._room_s
+
+    def wait_s(self, now: float) -> float:
+        """Return how long it takes until nothing is owed."""
+        return max(0.0, self._full_at - now - self._room_s)
+
+
+class Budget:
+    """The buckets of one connection."""
+
+    __slots__ = ("_binary", "_control", "_text")
+
+    def __init__(self) -> None:
+        self._text = _pair(Bound.TEXT_FRAMES, Bound.TEXT_BYTES)
+        self._binary = _pair(Bound.BINARY_FRAMES, Bound.BINARY_BYTES)
+        self._control = Bucket(RATES[Bound.CONTROL_FRAMES])
+
+    def take(self, kind: Kind, size: int, now: float) -> Bound | None:
+        """Count a frame with `size` bytes of payload; return the bound that it exceeds."""
+        if kind is Kind.CONTROL:
+            return Bound.CONTROL_FRAMES if self._control.take(1, now) else None
+        (frames, too_many), (octets, too_much) = self._text if kind is Kind.TEXT else self._binary
+        in_debt = too_many if frames.take(1, now) else None
+        return too_much if octets.take(size, now) else in_debt
+
+    def wait_s(self, now: float) -> float:
+        """Return how long it takes until nothing is owed."""
+        owed = (self._control, *(bucket for bucket, _ in (*self._text, *self._binary)))
+        return max(bucket.wait_s(now) for bucket in owed)
+
+
+_Pair = tuple[tuple[Bucket, Bound], tuple[Bucket, Bound]]
+
+
+def _pair(frames: Bound, octets: Bound) -> _Pair:
+    return (Bucket(RATES[frames]), frames), (Bucket(RATES[octets]), octets)

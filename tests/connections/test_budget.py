@@ -1,0 +1,66 @@
+"""What a connection may send: bursts pass, floods are slowed to the rate, and debts end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.limits.bounds import Bound
+from connections.line.budget import RATES, Bucket, Budget, Kind, Rate
+
+RATE = Rate(per_s=10, burst=20)
+AMOUNTS = st.floats(0.1, 30)
+PAUSES = st.floats(0, 10)
+
+
+@given(st.lists(st.tuples(AMOUNTS, PAUSES), min_size=1))
+def test_who_waits_for_the_debt_never_gets_more_than_burst_and_rate(takes: list[tuple[float, float]]) -> None:
+    bucket, now, taken = Bucket(RATE), 0.0, 0.0
+    for amount, pause in takes:
+        now += pause + bucket.wait_s(now + pause)
+        assert taken <= RATE.burst + RATE.per_s * now + 1e-6
+        bucket.take(amount, now)
+        taken += amount
+    assert taken <= RATE.burst + RATE.per_s * now + max(amount for amount, _ in takes) + 1e-6
+
+
+@given(st.lists(AMOUNTS, min_size=1), st.floats(-1e6, 1e6))
+def test_who_stays_below_the_rate_never_waits(amounts: list[float], now: float) -> None:
+    bucket = Bucket(RATE)
+    for amount in amounts:
+        assert not bucket.take(min(amount, RATE.burst - 0.01), now)
+        assert bucket.wait_s(now) == 0
+        now += amount / RATE.per_s + 1e-6
+
+
+@given(st.lists(AMOUNTS, min_size=1))
+def test_a_debt_is_repaid_when_it_said_so(amounts: list[float]) -> None:
+    bucket = Bucket(RATE)
+    in_debt = [bucket.take(amount, 0.0) for amount in amounts][-1]
+    wait_s = bucket.wait_s(0.0)
+    assert in_debt is (wait_s > 0)
+    assert bucket.wait_s(wait_s + 1e-6) == 0
+
+
+def test_sound_fits() -> None:
+    """A hundred binary frames a second of a kilobyte each, for an hour."""
+    budget = Budget()
+    assert {budget.take(Kind.BINARY, 1024, number / 100) for number in range(360_000)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "bound"),
+    [
+        (Kind.TEXT, 10, Bound.TEXT_FRAMES),
+        (Kind.TEXT, 60_000, Bound.TEXT_BYTES),
+        (Kind.BINARY, 10, Bound.BINARY_FRAMES),
+        (Kind.BINARY, 60_000, Bound.BINARY_BYTES),
+        (Kind.CONTROL, 125, Bound.CONTROL_FRAMES),
+    ],
+)
+def test_a_flood_exceeds_the_bound_of_its_kind(kind: Kind, size: int, bound: Bound) -> None:
+    budget, cost = Budget(), size if bound.value.endswith("bytes") else 1
+    found = [budget.take(kind, size, 0.0) for _ in range(int(RATES[bound].burst / cost) + 1)]
+    assert (set(found[:-1]), found[-1]) == ({None}, bound)
+    assert 0 < budget.wait_s(0.0) <= 2 * cost / RATES[bound].per_s
