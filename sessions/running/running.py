@@ -121,7 +121,6 @@ class Runner:
     async def _save(self, run: Run, ending: Ending) -> None:
         await run.journal.write_rest()
         await self._history.finish(run.conversation.keys, ending)
-        await self._ownership.discard(run.turn_id)
 
 
 async def ended(live: LiveTurn) -> None:
@@ -143,4 +142,5 @@ def cancel(conversation: Conversation, live: LiveTurn, cause: Cause, *, seen_off
 
 
 def _ending(live: LiveTurn, done: Done) -> Ending:
-    return Ending(reply=reply_of(live, done), turn=msgspec.structs.replace(live.record, done=done))
+    turn = msgspec.structs.replace(live.record, done=done, text_seq=live.turn.text_seq)
+    return Ending(reply=reply_of(live, done), turn=turn)

@@ -113,10 +113,10 @@ class Reaper:
             created_at=now_ms(),
             usage=done.usage,
         )
+        text_seq = deltas[0].first_seq if deltas else None
+        turn = msgspec.structs.replace(record, done=done, text_seq=text_seq)
         try:
-            await self._history.finish(
-                keys, Ending(reply=reply, turn=msgspec.structs.replace(record, done=done))
-            )
+            await self._history.finish(keys, Ending(reply=reply, turn=turn))
         except OwnershipLost:
             return  # another reaper was faster
         _log.info("orphaned turn closed", turn_id=orphan.turn_id, replica=orphan.replica)

@@ -7,6 +7,7 @@ from typing import Self
 import msgspec
 from redis.asyncio import Redis
 
+from sessions.store.compacting import Compaction
 from sessions.store.history import History
 from sessions.store.index import Index
 from sessions.store.journal import Journal
@@ -20,6 +21,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     index: Index
     journal: Journal
     ownership: Ownership
+    compaction: Compaction
     unsettled: set[str]
 
     @classmethod
@@ -30,5 +32,6 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
             index=Index(client, ttl_s=ttl_s),
             journal=Journal(client, replica=replica),
             ownership=Ownership(client, replica=replica),
+            compaction=Compaction(client),
             unsettled=set(),
         )

@@ -124,6 +124,11 @@ class Turn:
         return whole if self.cut is None else whole[: self.cut.chars]
 
     @property
+    def text_seq(self) -> int | None:
+        """The seq of its first delta."""
+        return self._marks[1][2] if len(self._marks) > 1 else None
+
+    @property
     def is_over(self) -> bool:
         """Whether its end is decided."""
         return self.state in _OVER
