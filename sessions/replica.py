@@ -68,18 +68,17 @@ class Replica:
         self._attendance = Attendance()
         self._watching = Watching(client, ownership=self._ownership, directory=self._directory)
         self._brancher = Brancher(client, history=self._history, replica=self._ownership.replica)
-        self._remover = Remover(history=self._history, index=self._index)
-        self._meet_others(storage.unsettled)
+        self._remover = Remover(history=self._history, index=self._index, compaction=storage.compaction)
+        self._compaction = storage.compaction
+        self._meet_others(storage)
         self._prepare_turns(storage, engine, policy, observer or Silent())
         self._orders = Orders(turns=self._turns, mailbox=self._mailbox, delete=self._delete)
         self._tasks: asyncio.TaskGroup
 
-    def _meet_others(self, unsettled: set[str]) -> None:
+    def _meet_others(self, storage: Storage) -> None:
         """What other replicas tell this one, what is asked of them, and what is left of dead ones."""
         self._reaper = Reaper(
-            history=self._history,
-            ownership=self._ownership,
-            unsettled=unsettled,
+            storage,
             runs=lambda turn: self._turns.runs(turn),  # noqa: PLW0108 - made later
             tell=self._tell,
         )
@@ -112,6 +111,7 @@ class Replica:
             journal=self._journal,
             history=self._history,
             ownership=self._ownership,
+            compaction=self._compaction,
             observer=observer,
         )
         self._turns = Turns(
@@ -162,6 +162,7 @@ class Replica:
             self._relay.listen(),
             self._relay.fill(),
             self._mailbox.run(),
+            self._compaction.run(),
             self._look_around(),
         )
 

@@ -15,7 +15,7 @@ from sessions.commands.announcing import Announcer
 from sessions.commands.branches import Placed, placed
 from sessions.commands.repeating import accepted_event
 from sessions.conversation.conversation import Conversation
-from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown
+from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
 from sessions.events import Done, Reason
 from sessions.records import MessageRecord, Meta, user_message
 from sessions.running import running
@@ -141,6 +141,8 @@ class Queue:
                 if await self._history.start(keys, turn_id, system=named, context_from=context_from):
                     return
                 raise OwnershipLost(turn_id)
+            except StoreFault:
+                raise
             except StoreDown:
                 await asyncio.sleep(AGAIN_S)
 

@@ -6,6 +6,7 @@ When the store is slower than `PATIENCE_S` the end is told as not saved, and wri
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from time import monotonic
 
 import msgspec
@@ -13,12 +14,13 @@ import structlog
 
 from engine.messages import Request
 from sessions.conversation.conversation import Conversation
-from sessions.errors import OwnershipLost, StoreDown
-from sessions.events import Cause, Done, Reason
+from sessions.errors import OwnershipLost, StoreDown, StoreFault
+from sessions.events import Cause, Done, Failure, Reason
 from sessions.observer import Observer
 from sessions.running.ending import EndTeller, reply_of
 from sessions.running.losing import Losing
 from sessions.running.run import Run
+from sessions.store.compacting import Compaction
 from sessions.store.history import History
 from sessions.store.journal import Journal
 from sessions.store.ownership import Ownership
@@ -30,6 +32,8 @@ from sessions.turn.turn_journal import PATIENCE_S, TurnJournal
 
 SAVE_AGAIN_S = 1.0
 SAVED_WITHIN_S = 3.0
+MENDS = 2
+"""How often an end that the store refuses though it is well is written with a new journal, before it is given up."""
 
 _log = structlog.get_logger("midstream.turn")
 
@@ -44,12 +48,14 @@ class Runner:
         journal: Journal,
         history: History,
         ownership: Ownership,
+        compaction: Compaction,
         observer: Observer,
     ) -> None:
         self._generator = generator
         self._journal = journal
         self._history = history
         self._ownership = ownership
+        self._compaction = compaction
         self._observer = observer
         self._teller = EndTeller(observer)
         self._losing = Losing(history=history, ownership=ownership, teller=self._teller)
@@ -87,19 +93,34 @@ class Runner:
 
     async def _end(self, run: Run, outcome: Outcome) -> None:
         live, conversation = run.live, run.conversation
-        async with conversation.ordering:
+        async with AsyncExitStack() as behind, conversation.ordering:
             seq = conversation.next_seq()
             done = live.end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
             ending = _ending(live, done)
-            saved = await self._save_in_time(run, ending)
+            try:
+                saved = await self._save_in_time(run, ending)
+            except StoreFault as fault:
+                self._teller.tell(conversation, _given_up(done, fault))
+                await self._ownership.discard(run.turn_id)
+                return
+            behind.push_async_callback(self._leave_lists if saved else self._save_late, run, ending)
             self._teller.tell(conversation, done if saved else msgspec.structs.replace(done, saved=False))
-        if not saved:
-            await self._save_late(run, ending)
+
+    async def _leave_lists(self, run: Run, _: Ending) -> None:
+        """The turn has its end in the store: its journal is due in a while, and no reaper needs to look at it."""
+        try:
+            await self._compaction.schedule(run.conversation.keys)
+            await self._ownership.discard(run.turn_id)
+        except StoreDown:
+            _log.info("an ended turn is left to the reaper", turn_id=run.turn_id)
 
     async def _save_in_time(self, run: Run, ending: Ending) -> bool:
+        """Whether the end is in the store. Raises StoreFault where it never will be."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._save(run, ending)
+        except StoreFault:
+            raise
         except (StoreDown, TimeoutError) as trouble:
             _log.warning(
                 "end not saved so far",
@@ -114,13 +135,40 @@ class Runner:
             await asyncio.sleep(SAVE_AGAIN_S)
             try:
                 await self._save(run, ending)
+            except StoreFault:  # told there: the end can't be kept
+                await self._ownership.discard(run.turn_id)
+                return
             except StoreDown:
                 continue
+            await self._leave_lists(run, ending)
             return
 
     async def _save(self, run: Run, ending: Ending) -> None:
-        await run.journal.write_rest()
-        await self._history.finish(run.conversation.keys, ending)
+        """Raises StoreDown, OwnershipLost; StoreFault once a new journal did not help."""
+        try:
+            await run.journal.write_rest()
+            await self._history.finish(run.conversation.keys, ending)
+        except StoreFault as fault:
+            await self._mend(run, ending, fault)
+
+    async def _mend(self, run: Run, ending: Ending, fault: StoreFault) -> None:
+        run.journal.drop()
+        for _ in range(MENDS):
+            try:
+                await self._history.finish(run.conversation.keys, ending, mends=True)
+            except StoreFault as still:
+                fault = still
+            else:
+                _log.warning("journal begun anew", turn_id=run.turn_id, incident=fault.incident)
+                return
+        raise fault
+
+
+def _given_up(done: Done, fault: StoreFault) -> Done:
+    """The end of a turn that the store can't keep; a cancel stays one."""
+    if done.cancel is None:
+        done = msgspec.structs.replace(done, reason=Reason.ERROR)
+    return msgspec.structs.replace(done, saved=False, error=Failure(code=fault.code, message=str(fault)))
 
 
 async def ended(live: LiveTurn) -> None:

@@ -115,7 +115,10 @@ def trouble_of(error: BaseException) -> StoreDown:
         return StoreDown(f"The store refuses or does not answer ({type(error).__name__}).")
     incident = secrets.token_hex(4)
     _log.error(
-        "the store's data can't be used", incident=incident, error=type(error).__name__, answer=str(error)[:200]
+        "the store's data can't be used",
+        incident=incident,
+        error=type(error).__name__,
+        answer=str(error)[:200],
     )
     return StoreFault(incident=incident)
 

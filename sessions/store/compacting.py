@@ -13,7 +13,7 @@ import structlog
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown, StoreFault
-from sessions.store.client import COMPACT, SCHEDULE, SETTLE_DUE, TAKE_DUE, run_script
+from sessions.store.client import COMPACT, SCHEDULE, SETTLE_DUE, TAKE_DUE, run_script, store_errors
 from sessions.store.keys import Keys
 
 RESUME_WINDOW_S = 300.0
@@ -34,19 +34,25 @@ _log = structlog.get_logger("midstream.compaction")
 class Compaction:
     """Lists conversations, and compacts those whose time has come. Times are the store's."""
 
-    def __init__(self, client: Redis, *, window_s: float = RESUME_WINDOW_S) -> None:
+    def __init__(self, client: Redis, *, ttl_s: float, window_s: float = RESUME_WINDOW_S) -> None:
         self._client = client
         self._window_ms = int(window_s * 1000)
+        self._ttl_ms = int(ttl_s * 1000)
 
     async def schedule(self, keys: Keys) -> None:
         """A turn of a conversation has ended. Raises StoreDown."""
-        arguments = [keys.conversation, self._window_ms]
+        arguments: list[str | bytes | int] = [keys.conversation, self._window_ms, self._ttl_ms]
         await run_script(self._client, SCHEDULE, [_list_of(keys.conversation)], arguments)
+
+    async def forget(self, keys: Keys) -> None:
+        """A conversation was deleted. Raises StoreDown."""
+        with store_errors():
+            await self._client.zrem(_list_of(keys.conversation), keys.conversation)
 
     async def run(self) -> None:
         """Compacts until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S * random.uniform(0.5, 1.5))  # noqa: S311 - so that replicas do not look at once
+            await asyncio.sleep(LOOK_S * random.uniform(0.5, 1.5))
             try:
                 await self.compact()
             except StoreDown:

@@ -32,6 +32,6 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
             index=Index(client, ttl_s=ttl_s),
             journal=Journal(client, replica=replica),
             ownership=Ownership(client, replica=replica),
-            compaction=Compaction(client),
+            compaction=Compaction(client, ttl_s=ttl_s),
             unsettled=set(),
         )
