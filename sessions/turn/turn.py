@@ -59,7 +59,7 @@ class Names(msgspec.Struct, frozen=True):
     @classmethod
     def new(cls) -> Self:
         """Random ones."""
-        return cls(*(f"{kind}_{secrets.token_hex(12)}" for kind in ("turn", "msg", "msg")))
+        return cls(*(f"{kind}_{secrets.token_urlsafe(12)}" for kind in ("turn", "msg", "msg")))
 
 
 class Cut(msgspec.Struct, frozen=True):
