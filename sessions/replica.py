@@ -58,11 +58,15 @@ class Replica:
         policy: Policy,
         observer: Observer | None = None,
         replica: str | None = None,
+        lane: Redis | None = None,
     ) -> None:
+        """Put the parts together. `lane`: a client of its own for what running turns write, so that their ends do not wait behind requests."""
         self._client = client
-        storage = Storage.of(client, replica=replica or secrets.token_hex(8), ttl_s=policy.ttl_s)
+        replica = replica or secrets.token_hex(8)
+        storage = Storage.of(client, replica=replica, ttl_s=policy.ttl_s)
+        self._running = storage if lane is None else Storage.of(lane, replica=replica, ttl_s=policy.ttl_s)
         self._history, self._index = storage.history, storage.index
-        self._journal, self._ownership = storage.journal, storage.ownership
+        self._journal, self._ownership = self._running.journal, storage.ownership
         self._admission = Admission(at_most=policy.max_turns)
         self._directory = Directory()
         self._attendance = Attendance()
@@ -107,11 +111,8 @@ class Replica:
     def _prepare_turns(self, storage: Storage, engine: Engine, policy: Policy, observer: Observer) -> None:
         """The way of a message in, and what runs its turn, with a conversation or without one."""
         self._runner = Runner(
+            self._running,
             generator=Generator(engine, policy.filters),
-            journal=self._journal,
-            history=self._history,
-            ownership=self._ownership,
-            compaction=self._compaction,
             observer=observer,
         )
         self._turns = Turns(
@@ -157,7 +158,7 @@ class Replica:
     def _chores(self) -> Iterable[Coroutine[None, None, None]]:
         return (
             self._journal.run(),
-            self._ownership.keep(),
+            self._running.ownership.keep(),
             self._reaper.watch(),
             self._relay.listen(),
             self._relay.fill(),

@@ -6,7 +6,7 @@ When the store is slower than `PATIENCE_S` the end is told as not saved, and wri
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable
 from time import monotonic
 
 import msgspec
@@ -20,10 +20,7 @@ from sessions.observer import Observer
 from sessions.running.ending import EndTeller, reply_of
 from sessions.running.losing import Losing
 from sessions.running.run import Run
-from sessions.store.compacting import Compaction
-from sessions.store.history import History
-from sessions.store.journal import Journal
-from sessions.store.ownership import Ownership
+from sessions.store.storage import Storage
 from sessions.store.transactions import Ending
 from sessions.turn.generating import Generator, Outcome
 from sessions.turn.live_turn import LiveTurn
@@ -43,22 +40,19 @@ class Runner:
 
     def __init__(
         self,
+        storage: Storage,
         *,
         generator: Generator,
-        journal: Journal,
-        history: History,
-        ownership: Ownership,
-        compaction: Compaction,
         observer: Observer,
     ) -> None:
         self._generator = generator
-        self._journal = journal
-        self._history = history
-        self._ownership = ownership
-        self._compaction = compaction
+        self._journal = storage.journal
+        self._history = storage.history
+        self._ownership = storage.ownership
+        self._compaction = storage.compaction
         self._observer = observer
         self._teller = EndTeller(observer)
-        self._losing = Losing(history=history, ownership=ownership, teller=self._teller)
+        self._losing = Losing(history=self._history, ownership=self._ownership, teller=self._teller)
 
     def ready(self, conversation: Conversation, live: LiveTurn) -> None:
         """What is accepted from here on while the turn runs can use its journal."""
@@ -93,7 +87,7 @@ class Runner:
 
     async def _end(self, run: Run, outcome: Outcome) -> None:
         live, conversation = run.live, run.conversation
-        async with AsyncExitStack() as behind, conversation.ordering:
+        async with conversation.ordering:
             seq = conversation.next_seq()
             done = live.end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
             ending = _ending(live, done)
@@ -103,16 +97,9 @@ class Runner:
                 self._teller.tell(conversation, _given_up(done, fault))
                 await self._ownership.discard(run.turn_id)
                 return
-            behind.push_async_callback(self._leave_lists if saved else self._save_late, run, ending)
             self._teller.tell(conversation, done if saved else msgspec.structs.replace(done, saved=False))
-
-    async def _leave_lists(self, run: Run, _: Ending) -> None:
-        """The turn has its end in the store: its journal is due in a while, and no reaper needs to look at it."""
-        try:
-            await self._compaction.schedule(run.conversation.keys)
-            await self._ownership.discard(run.turn_id)
-        except StoreDown:
-            _log.info("an ended turn is left to the reaper", turn_id=run.turn_id)
+        if not saved:
+            await self._save_late(run, ending)
 
     async def _save_in_time(self, run: Run, ending: Ending) -> bool:
         """Whether the end is in the store. Raises StoreFault where it never will be."""
@@ -140,16 +127,18 @@ class Runner:
                 return
             except StoreDown:
                 continue
-            await self._leave_lists(run, ending)
             return
 
     async def _save(self, run: Run, ending: Ending) -> None:
         """Raises StoreDown, OwnershipLost; StoreFault once a new journal did not help."""
+        keys = run.conversation.keys
         try:
             await run.journal.write_rest()
-            await self._history.finish(run.conversation.keys, ending)
+            # At once, for the time of one: what is listed too early is looked at when the window is over all the same.
+            await _both(self._history.finish(keys, ending), self._compaction.schedule(keys))
         except StoreFault as fault:
             await self._mend(run, ending, fault)
+        await self._ownership.discard(run.turn_id)
 
     async def _mend(self, run: Run, ending: Ending, fault: StoreFault) -> None:
         run.journal.drop()
@@ -162,6 +151,12 @@ class Runner:
                 _log.warning("journal begun anew", turn_id=run.turn_id, incident=fault.incident)
                 return
         raise fault
+
+
+async def _both(first: Awaitable[None], second: Awaitable[None]) -> None:
+    for outcome in await asyncio.gather(first, second, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
 
 
 def _given_up(done: Done, fault: StoreFault) -> Done:

@@ -20,7 +20,7 @@ async def test_a_conversation_whose_hash_is_gone_begins_anew(chat: Chat, store: 
     reader = Recorder()
     await chat.exchange("And now?", "Now.", reader=reader)
     assert await chat.told() == [("user", "And now?"), ("assistant", "Now.")]
-    assert [seq for seq, _ in await store.xrange(chat.keys.journal)][0] == b"1-0"
+    assert next(seq for seq, _ in await store.xrange(chat.keys.journal)) == b"1-0"
     chat.leave(reader)
 
 
@@ -62,11 +62,12 @@ async def test_replies_whose_journals_are_spoiled_end_as_internal_and_free_their
     chat: Chat, reader: Recorder, store: Redis
 ) -> None:
     """Several at once; each keeps what was told, and its conversation goes on. A bystander's reply is none of theirs."""
-    chat.engine.script("word " * 30)
+    chat.engine.script("word " * 150)
     await chat.running("Hello?", "word", conversation_id="bystander")
     spoiled = [f"spoiled-{number}" for number in range(3)]
     for name in spoiled:
-        await chat.running("Hello?", "This", conversation_id=name)
+        chat.engine.script("word " * 100)
+        await chat.running("Hello?", "word", conversation_id=name)
     for name in spoiled:
         journal = f"{chat.keys.journal}".replace("room", name)
         await store.delete(journal)
@@ -79,7 +80,7 @@ async def test_replies_whose_journals_are_spoiled_end_as_internal_and_free_their
         assert (done.reason, done.saved) == (Reason.ERROR, True)
         assert done.error is not None
         assert done.error.code == "internal"
-    chat.engine.step(40)
+    chat.engine.step(150)
     assert (await reader.next(Done, count=4)).reason is Reason.STOP
     await chat.quiet()
     assert await store.hlen("ms:running") == 0
