@@ -18,7 +18,10 @@ if redis.call('TYPE', journal).ok == 'stream' then
 end
 local first = oldest and tonumber(string.match(oldest[1], '^%d+')) or seq + 1
 local answer = {facts[1], seq, running, record, first, tonumber(facts[6]) or 0, first, events, {}}
-if after + 1 >= first or not facts[6] then return answer end
+if after + 1 >= first or not facts[6] then
+  if answer[6] + 1 >= first then answer[7] = math.min(first, tonumber(facts[7]) or 1) end
+  return answer
+end
 
 local rows = answer[9]
 local function TOLD(turn_id, kept, message, reply)
