@@ -117,7 +117,6 @@ async def test_each_event_is_told_once_and_in_order_before_and_behind_a_compacti
         events = await told(chat, seq)
         if events and isinstance(events[0], Gap):
             assert isinstance(events[1], Snapshot)
-            assert events[0].min_seq > seq + 1
             gaps += 1
             continue
         assert whole(events, seq)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
+from redis import exceptions as errors
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.exceptions import ConnectionError
 
 from engine.scripted import ScriptedEngine
 from sessions.events import Done
@@ -37,7 +37,7 @@ async def starved(client: Redis) -> AsyncIterator[None]:
     pool = client.connection_pool
     assert isinstance(pool, BlockingConnectionPool)
     async with AsyncExitStack() as taken:
-        with suppress(ConnectionError):  # no more of them, after a second
+        with suppress(errors.ConnectionError):  # no more of them, after a second
             for _ in range(pool.max_connections):
                 taken.push_async_callback(pool.release, await pool.get_connection())
         yield
