@@ -11,6 +11,7 @@ from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Remov
 from sessions.records import digest
 from sessions.store.client import SETTLE_DUE, TAKE_DUE, run_script
 from sessions.store.compacting import Compaction
+from sessions.store.history import OLDER_BYTES
 from sessions.turn.positions import Again, Beside
 from tests.bench.storage import cost
 from tests.sessions.chat import Chat, eventually
@@ -204,12 +205,16 @@ async def test_a_turn_of_a_dead_replica_is_listed_by_the_one_that_closes_it(
 
 async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
     """Whoever missed more than may wait for a connection is told of a gap; what is read for that is bounded too."""
-    for _ in range(4):
+    for _ in range(8):
         await chat.exchange("Hello?" * 20_000, "Well." * 20_000)
     await compacted(store, chat)
     gap, snapshot = await told(chat, 0)
     assert isinstance(gap, Gap)
     assert isinstance(snapshot, Snapshot)
+    since = await chat.sessions._history.since(chat.keys, 0)
+    assert since is not None
+    assert since.first > 1
+    assert sum(len(event.text) for event in since.events if isinstance(event, Delta)) < OLDER_BYTES
 
 
 async def test_a_text_stands_once(store: Redis) -> None:
