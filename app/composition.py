@@ -93,12 +93,13 @@ async def composed(
     async with (
         _store_url(settings) as url,
         _store_client(url) as store,
+        _store_client(url) as lane,
         nullcontext(doorkeeper_of(settings, store, refresh_s=refresh_s)) as doorkeeper,
         limiters_of(settings, store, refusals, bounds) as limiters,
     ):
         metrics = Metrics()
         observer = metrics if limiters.meter is None else Several(metrics, TurnTokens(limiters.meter))
-        sessions = Sessions(client=store, engine=engine, policy=policy, observer=observer)
+        sessions = Sessions(client=store, engine=engine, policy=policy, observer=observer, lane=lane)
         metrics.watch(
             engine=engine,
             connections=registry.statistics,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import Literal
 
 import msgspec
@@ -13,6 +14,10 @@ from sessions.errors import StoreDown
 from sessions.store.client import store_errors
 
 STORE_S = 1.0
+PROBED_S = 1.0
+"""How long an answer of the store counts: whoever asks more often costs it nothing."""
+PROBE = "ms:probe"
+PROBE_MS = 10_000
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,17 +31,26 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`ready`, and the state of each part.
+    """`ready`, and the state of each part. `store_message`: why the store takes no message, in words.
 
     Where several engines serve, `engines` has the state of each, and `engines_ready` says how many of them serve.
     """
 
     ready: bool
     draining: bool
-    store: Literal["ok", "unavailable"]
+    store: Literal["ok", "refuses_writes", "unavailable"]
+    store_message: str | None = None
     engine: EngineReport
     engines_ready: int | None = None
     engines: tuple[EngineReport, ...] | None = None
+
+
+class _Store(msgspec.Struct, frozen=True):
+    """What the store answered to a probe, and until when that counts."""
+
+    state: Literal["ok", "refuses_writes", "unavailable"]
+    message: str | None = None
+    until: float = 0.0
 
 
 class Readiness:
@@ -45,29 +59,48 @@ class Readiness:
     def __init__(self, *, engine: Engine, store: Redis) -> None:
         self._engine = engine
         self._store = store
+        self._probed = _Store("unavailable")
         self.draining = False
 
     async def report(self) -> Report:
         """What is so at this moment."""
         status, parts = self._engine.status, self._engine.parts
-        store = await self._store_answers()
+        store = await self._store_takes_writes()
         several = [part.status for part in parts] if len(parts) > 1 else None
         return Report(
-            ready=status.state is EngineState.READY and store and not self.draining,
+            ready=status.state is EngineState.READY and store.state == "ok" and not self.draining,
             draining=self.draining,
-            store="ok" if store else "unavailable",
+            store=store.state,
+            store_message=store.message,
             engine=_told(status),
             engines_ready=None if several is None else sum(one.state is EngineState.READY for one in several),
             engines=None if several is None else tuple(map(_told, several)),
         )
 
-    async def _store_answers(self) -> bool:
+    async def _store_takes_writes(self) -> _Store:
+        """What the store says to a small write, as of a moment ago: a message that it can't take is refused."""
+        if monotonic() >= self._probed.until:
+            self._probed = msgspec.structs.replace(await self._probe(), until=monotonic() + PROBED_S)
+        return self._probed
+
+    async def _probe(self) -> _Store:
         try:
             async with asyncio.timeout(STORE_S):
                 with store_errors():
-                    return bool(await self._store.ping())
-        except (StoreDown, TimeoutError):
-            return False
+                    await self._store.ping()
+        except (StoreDown, TimeoutError) as trouble:
+            return _Store("unavailable", f"The store does not answer ({_name(trouble)}).")
+        try:
+            async with asyncio.timeout(STORE_S):
+                with store_errors():
+                    await self._store.set(PROBE, b"1", px=PROBE_MS)
+        except (StoreDown, TimeoutError) as trouble:
+            return _Store("refuses_writes", f"The store is read, but takes no writes ({_name(trouble)}).")
+        return _Store("ok")
+
+
+def _name(trouble: Exception) -> str:
+    return type(trouble.__cause__ or trouble).__name__
 
 
 def _told(status: EngineStatus) -> EngineReport:

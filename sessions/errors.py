@@ -11,7 +11,8 @@ SessionError
 │   ├── QueueFull           as many messages wait in the conversation as may
 │   ├── Overloaded          the server has as many turns as it may have
 │   ├── Draining            the server is about to stop
-│   ├── StoreDown           the store does not answer
+│   ├── StoreDown           the store does not answer, or takes no writes for now
+│   │   └── StoreFault      the store answers, but what it has can't be used: waiting does not help
 │   ├── EngineDown          no engine can take the turn
 │   └── InternalError       a defect of ours
 └── OwnershipLost           a write came from one that no longer owns the turn
@@ -112,6 +113,20 @@ class StoreDown(Refused):
 
     code = "store_unavailable"
     retryable = True
+
+
+class StoreFault(StoreDown):
+    """The store answers, but what it has of this can't be used; waiting does not help.
+
+    A loop that waits for the store must not wait for this. `incident` is the number under which the log has it.
+    """
+
+    code = "internal"
+    retryable = False
+
+    def __init__(self, *, incident: str) -> None:
+        super().__init__(f"An internal error, number {incident}.")
+        self.incident = incident
 
 
 class EngineDown(Refused):

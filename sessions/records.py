@@ -48,7 +48,10 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a duplicate of a `client_msg_id` is answered from. `digest`: SHA-256 of the content."""
+    """What a duplicate of a `client_msg_id` is answered from. `digest`: SHA-256 of the content.
+
+    `text_seq`: of its first delta, where it has ended and has text.
+    """
 
     turn_id: str
     client_msg_id: str
@@ -57,6 +60,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     reply_id: str
     parent_id: str | None
     accepted_seq: int
+    text_seq: int | None = None
     done: Done | None = None
 
 

@@ -59,29 +59,32 @@ class Replica:
         policy: Policy,
         observer: Observer | None = None,
         replica: str | None = None,
+        lane: Redis | None = None,
     ) -> None:
+        """Put the parts together. `lane`: a client of its own for what running turns write, so that their ends do not wait behind requests."""
         self._client = client
-        storage = Storage.of(client, replica=replica or secrets.token_hex(8), ttl_s=policy.ttl_s)
+        replica = replica or secrets.token_hex(8)
+        storage = Storage.of(client, replica=replica, ttl_s=policy.ttl_s)
+        self._running = storage if lane is None else Storage.of(lane, replica=replica, ttl_s=policy.ttl_s)
         self._history, self._index = storage.history, storage.index
-        self._journal, self._ownership = storage.journal, storage.ownership
+        self._journal, self._ownership = self._running.journal, storage.ownership
         self._admission = Admission(at_most=policy.max_turns)
         self._directory = Directory()
         self._attendance = Attendance()
         self._watching = Watching(client, ownership=self._ownership, directory=self._directory)
         self._brancher = Brancher(client, history=self._history, replica=self._ownership.replica)
-        self._remover = Remover(history=self._history, index=self._index)
+        self._remover = Remover(history=self._history, index=self._index, compaction=storage.compaction)
+        self._compaction = storage.compaction
         self._adopter = Adopter(storage.adoption)
-        self._meet_others(storage.unsettled)
+        self._meet_others(storage)
         self._prepare_turns(storage, engine, policy, observer or Silent())
         self._orders = Orders(turns=self._turns, mailbox=self._mailbox, delete=self._delete)
         self._tasks: asyncio.TaskGroup
 
-    def _meet_others(self, unsettled: set[str]) -> None:
+    def _meet_others(self, storage: Storage) -> None:
         """What other replicas tell this one, what is asked of them, and what is left of dead ones."""
         self._reaper = Reaper(
-            history=self._history,
-            ownership=self._ownership,
-            unsettled=unsettled,
+            storage,
             runs=lambda turn: self._turns.runs(turn),  # noqa: PLW0108 - made later
             tell=self._tell,
         )
@@ -110,10 +113,8 @@ class Replica:
     def _prepare_turns(self, storage: Storage, engine: Engine, policy: Policy, observer: Observer) -> None:
         """The way of a message in, and what runs its turn, with a conversation or without one."""
         self._runner = Runner(
+            self._running,
             generator=Generator(engine, policy.filters),
-            journal=self._journal,
-            history=self._history,
-            ownership=self._ownership,
             observer=observer,
         )
         self._turns = Turns(
@@ -160,11 +161,12 @@ class Replica:
     def _chores(self) -> Iterable[Coroutine[None, None, None]]:
         return (
             self._journal.run(),
-            self._ownership.keep(),
+            self._running.ownership.keep(),
             self._reaper.watch(),
             self._relay.listen(),
             self._relay.fill(),
             self._mailbox.run(),
+            self._compaction.run(),
             self._look_around(),
         )
 

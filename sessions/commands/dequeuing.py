@@ -9,12 +9,13 @@ from sessions.commands.accepting import known_meta
 from sessions.commands.queueing import AGAIN_S, Queue
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.requests import request_of
-from sessions.errors import Refused, StoreDown
+from sessions.errors import Refused, StoreDown, StoreFault
 from sessions.events import Failure
 from sessions.records import Meta
 from sessions.store.history import History
 from sessions.turn.context import Prompt
 from sessions.turn.live_turn import LiveTurn
+from sessions.turn.policy import SystemPrompt
 from sessions.turn.prompting import Prompts
 from sessions.turn.sends import Generation
 
@@ -34,6 +35,13 @@ class Dequeuer:
         if not await self._queue.begin(conversation, live):
             return None
         conversation.forget()
+        try:
+            return await self._started(conversation, live, generation)
+        except StoreFault as fault:  # its end says so
+            live.failure = Failure(code=fault.code, message=str(fault))
+        return request_of(conversation, live.record.turn_id, None, generation.params, SystemPrompt("", ""))
+
+    async def _started(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
         meta = await self._lasting_meta(conversation)
         system = self._prompts.system(meta, generation)
         prompt = await self._prompt(conversation, live, generation, meta)
@@ -62,5 +70,7 @@ class Dequeuer:
         while True:
             try:
                 return await known_meta(self._history, conversation)
+            except StoreFault:
+                raise
             except StoreDown:
                 await asyncio.sleep(AGAIN_S)

@@ -15,11 +15,12 @@ from sessions.commands.announcing import Announcer
 from sessions.commands.branches import Placed, placed
 from sessions.commands.repeating import accepted_event
 from sessions.conversation.conversation import Conversation
-from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown
+from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
 from sessions.events import Done, Reason
 from sessions.records import MessageRecord, Meta, user_message
 from sessions.running import running
 from sessions.running.ending import EndTeller, reply_of
+from sessions.store.coding import encode_message, encode_turn
 from sessions.store.history import History
 from sessions.store.keys import now_ms
 from sessions.store.transactions import Duplicate
@@ -140,6 +141,8 @@ class Queue:
                 if await self._history.start(keys, turn_id, system=named, context_from=context_from):
                     return
                 raise OwnershipLost(turn_id)
+            except StoreFault:
+                raise
             except StoreDown:
                 await asyncio.sleep(AGAIN_S)
 
@@ -216,14 +219,14 @@ def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | 
     record = live.record
     fields = {
         f"sent:{record.client_msg_id}": record.turn_id,
-        f"turn:{record.turn_id}": msgspec.json.encode(record).decode(),
+        f"turn:{record.turn_id}": encode_turn(record).decode(),
         "leaf": record.message_id,
         "queue": f"{_ids(conversation)} {record.turn_id}".strip(),
         "updated_at": str(now_ms()),
     }
     children = [[record.message_id, record.reply_id]]
     if message is not None:
-        fields[f"message:{record.message_id}"] = msgspec.json.encode(message).decode()
+        fields[f"message:{record.message_id}"] = encode_message(message).decode()
         children.insert(0, [record.parent_id or "", record.message_id])
     return msgspec.json.encode(
         {"set": _flat(fields), "children": children, "messages": 0 if message is None else 1}
@@ -233,10 +236,7 @@ def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | 
 def _exit(conversation: Conversation, live: LiveTurn, done: Done) -> bytes:
     """What the store changes besides when a turn ends in the queue."""
     record = msgspec.structs.replace(live.record, done=done)
-    fields = {
-        f"turn:{record.turn_id}": msgspec.json.encode(record).decode(),
-        "queue": _ids(conversation),
-    }
+    ended = [record.turn_id, encode_turn(record).decode()]
     tree: dict[str, object] = (
         {"take_out": [record.message_id, record.reply_id]}
         if done.removed
@@ -244,11 +244,11 @@ def _exit(conversation: Conversation, live: LiveTurn, done: Done) -> bytes:
             "reply": [
                 record.message_id,
                 record.reply_id,
-                msgspec.json.encode(reply_of(live, done)).decode(),
+                encode_message(reply_of(live, done)).decode(),
             ]
         }
     )
-    return msgspec.json.encode({"set": _flat(fields), **tree})
+    return msgspec.json.encode({"set": ["queue", _ids(conversation)], "ended": ended, **tree})
 
 
 def _flat(fields: dict[str, str]) -> list[str]:

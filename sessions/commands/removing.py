@@ -7,6 +7,7 @@ from sessions.conversation.following import follow_up_to
 from sessions.errors import Busy, NotFound
 from sessions.events import Cause, Removed
 from sessions.running import running
+from sessions.store.compacting import Compaction
 from sessions.store.history import History
 from sessions.store.index import Index
 from sessions.store.transactions import Moved
@@ -25,9 +26,10 @@ def doom(conversation: Conversation) -> list[LiveTurn]:
 class Remover:
     """Removes. Its methods raise Refused."""
 
-    def __init__(self, *, history: History, index: Index) -> None:
+    def __init__(self, *, history: History, index: Index, compaction: Compaction) -> None:
         self._history = history
         self._index = index
+        self._compaction = compaction
 
     async def take_back(self, conversation: Conversation, turn_id: str) -> None:
         """Removes an exchange, once its turn is over; nothing where there is no such."""
@@ -67,4 +69,5 @@ class Remover:
             if not epoch:
                 raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
         await self._index.forget(conversation.owner, conversation.conversation_id)
+        await self._compaction.forget(conversation.keys)
         conversation.publish_deleted(epoch)

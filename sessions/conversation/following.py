@@ -60,9 +60,9 @@ def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> 
 
 async def _fill(history: History, conversation: Conversation) -> bool:
     """Tells what the journal has. False where it has a hole: that is told, and the conversation stands behind it."""
-    events = await history.journal(conversation.keys, after_seq=conversation.published_seq)
-    if events and (events[0].first_seq or events[0].seq) <= conversation.published_seq + 1:
-        conversation.take_over(events)
+    since = await history.since(conversation.keys, conversation.published_seq)
+    if since is not None and since.events and since.first <= conversation.published_seq + 1:
+        conversation.take_over(since.events)
         return True
     await _tell_gap(history, conversation)
     return False

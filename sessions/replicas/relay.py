@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.directory import Directory
 from sessions.conversation.following import follow_up_to
-from sessions.errors import StoreDown
+from sessions.errors import StoreDown, StoreFault
 from sessions.events import Journalled, decode_journalled
 from sessions.store.client import store_errors
 from sessions.store.history import History
@@ -94,6 +94,8 @@ class Relay:
                 try:
                     if (meta := await self._history.load(conversation.keys)) is not None:
                         await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
+                except StoreFault:
+                    continue  # told there; its next event is another reason to look
                 except StoreDown:
                     self.catch_up(conversation)
                     await asyncio.sleep(AGAIN_S)

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.directory import Directory
-from sessions.errors import NotFound, StoreDown
+from sessions.errors import NotFound, StoreDown, StoreFault
 from sessions.store.client import LEAVE, WATCH, run_script
 from sessions.store.ownership import Ownership
 
@@ -62,6 +62,8 @@ class Watching:
             await self.begin(conversation)
         except NotFound:  # nothing was sent to it so far, or it was deleted
             return False
+        except StoreFault:  # told there; what can't be read has no events
+            return False
         return True
 
     async def _end(self, conversation: Conversation) -> None:
@@ -84,7 +86,10 @@ class Watching:
         """
         while True:
             news = conversation.others.news
-            answer = await run_script(self._client, LEAVE, [conversation.keys.conversation], replicas)
+            try:
+                answer = await run_script(self._client, LEAVE, [conversation.keys.conversation], replicas)
+            except StoreFault:  # told there; it has no list of those who watch
+                return []
             if conversation.others.news == news:
                 break
         watchers: list[str] = answer.decode().split()

@@ -6,6 +6,7 @@ When the store is slower than `PATIENCE_S` the end is told as not saved, and wri
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from time import monotonic
 
 import msgspec
@@ -13,15 +14,13 @@ import structlog
 
 from engine.messages import Request
 from sessions.conversation.conversation import Conversation
-from sessions.errors import OwnershipLost, StoreDown
-from sessions.events import Cause, Done, Reason
+from sessions.errors import OwnershipLost, StoreDown, StoreFault
+from sessions.events import Cause, Done, Failure, Reason
 from sessions.observer import Observer
 from sessions.running.ending import EndTeller, reply_of
 from sessions.running.losing import Losing
 from sessions.running.run import Run
-from sessions.store.history import History
-from sessions.store.journal import Journal
-from sessions.store.ownership import Ownership
+from sessions.store.storage import Storage
 from sessions.store.transactions import Ending
 from sessions.turn.generating import Generator, Outcome
 from sessions.turn.live_turn import LiveTurn
@@ -30,6 +29,8 @@ from sessions.turn.turn_journal import PATIENCE_S, TurnJournal
 
 SAVE_AGAIN_S = 1.0
 SAVED_WITHIN_S = 3.0
+MENDS = 2
+"""How often an end that the store refuses though it is well is written with a new journal, before it is given up."""
 
 _log = structlog.get_logger("midstream.turn")
 
@@ -39,20 +40,19 @@ class Runner:
 
     def __init__(
         self,
+        storage: Storage,
         *,
         generator: Generator,
-        journal: Journal,
-        history: History,
-        ownership: Ownership,
         observer: Observer,
     ) -> None:
         self._generator = generator
-        self._journal = journal
-        self._history = history
-        self._ownership = ownership
+        self._journal = storage.journal
+        self._history = storage.history
+        self._ownership = storage.ownership
+        self._compaction = storage.compaction
         self._observer = observer
         self._teller = EndTeller(observer)
-        self._losing = Losing(history=history, ownership=ownership, teller=self._teller)
+        self._losing = Losing(history=self._history, ownership=self._ownership, teller=self._teller)
 
     def ready(self, conversation: Conversation, live: LiveTurn) -> None:
         """What is accepted from here on while the turn runs can use its journal."""
@@ -91,17 +91,24 @@ class Runner:
             seq = conversation.next_seq()
             done = live.end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
             ending = _ending(live, done)
-            saved = await self._save_in_time(run, ending)
-            self._teller.tell(
-                conversation, live, done if saved else msgspec.structs.replace(done, saved=False)
-            )
+            try:
+                saved = await self._save_in_time(run, ending)
+            except StoreFault as fault:
+                self._teller.tell(conversation, live, _given_up(done, fault))
+                await self._ownership.discard(run.turn_id)
+                return
+            told = done if saved else msgspec.structs.replace(done, saved=False)
+            self._teller.tell(conversation, live, told)
         if not saved:
             await self._save_late(run, ending)
 
     async def _save_in_time(self, run: Run, ending: Ending) -> bool:
+        """Whether the end is in the store. Raises StoreFault where it never will be."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._save(run, ending)
+        except StoreFault:
+            raise
         except (StoreDown, TimeoutError) as trouble:
             _log.warning(
                 "end not saved so far",
@@ -116,14 +123,48 @@ class Runner:
             await asyncio.sleep(SAVE_AGAIN_S)
             try:
                 await self._save(run, ending)
+            except StoreFault:  # told there: the end can't be kept
+                await self._ownership.discard(run.turn_id)
+                return
             except StoreDown:
                 continue
             return
 
     async def _save(self, run: Run, ending: Ending) -> None:
-        await run.journal.write_rest()
-        await self._history.finish(run.conversation.keys, ending)
+        """Raises StoreDown, OwnershipLost; StoreFault once a new journal did not help."""
+        keys = run.conversation.keys
+        try:
+            await run.journal.write_rest()
+            # At once, for the time of one: what is listed too early is looked at when the window is over all the same.
+            await _both(self._history.finish(keys, ending), self._compaction.schedule(keys))
+        except StoreFault as fault:
+            await self._mend(run, ending, fault)
         await self._ownership.discard(run.turn_id)
+
+    async def _mend(self, run: Run, ending: Ending, fault: StoreFault) -> None:
+        run.journal.drop()
+        for _ in range(MENDS):
+            try:
+                await self._history.finish(run.conversation.keys, ending, mends=True)
+            except StoreFault as still:
+                fault = still
+            else:
+                _log.warning("journal begun anew", turn_id=run.turn_id, incident=fault.incident)
+                return
+        raise fault
+
+
+async def _both(first: Awaitable[None], second: Awaitable[None]) -> None:
+    for outcome in await asyncio.gather(first, second, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
+
+
+def _given_up(done: Done, fault: StoreFault) -> Done:
+    """The end of a turn that the store can't keep; a cancel stays one."""
+    if done.cancel is None:
+        done = msgspec.structs.replace(done, reason=Reason.ERROR)
+    return msgspec.structs.replace(done, saved=False, error=Failure(code=fault.code, message=str(fault)))
 
 
 async def ended(live: LiveTurn) -> None:
@@ -145,4 +186,5 @@ def cancel(conversation: Conversation, live: LiveTurn, cause: Cause, *, seen_off
 
 
 def _ending(live: LiveTurn, done: Done) -> Ending:
-    return Ending(reply=reply_of(live, done), turn=msgspec.structs.replace(live.record, done=done))
+    turn = msgspec.structs.replace(live.record, done=done, text_seq=live.turn.text_seq)
+    return Ending(reply=reply_of(live, done), turn=turn)

@@ -7,22 +7,47 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import redis.exceptions as errors
+import structlog
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from sessions.errors import StoreDown
+from sessions.errors import StoreDown, StoreFault
 
 LUA = Path(__file__).parent / "lua"
 TROUBLES = (errors.RedisError, errors.RedisClusterException, TimeoutError, OSError)
 """All that the client raises: a full disk or too few replicas come as answers that no other type of error has."""
 
 _LOST = "the handler is closed"
+
+_PASSING = re.compile(
+    r"(?:^|[\s-])(?:OOM|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|MISCONF|BUSY|NOAUTH|NOPERM|MOVED|ASK)\b"
+)
+"""Codes of answers that mean no writes, or no server, for now. Older servers put a script's name before them."""
+_OUTAGES = (
+    errors.ConnectionError,
+    errors.TimeoutError,
+    errors.ReadOnlyError,
+    errors.OutOfMemoryError,
+    errors.ClusterError,
+    errors.ClusterDownError,
+    errors.MasterDownError,
+    errors.TryAgainError,
+    errors.AskError,
+    errors.NoPermissionError,
+    errors.RedisClusterException,
+    TimeoutError,
+    OSError,
+)
+
+_log = structlog.get_logger("midstream.store")
 
 
 class Script:
@@ -33,11 +58,11 @@ class Script:
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
-ACCEPT = Script("tree", "tell", "watchers", "accept")
-APPEND = Script("tree", "take_out", "tell", "append")
-FINISH = Script("tree", "take_out", "tell", "finish")
-REMOVE = Script("tree", "take_out", "tell", "remove")
-WITHDRAW = Script("tree", "take_out", "tell", "withdraw")
+ACCEPT = Script("tree", "tell", "watchers", "ends", "accept")
+APPEND = Script("tree", "take_out", "tell", "ends", "append")
+FINISH = Script("tree", "take_out", "tell", "ends", "finish")
+REMOVE = Script("tree", "take_out", "tell", "ends", "remove")
+WITHDRAW = Script("tree", "take_out", "tell", "ends", "withdraw")
 BRANCH = Script("tree", "branch")
 ACTIVATE = Script("tree", "tell", "activate")
 RENAME = Script("rename")
@@ -52,17 +77,24 @@ RESEAL = Script("reseal")
 ADOPT = Script("adopt")
 HAND_OVER = Script("hand_over")
 FORGET = Script("forget")
+COMPACT = Script("compact")
+SCHEDULE = Script("schedule")
+TAKE_DUE = Script("take_due")
+SETTLE_DUE = Script("settle_due")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
     *(BRANCH, ACTIVATE, RENAME, SINCE, RENEW, START),
     *(WATCH, LEAVE),
     *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
+    *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),
 )
 
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Turns the client's many troubles into `StoreDown`, and keeps cancellations that the client loses.
+    """Turns the client's many troubles into `StoreDown`, or `StoreFault` where waiting does not help.
+
+    It also keeps cancellations that the client loses.
 
     The client sends through `asyncio.wait_for`, which on Python 3.11 drops a cancellation that comes in the moment
     of its success (bpo-37658): a loop around the store could then not be ended. A connection that was lost a moment ago is
@@ -74,13 +106,27 @@ def store_errors() -> Iterator[None]:
         yield
     except TROUBLES as error:
         _keep_cancellation(task, cancels)
-        raise StoreDown(f"The store refuses or does not answer ({type(error).__name__}).") from error
+        raise trouble_of(error) from error
     except RuntimeError as error:
         if _LOST not in str(error):
             raise
         _keep_cancellation(task, cancels)
         raise StoreDown("The connection to the store was lost.") from error
     _keep_cancellation(task, cancels)
+
+
+def trouble_of(error: BaseException) -> StoreDown:
+    """What an error of the client means: an outage, or data that can't be used, which the log has with its number."""
+    if isinstance(error, _OUTAGES) or _PASSING.search(str(error)):
+        return StoreDown(f"The store refuses or does not answer ({type(error).__name__}).")
+    incident = secrets.token_hex(4)
+    _log.error(
+        "the store's data can't be used",
+        incident=incident,
+        error=type(error).__name__,
+        answer=str(error)[:200],
+    )
+    return StoreFault(incident=incident)
 
 
 def _keep_cancellation(task: asyncio.Task[Any] | None, before: int) -> None:

@@ -7,7 +7,7 @@ One hash and one stream a conversation, under one hash tag (Redis Cluster keeps 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -26,10 +26,14 @@ from sessions.store.client import (
     SINCE,
     START,
     WITHDRAW,
+    Script,
     run_script,
     store_errors,
 )
+from sessions.store.coding import decode_message, decode_turn, encode_message, encode_turn
 from sessions.store.keys import Keys, now_ms
+from sessions.store.rebuilding import Journal, OlderTurn, rebuilt
+from sessions.store.replay import MAX_BYTES
 from sessions.store.transactions import (
     MAX_SIBLINGS,
     Beginning,
@@ -43,9 +47,10 @@ from sessions.store.transactions import (
 
 JOURNAL_KEPT = 10_000
 """Events that a conversation's journal keeps after a turn, about."""
+OLDER_BYTES = 2 * MAX_BYTES
+"""Of turns whose events have left the journal, at most so much is read at once: a reader who missed more gets a gap."""
 
-_message = msgspec.json.Decoder(MessageRecord).decode
-_turn = msgspec.json.Decoder(TurnRecord).decode
+
 _FACTS = (
     "epoch",
     "seq",
@@ -89,7 +94,7 @@ class History:
             record = await cast(
                 "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"turn:{turn_id}")
             )
-        return _turn(record) if record else None
+        return _turn(keys, turn_id, record) if record else None
 
     async def message(self, keys: Keys, message_id: str) -> MessageRecord | None:
         """A message by its id."""
@@ -98,7 +103,7 @@ class History:
             record, parent = await cast(
                 "Awaitable[list[bytes | None]]", self._client.hmget(keys.conversation, fields)
             )
-        return _placed(record, parent or b"") if record else None
+        return _placed(message_id, record, parent or b"") if record else None
 
     async def parent(self, keys: Keys, message_id: str) -> str | None:
         """What a message answers, be it a reply without an end: empty at a root; None where there is no such message."""
@@ -121,7 +126,7 @@ class History:
         for message_id, message, parent, told, count, before in zip(*[iter(rows)] * 6, strict=True):
             beside = Siblings(told.decode().split(), count, before)
             if message:
-                messages.append(_placed(message, parent))
+                messages.append(_placed(message_id.decode(), message, parent))
                 siblings.append(beside)
             else:
                 pending[message_id.decode()] = beside
@@ -133,36 +138,30 @@ class History:
         `attached`: this one does from now on. Raises Duplicate, Moved; a turn that runs elsewhere is Moved too.
         """
         turn, event = beginning.turn, beginning.event
-        answer = await run_script(
-            self._client,
-            ACCEPT,
-            keys.pair(),
-            [
-                turn.client_msg_id,
-                turn.turn_id,
-                turn.message_id,
-                turn.parent_id or "",
-                event.epoch,
-                event.seq,
-                msgspec.json.encode(beginning.message) if beginning.message else b"",
-                msgspec.json.encode(turn),
-                encode(event),
-                now_ms(),
-                self._ttl_ms,
-                beginning.title,
-                beginning.system,
-                beginning.context_from,
-                self._replica,
-                "1" if attached else "0",
-                turn.reply_id,
-                "1" if beginning.continues else "0",
-            ],
-        )
+        header = {
+            "client_msg_id": turn.client_msg_id,
+            "turn_id": turn.turn_id,
+            "message_id": turn.message_id,
+            "reply_id": turn.reply_id,
+            "parent_id": turn.parent_id or "",
+            "epoch": event.epoch,
+            "seq": event.seq,
+            "now": now_ms(),
+            "ttl": self._ttl_ms,
+            "title": beginning.title,
+            "system": beginning.system,
+            "context_from": beginning.context_from,
+            "replica": self._replica,
+            "attached": attached,
+            "continues": beginning.continues,
+        }
+        message = encode_message(beginning.message) if beginning.message else b""
+        answer = await self._write(ACCEPT, keys, header, message, encode_turn(turn), encode(event))
         match answer:
             case [b"accepted", watchers]:
                 return self.others_in(watchers)
-            case [b"duplicate", record]:
-                raise Duplicate(_turn(record))
+            case [b"duplicate", turn_id, record]:
+                raise Duplicate(_turn(keys, turn_id.decode(), record))
             case _:
                 raise Moved(answer[0].decode())
 
@@ -170,42 +169,31 @@ class History:
         """Whether replicas beside this one are among those that watch."""
         return any(name != self._replica for name in watchers.decode().split())
 
-    async def finish(self, keys: Keys, ending: Ending) -> None:
-        """Writes the reply and `done`; repeating it is harmless. Raises OwnershipLost."""
+    async def finish(self, keys: Keys, ending: Ending, *, mends: bool = False) -> None:
+        """Writes the reply and `done`; repeating it is harmless. Raises OwnershipLost.
+
+        `mends`: the journal can't be written, and begins anew with this end.
+        """
         turn, done = ending.turn, ending.done
-        answer = await run_script(
-            self._client,
-            FINISH,
-            keys.pair(),
-            [
-                turn.turn_id,
-                done.seq,
-                turn.message_id,
-                turn.reply_id,
-                msgspec.json.encode(ending.reply),
-                msgspec.json.encode(turn),
-                encode(done),
-                now_ms(),
-                self._ttl_ms,
-                JOURNAL_KEPT,
-                "1" if done.removed else "0",
-                self._replica,
-            ],
-        )
-        if answer != b"ok":
+        header = {
+            "turn_id": turn.turn_id,
+            "seq": done.seq,
+            "message_id": turn.message_id,
+            "reply_id": turn.reply_id,
+            "now": now_ms(),
+            "ttl": self._ttl_ms,
+            "kept": JOURNAL_KEPT,
+            "removed": done.removed,
+            "mends": mends,
+            "replica": self._replica,
+        }
+        reply = encode_message(ending.reply)
+        if await self._write(FINISH, keys, header, reply, encode_turn(turn), encode(done)) != b"ok":
             raise OwnershipLost(turn.turn_id)
 
     async def remove(self, keys: Keys, turn: TurnRecord, event: Removed) -> bool:
         """Takes an ended exchange out of the history; False where it had left before. Raises Conflict, Moved."""
-        args: list[str | bytes | int] = [
-            turn.turn_id,
-            event.seq,
-            turn.message_id,
-            turn.reply_id,
-            encode(event),
-            self._replica,
-        ]
-        match await run_script(self._client, REMOVE, keys.pair(), args):
+        match await self._write(REMOVE, keys, self._removal(turn, event), encode(event)):
             case b"ok":
                 return True
             case b"gone":
@@ -219,20 +207,21 @@ class History:
 
     async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
         """Undoes `begin` where its sender was told that it failed; nothing where it did, or was undone before."""
-        await run_script(
-            self._client,
-            WITHDRAW,
-            keys.pair(),
-            [
-                turn.turn_id,
-                turn.client_msg_id,
-                turn.message_id,
-                turn.reply_id,
-                event.seq,
-                encode(event),
-                self._replica,
-            ],
-        )
+        await self._write(WITHDRAW, keys, self._removal(turn, event), encode(event))
+
+    def _removal(self, turn: TurnRecord, event: Removed) -> dict[str, object]:
+        return {
+            "turn_id": turn.turn_id,
+            "client_msg_id": turn.client_msg_id,
+            "message_id": turn.message_id,
+            "reply_id": turn.reply_id,
+            "seq": event.seq,
+            "ttl": self._ttl_ms,
+            "replica": self._replica,
+        }
+
+    async def _write(self, script: Script, keys: Keys, header: dict[str, object], *payloads: bytes) -> Any:
+        return await run_script(self._client, script, keys.pair(), [msgspec.json.encode(header), *payloads])
 
     async def journal(self, keys: Keys, *, after_seq: int) -> list[Journalled]:
         """The events behind `after_seq`, oldest first."""
@@ -242,12 +231,26 @@ class History:
 
     async def since(self, keys: Keys, after_seq: int) -> Since | None:
         """The events behind `after_seq`, with the facts of that moment; None where there is no conversation."""
-        answer = await run_script(self._client, SINCE, keys.pair(), [after_seq])
+        answer = await run_script(self._client, SINCE, keys.pair(), [after_seq, OLDER_BYTES])
         if answer is None:
             return None
-        epoch, seq, _, record, first, events = answer
-        running = _turn(record) if record else None
-        return Since(epoch.decode(), seq, running, first, [decode_journalled(event) for event in events])
+        epoch, seq, running, record, first, ended_seq, whole_from, events, rows = answer
+        older = list(zip(*[iter(rows)] * 4, strict=True))
+        told = rebuilt(
+            Journal(
+                conversation_id=keys.conversation_id,
+                epoch=epoch.decode(),
+                after=after_seq,
+                first=first,
+                ended_seq=ended_seq,
+                whole_from=whole_from,
+                events=[decode_journalled(event) for event in events],
+                turns=[_older(keys, row) for row in older if row[1] != b"removed"],
+                removed=[_removed(keys, row) for row in older if row[1] == b"removed"],
+            )
+        )
+        live = _turn(keys, running.decode(), record) if record else None
+        return Since(epoch.decode(), seq, live, told.first, told.events)
 
     async def start(
         self, keys: Keys, turn_id: str, *, system: str | None = None, context_from: str = ""
@@ -282,12 +285,26 @@ class History:
         return answer.decode() if answer is not None else None
 
 
-def _placed(record: bytes, parent: bytes) -> MessageRecord:
-    """A message where it stands now: what it answered may have been taken out."""
-    message, parent_id = _message(record), parent.decode() or None
-    if message.parent_id == parent_id:
-        return message
-    return msgspec.structs.replace(message, parent_id=parent_id)
+def _placed(message_id: str, kept: bytes, parent: bytes) -> MessageRecord:
+    return decode_message(kept, message_id=message_id, parent_id=parent.decode() or None)
+
+
+def _turn(keys: Keys, turn_id: str, kept: bytes) -> TurnRecord:
+    return decode_turn(kept, conversation_id=keys.conversation_id, turn_id=turn_id)
+
+
+def _older(keys: Keys, row: Sequence[bytes]) -> OlderTurn:
+    turn_id, kept, message, reply = row
+    record = _turn(keys, turn_id.decode(), kept)
+    return OlderTurn(record, _content(message), _content(reply))
+
+
+def _content(kept: bytes) -> str | None:
+    return decode_message(kept, message_id="", parent_id=None).content if kept else None
+
+
+def _removed(keys: Keys, row: Sequence[bytes]) -> Removed:
+    return Removed(conversation_id=keys.conversation_id, turn_id=row[0].decode(), seq=int(row[2]))
 
 
 def _meta(values: list[Any]) -> Meta | None:

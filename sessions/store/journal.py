@@ -14,7 +14,7 @@ import redis.exceptions as errors
 from redis.asyncio import Redis, RedisCluster
 
 from sessions.errors import OwnershipLost, StoreDown
-from sessions.store.client import APPEND, load_scripts, queue_script, store_errors
+from sessions.store.client import APPEND, load_scripts, queue_script, store_errors, trouble_of
 
 AT_ONCE = 32
 """Turns that one call writes: the store serves nobody else meanwhile, for less than a millisecond."""
@@ -110,8 +110,10 @@ class Journal:
                 write.written.set_exception(OwnershipLost(write.turn_id))
             case StoreDown():
                 write.written.set_exception(answer)
+            case BaseException():
+                write.written.set_exception(trouble_of(answer))
             case _:
-                write.written.set_exception(StoreDown(f"The store refused the journal: {answer}"))
+                write.written.set_exception(trouble_of(ValueError(f"an answer of {len(answer)} bytes")))
 
 
 def _parts(write: _Write) -> list[str | bytes | int]:

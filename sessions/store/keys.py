@@ -18,8 +18,17 @@ class Keys(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, owner: Owner, conversation_id: str) -> Keys:
         """Both keys share the hash tag."""
-        tag = f"ms:{{{owner}/{conversation_id}}}"
-        return cls(tag, f"{tag}:journal")
+        return cls.named(f"ms:{{{owner}/{conversation_id}}}")
+
+    @classmethod
+    def named(cls, conversation: str) -> Keys:
+        """Those of the conversation whose hash has this name."""
+        return cls(conversation, f"{conversation}:journal")
+
+    @property
+    def conversation_id(self) -> str:
+        """The conversation's id within its owner; it has no slash."""
+        return self.conversation.rpartition("/")[2].rstrip("}")
 
     def pair(self) -> tuple[str, str]:
         """As scripts take them."""

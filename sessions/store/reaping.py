@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
 
-from sessions.errors import OwnershipLost, StoreDown
+from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Delta, Done, Failure, Journalled, Reason, Removed, Timing, Usage
 from sessions.records import MessageRecord, Meta, TurnRecord, digest, status_of
-from sessions.store.history import History
 from sessions.store.keys import Keys, now_ms
-from sessions.store.ownership import LEASE_S, Ownership, RunningTurn
+from sessions.store.ownership import LEASE_S, RunningTurn
+from sessions.store.storage import Storage
 from sessions.store.transactions import Ending
 
 REAP_S = 1.0
 """With the lease that a dead replica leaves behind, less than ten seconds."""
 SLOW_S = 1.0
+FAULTS = 3
+"""How often a turn is tried whose conversation can't be read, before it is left as it is."""
 
 _log = structlog.get_logger("midstream.reaper")
 Runs = Callable[[RunningTurn], bool]
@@ -26,17 +29,17 @@ Tell = Callable[[RunningTurn, Sequence[Journalled]], None]
 
 
 class Reaper:
-    """Closes the turns that nobody runs, and withdraws the `unsettled` ones, whose senders were told of a failure.
+    """Closes the turns that nobody runs, and withdraws the unsettled ones, whose senders were told of a failure.
 
     `runs` says whether a turn runs here; `tell` is given the events that attached connections have to learn of.
     """
 
-    def __init__(
-        self, *, history: History, ownership: Ownership, unsettled: set[str], runs: Runs, tell: Tell
-    ) -> None:
-        self._history = history
-        self._ownership = ownership
-        self._unsettled = unsettled
+    def __init__(self, storage: Storage, *, runs: Runs, tell: Tell) -> None:
+        self._history = storage.history
+        self._ownership = storage.ownership
+        self._compaction = storage.compaction
+        self._unsettled = storage.unsettled
+        self._faults: Counter[str] = Counter()
         self._runs = runs
         self._tell = tell
 
@@ -74,7 +77,31 @@ class Reaper:
             orphans = left
 
     async def _close(self, orphan: RunningTurn) -> bool:
-        """Closes a turn; False where it is not its turn."""
+        """Closes a turn, or leaves one that can't be; False where it is not its turn."""
+        try:
+            return await self._try_to_close(orphan)
+        except StoreFault as fault:
+            self._note(orphan, fault.incident)
+        except StoreDown:
+            raise
+        except Exception:  # noqa: BLE001 - one turn's boundary: the others are closed all the same
+            _log.exception("turn not closed", turn_id=orphan.turn_id)
+            self._note(orphan, "")
+        if self._faults[orphan.turn_id] >= FAULTS:
+            await self._forget(orphan)
+        return True
+
+    def _note(self, orphan: RunningTurn, incident: str) -> None:
+        self._faults[orphan.turn_id] += 1
+        if self._faults[orphan.turn_id] >= FAULTS:
+            _log.error("orphaned turn left as it is", turn_id=orphan.turn_id, incident=incident)
+
+    async def _forget(self, orphan: RunningTurn) -> None:
+        await self._ownership.discard(orphan.turn_id)
+        self._unsettled.discard(orphan.turn_id)
+        del self._faults[orphan.turn_id]
+
+    async def _try_to_close(self, orphan: RunningTurn) -> bool:
         keys = Keys.of(orphan.owner, orphan.conversation_id)
         meta = await self._history.load(keys)
         record = await self._history.turn(keys, orphan.turn_id)
@@ -83,8 +110,8 @@ class Reaper:
                 return False
             close = self._withdraw if orphan.turn_id in self._unsettled else self._end
             await close(orphan, keys, record, seq=meta.seq + 1)
-        await self._ownership.discard(orphan.turn_id)
-        self._unsettled.discard(orphan.turn_id)
+        await self._compaction.schedule(keys)
+        await self._forget(orphan)
         return True
 
     async def _is_next(self, keys: Keys, meta: Meta, orphan: RunningTurn) -> bool:
@@ -113,10 +140,10 @@ class Reaper:
             created_at=now_ms(),
             usage=done.usage,
         )
+        text_seq = deltas[0].first_seq if deltas else None
+        turn = msgspec.structs.replace(record, done=done, text_seq=text_seq)
         try:
-            await self._history.finish(
-                keys, Ending(reply=reply, turn=msgspec.structs.replace(record, done=done))
-            )
+            await self._history.finish(keys, Ending(reply=reply, turn=turn))
         except OwnershipLost:
             return  # another reaper was faster
         _log.info("orphaned turn closed", turn_id=orphan.turn_id, replica=orphan.replica)

@@ -8,6 +8,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from sessions.store.adoption import Adoption
+from sessions.store.compacting import Compaction
 from sessions.store.history import History
 from sessions.store.index import Index
 from sessions.store.journal import Journal
@@ -22,6 +23,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     journal: Journal
     ownership: Ownership
     adoption: Adoption
+    compaction: Compaction
     unsettled: set[str]
 
     @classmethod
@@ -35,5 +37,6 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
             journal=Journal(client, replica=replica),
             ownership=ownership,
             adoption=Adoption(client, index=index, ownership=ownership, ttl_s=ttl_s),
+            compaction=Compaction(client, ttl_s=ttl_s),
             unsettled=set(),
         )

@@ -59,7 +59,7 @@ class Names(msgspec.Struct, frozen=True):
     @classmethod
     def new(cls) -> Self:
         """Random ones."""
-        return cls(*(f"{kind}_{secrets.token_hex(12)}" for kind in ("turn", "msg", "msg")))
+        return cls(*(f"{kind}_{secrets.token_urlsafe(12)}" for kind in ("turn", "msg", "msg")))
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -122,6 +122,11 @@ class Turn:
         """The reply so far; once cancelled, the part that is kept."""
         whole = "".join(self._parts)
         return whole if self.cut is None else whole[: self.cut.chars]
+
+    @property
+    def text_seq(self) -> int | None:
+        """The seq of its first delta."""
+        return self._marks[1][2] if len(self._marks) > 1 else None
 
     @property
     def is_over(self) -> bool:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 
-from sessions.errors import OwnershipLost, StoreDown
+from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Journalled, encode
 from sessions.store.journal import Entry, Journal
 
 PATIENCE_S = 0.25
+FAULTS = 3
+"""Writes in a row that the store may refuse though it is well, before the turn is ended."""
 
 
 class TurnJournal:
@@ -26,6 +28,7 @@ class TurnJournal:
         self._sent = 0
         self._late = False
         self._dropped = False
+        self._faults = 0
         self.watched = False
         """Whether other replicas watched the conversation when the last write was done."""
 
@@ -37,14 +40,15 @@ class TurnJournal:
     async def write(self, event: Journalled, patch: bytes = b"") -> bool:
         """Takes an event; True once all is in the store. Waits for a store that answers, `PATIENCE_S` at most.
 
-        `patch`: what it changes in the conversation besides. Raises OwnershipLost.
+        `patch`: what it changes in the conversation besides. Raises OwnershipLost, and StoreFault where the store
+        does not take the journal, however often it is asked.
         """
         self._unwritten.append(Entry(event.seq, encode(event), patch))
-        self._collect()
+        self._refuse_faults(self._collect())
         while self._unwritten and not self._late:
             self._begin()
             await self._settled(PATIENCE_S)
-            self._collect()
+            self._refuse_faults(self._collect())
             self._late = self._late or self._writing is not None
         if self._dropped:  # while it was being written, in the queue of a turn that is given up
             raise OwnershipLost(self._turn_id)
@@ -77,6 +81,10 @@ class TurnJournal:
         if self._writing is not None and not self._writing.done():
             await asyncio.wait([self._writing], timeout=within_s)
 
+    def _refuse_faults(self, trouble: StoreDown | None) -> None:
+        if isinstance(trouble, StoreFault) and self._faults >= FAULTS:
+            raise trouble
+
     def _collect(self) -> StoreDown | None:
         """Forgets what is in the store now; gives the trouble that a write met. Raises OwnershipLost."""
         if self._writing is None or not self._writing.done():
@@ -86,7 +94,9 @@ class TurnJournal:
             self.watched = writing.result()
         except StoreDown as trouble:
             self._late = True
+            self._faults = self._faults + 1 if isinstance(trouble, StoreFault) else 0
             return trouble
         self._late = False
+        self._faults = 0
         del self._unwritten[: self._sent]
         return None

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 import pytest
+from redis.asyncio import Redis
 
 from app.readiness import Readiness
 from engine.client import EngineClient
@@ -15,6 +19,7 @@ from engine.options import EngineOptions
 from engine.scripted import ScriptedEngine
 from sessions.store.servers import connect
 from tests.app.in_process import Running, serving
+from tests.refusing_store import refusing_writes, without_memory
 
 
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/healthz", "/readyz", "/metrics", "/nowhere"])
@@ -96,6 +101,24 @@ async def test_a_service_without_its_store_is_not_ready(tmp_path: Path) -> None:
     async with connect(f"unix://{tmp_path}/nothing") as store:
         report = await Readiness(engine=engine, store=store).report()
     assert (report.ready, report.store, report.engine.state) == (False, "unavailable", "loading")
+
+
+@pytest.mark.parametrize("refusing", [without_memory, refusing_writes])
+async def test_a_service_whose_store_takes_no_writes_is_not_ready(
+    store: Redis,
+    refusing: Callable[[Redis], AbstractAsyncContextManager[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Messages would be refused, though the store answers; what it said counts for a moment."""
+    readiness = Readiness(engine=ScriptedEngine(), store=store)
+    async with refusing(store):
+        report = await readiness.report()
+        assert (report.ready, report.store) == (False, "refuses_writes")
+        assert "takes no writes" in (report.store_message or "")
+    assert (await readiness.report()).store == "refuses_writes"
+    monkeypatch.setattr("app.readiness.monotonic", lambda: 2 * monotonic())
+    report = await readiness.report()
+    assert (report.ready, report.store, report.store_message) == (True, "ok", None)
 
 
 def value(metrics: str, name: str) -> float:

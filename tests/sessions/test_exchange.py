@@ -118,7 +118,7 @@ async def test_an_empty_system_prompt_removes_it(chat: Chat, engine: ScriptedEng
 async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, owner: Owner) -> None:
     await chat.exchange("Hello?")
     keys = [key async for key in store.scan_iter() if key != b"ms:running"]
-    assert len(keys) == 4
+    assert len(keys) == 5
     for key in keys:
         assert 0 < await store.pttl(key) <= 3_600_000
 

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
-from sessions.errors import OwnershipLost, StoreDown
+from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Removed
 from sessions.store.client import load_scripts
 from sessions.store.journal import Entry, Journal
@@ -87,7 +87,7 @@ async def test_one_refused_write_is_no_trouble_for_the_others(store: Redis, jour
     await store.set(keys("b")[0], "no hash")
     refused = journal.put_nowait(keys("b"), "b", [Entry(2, b"event")])
     await journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
-    with pytest.raises(StoreDown, match="WRONGTYPE"):
+    with pytest.raises(StoreFault):
         await refused
 
 

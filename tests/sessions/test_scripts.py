@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from sessions.errors import Conflict, OwnershipLost
+from sessions.errors import Conflict, OwnershipLost, StoreFault
 from sessions.events import Accepted, Done, Reason, Removed, Timing, Usage, encode
 from sessions.records import MessageRecord, Owner, TurnRecord, digest
 from sessions.store.client import APPEND, run_script
@@ -296,3 +296,29 @@ async def test_all_of_a_conversation_is_deleted_once(history: History, store: Re
     assert await history.delete(KEYS)
     assert not await history.delete(KEYS)
     assert await store.dbsize() == 0
+
+
+async def all_of(store: Redis) -> tuple[object, object]:
+    return await store.hgetall(KEYS.conversation), await store.xrange(KEYS.journal)
+
+
+async def test_a_script_that_fails_has_written_nothing(history: History, store: Redis) -> None:
+    """A number that is none is seen before the first write."""
+    first = await exchange(history, "a", seq=1)
+    running = beginning("b", seq=3, parent="reply-a")
+    await store.hset(KEYS.conversation, "messages", "many")
+    before = await all_of(store)
+    with pytest.raises(StoreFault):
+        await history.begin(KEYS, running)
+    with pytest.raises(StoreFault):
+        await history.remove(KEYS, first, removal(first, seq=3))
+    assert await all_of(store) == before
+    await store.hset(KEYS.conversation, "messages", 2)
+    await history.begin(KEYS, running)
+    await store.hset(KEYS.conversation, "messages", "many")
+    before = await all_of(store)
+    with pytest.raises(StoreFault):
+        await history.finish(KEYS, ending(running, seq=4))
+    with pytest.raises(StoreFault):
+        await history.withdraw(KEYS, running.turn, removal(running.turn, seq=4))
+    assert await all_of(store) == before

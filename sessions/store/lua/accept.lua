@@ -1,31 +1,36 @@
--- A turn begins, once per client_msg_id: its message enters the history, or is there already (`message` is '' then).
--- KEYS: conversation hash, journal stream.
--- `continues`: '1' where the sender asked for the active leaf, which `parent_id` must still be.
--- `attached`: '1' where the replica has connections attached to it.
--- Answers {'accepted', who watches}, {'duplicate', turn record}, {'busy'} or {'moved'} (the caller's facts are not the store's).
+-- A turn begins, once per client_msg_id: its message enters the history, or is there already (the payload is '' then).
+-- KEYS: conversation hash, journal stream. ARGV: header, message, turn record, event.
+-- `continues`: the sender asked for the active leaf, which `parent_id` must still be.
+-- `attached`: the replica has connections attached to it.
+-- Answers {'accepted', who watches}, {'duplicate', turn, its record}, {'busy'} or {'moved'} (the caller's facts are not the store's).
 local conversation, journal = KEYS[1], KEYS[2]
-local client_msg_id, turn_id, message_id, parent_id, epoch, seq,
-  message, turn, event, now, ttl, title, system, context_from, replica, attached, reply_id, continues = unpack(ARGV)
-local known = redis.call('HGET', conversation, 'sent:' .. client_msg_id)
-if known == turn_id then return {'accepted', redis.call('HGET', conversation, 'watchers') or ''} end
-if known then return {'duplicate', redis.call('HGET', conversation, 'turn:' .. known)} end
-local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'running', 'leaf', 'queue')
+local asked, message, turn, event = cjson.decode(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local known = redis.call('HGET', conversation, 'sent:' .. asked.client_msg_id)
+if known == asked.turn_id then return {'accepted', redis.call('HGET', conversation, 'watchers') or ''} end
+if known then return {'duplicate', known, redis.call('HGET', conversation, 'turn:' .. known)} end
+local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'running', 'leaf', 'queue', 'ended_seq', 'messages')
 if (facts[3] and facts[3] ~= '') or (facts[5] and facts[5] ~= '') then return {'busy'} end
-if (facts[1] and facts[1] ~= epoch) or (tonumber(facts[2]) or 0) + 1 ~= tonumber(seq) then return {'moved'} end
-if continues == '1' and (facts[4] or '') ~= parent_id then return {'moved'} end
+local seq = NUMBER(facts[2] or 0, 'seq')
+if (facts[1] and facts[1] ~= asked.epoch) or seq + 1 ~= asked.seq then return {'moved'} end
+if asked.continues and (facts[4] or '') ~= asked.parent_id then return {'moved'} end
+NUMBER(facts[7] or 0, 'messages')
+CLEAR_WAY(journal, facts[1] and asked.seq or 0)
 
-redis.call('HSETNX', conversation, 'title', title)
-redis.call('HSET', conversation, 'epoch', epoch, 'seq', seq, 'running', turn_id, 'runner', replica, 'leaf', message_id,
-  'system', system, 'context_from', context_from, 'updated_at', now,
-  'sent:' .. client_msg_id, turn_id, 'turn:' .. turn_id, turn)
-if message ~= '' then
-  redis.call('HSET', conversation, 'message:' .. message_id, message)
-  redis.call('HINCRBY', conversation, 'messages', 1)
-  ADD_CHILD(conversation, parent_id, message_id)
+redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
+redis.call('HSETNX', conversation, 'title', asked.title)
+redis.call('HSET', conversation, 'epoch', asked.epoch, 'seq', asked.seq, 'running', asked.turn_id, 'runner', asked.replica,
+  'leaf', asked.message_id, 'system', asked.system, 'context_from', asked.context_from, 'updated_at', asked.now,
+  'sent:' .. asked.client_msg_id, asked.turn_id, 'turn:' .. asked.turn_id, turn)
+if NUMBER(facts[6] or 0, 'ended_seq') ~= seq then -- what came before was written by a version that made no links
+  redis.call('HSET', conversation, 'kept_from', asked.seq, 'ended', '')
 end
-ADD_CHILD(conversation, message_id, reply_id)
-redis.call('XADD', journal, seq .. '-0', 'event', event)
-redis.call('PEXPIRE', conversation, ttl)
-redis.call('PEXPIRE', journal, ttl)
-if attached == '1' then WATCH(conversation, replica) end
-return {'accepted', TELL(conversation, replica, 'event', event)}
+if message ~= '' then
+  redis.call('HSET', conversation, 'message:' .. asked.message_id, message)
+  redis.call('HINCRBY', conversation, 'messages', 1)
+  ADD_CHILD(conversation, asked.parent_id, asked.message_id)
+end
+ADD_CHILD(conversation, asked.message_id, asked.reply_id)
+redis.call('PEXPIRE', conversation, asked.ttl)
+redis.call('PEXPIRE', journal, asked.ttl)
+if asked.attached then WATCH(conversation, asked.replica) end
+return {'accepted', TELL(conversation, asked.replica, 'event', event)}

@@ -3,17 +3,18 @@
 -- the number of its events, and seq, event and patch of each.
 -- A patch is '' or JSON: what else the event changes ('set': fields and values; 'children': parents and what hangs below
 -- them from now on; 'messages': how many more; 'reply': a message, its reply and that one's text; 'take_out': a message
--- and its reply).
+-- and its reply; 'ended': a turn and its record).
 -- Answers for each turn 'lost' (it is no longer the caller's), 'behind' (the store has lost what it had), 'ok' and who
 -- watches, or an error, which is that turn's alone.
 local replica = ARGV[1]
 
-local function PATCH(conversation, patch)
+local function PATCH(conversation, patch, seq)
   if patch.set then redis.call('HSET', conversation, unpack(patch.set)) end
   for _, pair in ipairs(patch.children or {}) do ADD_CHILD(conversation, pair[1], pair[2]) end
   if patch.messages then redis.call('HINCRBY', conversation, 'messages', patch.messages) end
   if patch.reply then ADD_REPLY(conversation, unpack(patch.reply)) end
   if patch.take_out then TAKE_OUT(conversation, unpack(patch.take_out)) end
+  if patch.ended then LINK_END(conversation, patch.ended[1], seq, patch.ended[2]) end
 end
 
 local function APPEND(conversation, journal, first, last)
@@ -25,8 +26,10 @@ local function APPEND(conversation, journal, first, last)
     local next_seq = tonumber(ARGV[i])
     if next_seq > seq then
       if next_seq ~= seq + 1 then return 'behind' end
+      local patch = ARGV[i + 2] ~= '' and cjson.decode(ARGV[i + 2])
+      if patch then NUMBER(redis.call('HGET', conversation, 'messages'), 'messages') end
       redis.call('XADD', journal, ARGV[i] .. '-0', 'event', ARGV[i + 1])
-      if ARGV[i + 2] ~= '' then PATCH(conversation, cjson.decode(ARGV[i + 2])) end
+      if patch then PATCH(conversation, patch, next_seq) end
       if not alone then TELL(conversation, replica, 'event', ARGV[i + 1]) end
       seq = next_seq
       redis.call('HSET', conversation, 'seq', ARGV[i])

@@ -1,23 +1,30 @@
 -- A turn ends, once: its reply enters the history, or its exchange leaves it.
--- KEYS: conversation hash, journal stream.
+-- KEYS: conversation hash, journal stream. ARGV: header, reply, turn record, event.
+-- `mends`: the journal could not be written: it begins anew with this event, since the hash has all that ended.
 -- Answers 'ok' or 'lost' (the turn had ended, or is no longer the caller's).
 local conversation, journal = KEYS[1], KEYS[2]
-local turn_id, seq, message_id, reply_id, reply, turn, event, now, ttl, kept, removed, replica = unpack(ARGV)
-local facts = redis.call('HMGET', conversation, 'running', 'seq')
-if facts[1] ~= turn_id then
-  return redis.call('HGET', conversation, 'turn:' .. turn_id) == turn and 'ok' or 'lost'
+local asked, reply, turn, event = cjson.decode(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local facts = redis.call('HMGET', conversation, 'running', 'seq', 'messages')
+if facts[1] ~= asked.turn_id then
+  local known = redis.call('HGET', conversation, 'turn:' .. asked.turn_id) or ''
+  return string.match(known, '\n(.*)$') == turn and 'ok' or 'lost'
 end
-if tonumber(facts[2]) + 1 ~= tonumber(seq) then return 'lost' end
+local seq = NUMBER(facts[2], 'seq')
+if seq >= asked.seq or (seq + 1 ~= asked.seq and not asked.mends) then return 'lost' end
+NUMBER(facts[3] or 0, 'messages')
+CLEAR_WAY(journal, asked.mends and 0 or asked.seq)
 
-if removed == '1' then
-  TAKE_OUT(conversation, message_id, reply_id)
+redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
+redis.call('XTRIM', journal, 'MAXLEN', '~', asked.kept)
+if asked.removed then
+  TAKE_OUT(conversation, asked.message_id, asked.reply_id)
 else
-  ADD_REPLY(conversation, message_id, reply_id, reply)
+  ADD_REPLY(conversation, asked.message_id, asked.reply_id, reply)
 end
-redis.call('HSET', conversation, 'running', '', 'seq', seq, 'turn:' .. turn_id, turn, 'updated_at', now)
-redis.call('XADD', journal, seq .. '-0', 'event', event)
-redis.call('XTRIM', journal, 'MAXLEN', '~', kept)
-redis.call('PEXPIRE', conversation, ttl)
-redis.call('PEXPIRE', journal, ttl)
-TELL(conversation, replica, 'event', event)
+redis.call('HSET', conversation, 'running', '', 'seq', asked.seq, 'updated_at', asked.now)
+LINK_END(conversation, asked.turn_id, asked.seq, turn)
+NOTE_DUE(conversation, asked.seq)
+redis.call('PEXPIRE', conversation, asked.ttl)
+redis.call('PEXPIRE', journal, asked.ttl)
+TELL(conversation, asked.replica, 'event', event)
 return 'ok'

@@ -1,17 +1,23 @@
 -- An exchange that had ended leaves the history.
--- KEYS: conversation hash, journal stream.
+-- KEYS: conversation hash, journal stream. ARGV: header, event.
 -- Answers 'ok', 'gone' (it had left before), 'followed' (the history goes on from it) or 'moved'.
 local conversation, journal = KEYS[1], KEYS[2]
-local turn_id, seq, message_id, reply_id, event, replica = unpack(ARGV)
-if redis.call('HGET', conversation, 'removed:' .. turn_id) == seq then return 'ok' end
-if redis.call('HEXISTS', conversation, 'message:' .. reply_id) == 0 then return 'gone' end
-if redis.call('HEXISTS', conversation, 'children:' .. reply_id) == 1 then return 'followed' end
-local facts = redis.call('HMGET', conversation, 'running', 'seq', 'queue')
+local asked, event = cjson.decode(ARGV[1]), ARGV[2]
+local removed = redis.call('HGET', conversation, 'removed:' .. asked.turn_id)
+if removed and tonumber(string.match(removed, '^%d+')) == asked.seq then return 'ok' end
+if redis.call('HEXISTS', conversation, 'message:' .. asked.reply_id) == 0 then return 'gone' end
+if redis.call('HEXISTS', conversation, 'children:' .. asked.reply_id) == 1 then return 'followed' end
+local facts = redis.call('HMGET', conversation, 'running', 'seq', 'queue', 'messages')
 if facts[1] ~= '' or (facts[3] and facts[3] ~= '') then return 'followed' end
-if tonumber(facts[2]) + 1 ~= tonumber(seq) then return 'moved' end
+if NUMBER(facts[2], 'seq') + 1 ~= asked.seq then return 'moved' end
+NUMBER(facts[4], 'messages')
+CLEAR_WAY(journal, asked.seq)
 
-TAKE_OUT(conversation, message_id, reply_id)
-redis.call('HSET', conversation, 'seq', seq, 'removed:' .. turn_id, seq)
-redis.call('XADD', journal, seq .. '-0', 'event', event)
-TELL(conversation, replica, 'event', event)
+redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
+TAKE_OUT(conversation, asked.message_id, asked.reply_id)
+redis.call('HSET', conversation, 'seq', asked.seq)
+LINK_REMOVAL(conversation, asked.turn_id, asked.seq)
+NOTE_DUE(conversation, asked.seq)
+redis.call('PEXPIRE', journal, asked.ttl)
+TELL(conversation, asked.replica, 'event', event)
 return 'ok'

@@ -1,16 +1,67 @@
--- What the journal has behind a seq.
--- KEYS: conversation hash, journal stream. ARGV: seq.
--- Answers nothing where there is no such conversation, else
--- {epoch, seq, running turn or '', its turn record or '', seq of the oldest event that is kept, events}.
+-- What happened behind a seq: what the journal has, and before that, what is kept of turns whose events have left it.
+-- KEYS: conversation hash, journal stream. ARGV: seq, how many bytes of older turns at most.
+-- Answers nothing where there is no such conversation, else {epoch, seq, running turn or '', its record or '', seq of the
+-- oldest event in the journal, seq of the newest end, from where on everything is in this answer, events,
+-- {turn, its record, its message, its reply, ...}}. A turn that was removed has 'removed' for its record, and the seq of that for its message.
 local conversation, journal = KEYS[1], KEYS[2]
-local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'running')
+local after, left = tonumber(ARGV[1]), tonumber(ARGV[2])
+local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'running', 'queue', 'ended', 'ended_seq', 'kept_from')
 if not facts[1] then return false end
-local running, record = facts[3] or '', ''
-if running ~= '' then record = redis.call('HGET', conversation, 'turn:' .. running) or '' end
-local oldest = redis.call('XRANGE', journal, '-', '+', 'COUNT', 1)[1]
-local events = {}
-for _, row in ipairs(redis.call('XRANGE', journal, '(' .. ARGV[1] .. '-0', '+')) do
-  events[#events + 1] = row[2][2]
+local seq, running = tonumber(facts[2]), facts[3] or ''
+local record = running ~= '' and redis.call('HGET', conversation, 'turn:' .. running) or ''
+local oldest, events = nil, {}
+if redis.call('TYPE', journal).ok == 'stream' then
+  oldest = redis.call('XRANGE', journal, '-', '+', 'COUNT', 1)[1]
+  for _, row in ipairs(redis.call('XRANGE', journal, '(' .. ARGV[1] .. '-0', '+')) do
+    events[#events + 1] = row[2][2]
+  end
 end
-local first = oldest and tonumber(string.match(oldest[1], '^%d+')) or tonumber(facts[2]) + 1
-return {facts[1], tonumber(facts[2]), running, record, first, events}
+local first = oldest and tonumber(string.match(oldest[1], '^%d+')) or seq + 1
+local answer = {facts[1], seq, running, record, first, tonumber(facts[6]) or 0, first, events, {}}
+if after + 1 >= first or not facts[6] then
+  if answer[6] + 1 >= first then answer[7] = math.min(first, tonumber(facts[7]) or 1) end
+  return answer
+end
+
+local rows = answer[9]
+local function TOLD(turn_id, kept, message, reply)
+  for _, part in ipairs({turn_id, kept, message or '', reply or ''}) do rows[#rows + 1] = part end
+  left = left - #kept - #(message or '') - #(reply or '')
+end
+
+-- Those without an end, which were accepted behind others.
+for turn_id in string.gmatch(running .. ' ' .. (facts[4] or ''), '%S+') do
+  local kept = redis.call('HGET', conversation, 'turn:' .. turn_id)
+  if kept and string.sub(kept, 1, 1) == '[' then
+    TOLD(turn_id, kept, redis.call('HGET', conversation, 'message:' .. cjson.decode(kept)[3]), '')
+  end
+end
+
+local link = facts[5] or ''
+while true do
+  if link == '' then
+    answer[7] = tonumber(facts[7]) or 1
+    return answer
+  end
+  local turn_id, before, ended, kept = string.sub(link, 2), nil, nil, nil
+  if string.sub(link, 1, 1) == 'r' then
+    ended, before = string.match(redis.call('HGET', conversation, 'removed:' .. turn_id) or '', '^(%d+) (%S*)$')
+  else
+    before, kept = string.match(redis.call('HGET', conversation, 'turn:' .. turn_id) or '', '^([^\n]*)\n(.*)$')
+    kept = kept and cjson.decode(kept)
+    ended = kept and kept[7][1]
+  end
+  ended = tonumber(ended)
+  if not ended then return answer end -- a link is lost
+  if ended <= after or left <= 0 then
+    answer[7] = ended + 1
+    return answer
+  end
+  if not kept then
+    if ended < first then TOLD(turn_id, 'removed', string.format('%d', ended)) end
+  elseif kept[6] < first then
+    local messages = redis.call('HMGET', conversation, 'message:' .. kept[3], 'message:' .. kept[4])
+    TOLD(turn_id, redis.call('HGET', conversation, 'turn:' .. turn_id), messages[1], messages[2])
+  end
+  link = before
+end

@@ -1,15 +1,20 @@
 -- A turn leaves whose sender was told that it was not taken in: its message may be sent again under the same id.
--- KEYS: conversation hash, journal stream.
+-- KEYS: conversation hash, journal stream. ARGV: header, event.
 -- Answers 'ok', or 'gone' where it never came in, or left before.
 local conversation, journal = KEYS[1], KEYS[2]
-local turn_id, client_msg_id, message_id, reply_id, seq, event, replica = unpack(ARGV)
-local facts = redis.call('HMGET', conversation, 'running', 'seq')
-if facts[1] ~= turn_id then return 'gone' end
-if tonumber(facts[2]) + 1 ~= tonumber(seq) then return 'gone' end
+local asked, event = cjson.decode(ARGV[1]), ARGV[2]
+local facts = redis.call('HMGET', conversation, 'running', 'seq', 'messages')
+if facts[1] ~= asked.turn_id then return 'gone' end
+if NUMBER(facts[2], 'seq') + 1 ~= asked.seq then return 'gone' end
+NUMBER(facts[3] or 0, 'messages')
+CLEAR_WAY(journal, asked.seq)
 
-TAKE_OUT(conversation, message_id, reply_id)
-redis.call('HDEL', conversation, 'sent:' .. client_msg_id, 'turn:' .. turn_id)
-redis.call('HSET', conversation, 'running', '', 'seq', seq)
-redis.call('XADD', journal, seq .. '-0', 'event', event)
-TELL(conversation, replica, 'event', event)
+redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
+TAKE_OUT(conversation, asked.message_id, asked.reply_id)
+redis.call('HDEL', conversation, 'sent:' .. asked.client_msg_id, 'turn:' .. asked.turn_id)
+redis.call('HSET', conversation, 'running', '', 'seq', asked.seq)
+LINK_REMOVAL(conversation, asked.turn_id, asked.seq)
+NOTE_DUE(conversation, asked.seq)
+redis.call('PEXPIRE', journal, asked.ttl)
+TELL(conversation, asked.replica, 'event', event)
 return 'ok'

@@ -1,0 +1,188 @@
+"""How messages and turns are kept: as short arrays, or as version 0.1.0 wrote them, which is read all the same.
+
+What a field's name says, or another record, is not kept again. A turn's record may begin with the link to the end
+before it (`lua/ends.lua`); in `lua/since.lua` the places of the ids, of the seq and of the end have a meaning.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Literal
+
+import msgspec
+
+from sessions.events import CancelFacts, Done, Failure, Reason, Timing, Usage
+from sessions.records import MessageRecord, TurnRecord
+
+
+class _Usage(msgspec.Struct, array_like=True, frozen=True):
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    sent_tokens: int
+    wasted_tokens: int
+    acked_tokens: int | None
+
+    @classmethod
+    def of(cls, usage: Usage) -> _Usage:
+        return cls(*msgspec.structs.astuple(usage))
+
+
+class _Message(msgspec.Struct, array_like=True, frozen=True):
+    turn_id: str
+    role: Literal["user", "assistant"]
+    status: str
+    created_at: int
+    content: str
+    usage: _Usage | None
+
+
+class _Rest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What few ends have."""
+
+    saved: bool = True
+    removed: bool = False
+    first_seq: int | None = None
+    cancel: CancelFacts | None = None
+    error: Failure | None = None
+
+
+class _End(msgspec.Struct, array_like=True, frozen=True):
+    seq: int
+    text_seq: int | None
+    reason: Reason
+    chars: int
+    text_sha256: str
+    usage: _Usage
+    timing: tuple[float | None, float | None, float]
+    rest: _Rest
+
+
+class _Turn(msgspec.Struct, array_like=True, frozen=True):
+    client_msg_id: str
+    digest: str
+    message_id: str
+    reply_id: str
+    parent_id: str | None
+    accepted_seq: int
+    end: _End | None
+
+
+_encode = msgspec.json.Encoder().encode
+_message = msgspec.json.Decoder(_Message).decode
+_turn = msgspec.json.Decoder(_Turn).decode
+_message_of_0_1_0 = msgspec.json.Decoder(MessageRecord).decode
+_turn_of_0_1_0 = msgspec.json.Decoder(TurnRecord).decode
+
+
+def encode_message(message: MessageRecord) -> bytes:
+    """A message without its id and its parent, which the fields around it name."""
+    usage = None if message.usage is None else _Usage.of(message.usage)
+    return _encode(
+        _Message(message.turn_id, message.role, message.status, message.created_at, message.content, usage)
+    )
+
+
+def decode_message(kept: bytes, *, message_id: str, parent_id: str | None) -> MessageRecord:
+    """A message where it stands now: what it answered may have been taken out."""
+    if kept.startswith(b"{"):
+        return msgspec.structs.replace(_message_of_0_1_0(kept), parent_id=parent_id)
+    short = _message(kept)
+    return MessageRecord(
+        message_id=message_id,
+        parent_id=parent_id,
+        turn_id=short.turn_id,
+        role=short.role,
+        content=short.content,
+        status=short.status,
+        created_at=short.created_at,
+        usage=None if short.usage is None else _usage(short.usage),
+    )
+
+
+def encode_turn(turn: TurnRecord) -> bytes:
+    """A turn without its id and its conversation's, which the key and the field name."""
+    return _encode(
+        _Turn(
+            turn.client_msg_id,
+            _shorter(turn.digest),
+            turn.message_id,
+            turn.reply_id,
+            turn.parent_id,
+            turn.accepted_seq,
+            None if turn.done is None else _end(turn.done, turn.text_seq),
+        )
+    )
+
+
+def decode_turn(kept: bytes, *, conversation_id: str, turn_id: str) -> TurnRecord:
+    """A turn as it is known to the store."""
+    if kept.startswith(b"{"):
+        return _turn_of_0_1_0(kept)
+    short = _turn(kept[kept.find(b"\n") + 1 :])
+    done = None
+    if short.end is not None:
+        done = _done(short.end, conversation_id=conversation_id, turn_id=turn_id, reply_id=short.reply_id)
+    return TurnRecord(
+        turn_id=turn_id,
+        client_msg_id=short.client_msg_id,
+        digest=_longer(short.digest),
+        message_id=short.message_id,
+        reply_id=short.reply_id,
+        parent_id=short.parent_id,
+        accepted_seq=short.accepted_seq,
+        text_seq=None if short.end is None else short.end.text_seq,
+        done=done,
+    )
+
+
+def _end(done: Done, text_seq: int | None) -> _End:
+    timing = done.timing
+    return _End(
+        done.seq,
+        text_seq,
+        done.reason,
+        done.chars,
+        _shorter(done.text_sha256),
+        _Usage.of(done.usage),
+        (timing.queued_ms, timing.first_token_ms, timing.total_ms),
+        _Rest(
+            saved=done.saved,
+            removed=done.removed,
+            first_seq=done.first_seq,
+            cancel=done.cancel,
+            error=done.error,
+        ),
+    )
+
+
+def _done(end: _End, *, conversation_id: str, turn_id: str, reply_id: str) -> Done:
+    queued_ms, first_token_ms, total_ms = end.timing
+    return Done(
+        conversation_id=conversation_id,
+        turn_id=turn_id,
+        message_id=reply_id,
+        seq=end.seq,
+        reason=end.reason,
+        chars=end.chars,
+        usage=_usage(end.usage),
+        timing=Timing(queued_ms=queued_ms, first_token_ms=first_token_ms, total_ms=total_ms),
+        text_sha256=_longer(end.text_sha256),
+        saved=end.rest.saved,
+        first_seq=end.rest.first_seq,
+        removed=end.rest.removed,
+        cancel=end.rest.cancel,
+        error=end.rest.error,
+    )
+
+
+def _usage(short: _Usage) -> Usage:
+    return Usage(**msgspec.structs.asdict(short))
+
+
+def _shorter(sha256_hex: str) -> str:
+    return b64encode(bytes.fromhex(sha256_hex)).decode()
+
+
+def _longer(sha256: str) -> str:
+    return b64decode(sha256).hex()
