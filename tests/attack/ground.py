@@ -1,0 +1,91 @@
+"""The servers that are attacked, one at a time, and what memory they take."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from connections.authentication.api_keys import digest_of, new_key
+from tests.attack.attack import Ground
+from tests.attack.families.credentials import KEY_ID
+from tests.chaos import gateway
+from tests.chaos.memory import resident_bytes
+from tests.server_process import ServerProcess, serving
+from tests.signing import jwk, provider, rsa_key
+
+SCRIPT = gateway.Script(words=1_000, pace_s=0.02, max_batch=32)
+ATTACKERS = 20
+"""As many keys there are for attackers."""
+PEOPLE = 9
+"""As many for those beside them."""
+QUIET = {"MIDSTREAM_LOG_LEVEL": "warning"}
+
+
+class Place:
+    """A server that runs. `keys` are the attackers', `own_keys` those of the people beside them; none where nobody is asked."""
+
+    def __init__(
+        self, ground: Ground, server: ServerProcess, keys: tuple[str, ...], own_keys: tuple[str, ...]
+    ) -> None:
+        self.ground = ground
+        self.server = server
+        self.keys = keys
+        self.own_keys = own_keys
+        self.notes: dict[str, str] = {}
+        """What the preparation of attacks found out here."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens, on loopback."""
+        return self.server.port
+
+    def resident_bytes(self) -> int:
+        """Memory of the gateway, and of the engine where it is a process. Raises OSError where one has ended."""
+        assert self.server.process is not None
+        pids = [self.server.process.pid]
+        if self.ground is Ground.MODEL:
+            pids.append(self.server.engine_pid())
+        return sum(resident_bytes(pid) for pid in pids)
+
+
+class Places:
+    """At most one server, made when it is asked for."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._place: Place | None = None
+
+    def on(self, ground: Ground) -> Place:
+        """The server of a kind, as it was left, or a new one."""
+        if self._place is None or self._place.ground is not ground:
+            self.close()
+            self._place = self._stack.enter_context(_opened(ground))
+        return self._place
+
+    def close(self) -> None:
+        """End the server; the next one is a new one."""
+        if self._place is not None and self._place.server.process is not None:
+            self._place.server.kill()  # it may have much to do that nobody waits for
+        self._place = None
+        self._stack.close()
+
+
+@contextmanager
+def _opened(ground: Ground) -> Iterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="midstream-attack-") as folder, ExitStack() as stack:
+        command = ("app", "serve") if ground is Ground.MODEL else gateway.command(SCRIPT)
+        environ, keys, own_keys = dict(QUIET), (), ()
+        if ground is Ground.KEYS:
+            keys, own_keys = _keys(ATTACKERS), _keys(PEOPLE)
+            issuer = stack.enter_context(provider(jwk(rsa_key(), kid=KEY_ID)))
+            named = (f"{secrets.token_hex(4)}:{digest_of(key)}" for key in (*keys, *own_keys))
+            environ |= {"MIDSTREAM_API_KEYS": ",".join(named), "MIDSTREAM_JWKS_URL": issuer.url}
+        server = stack.enter_context(serving(Path(folder), environ, command=command))
+        yield Place(ground, server, keys, own_keys)
+
+
+def _keys(count: int) -> tuple[str, ...]:
+    return tuple(new_key() for _ in range(count))
