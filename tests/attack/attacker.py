@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -30,7 +29,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, kw_only=True):
     """What became of it. `told`: answers and ends by kind, and how often; `sockets`: open at once, the most."""
 
-    told: Counter[str] = msgspec.field(default_factory=Counter)
+    told: dict[str, int] = {}
     sent_bytes: int = 0
     sockets: int = 0
     opened: int = 0
@@ -93,7 +92,7 @@ class Attacker:
 
     def told(self, what: str, times: int = 1) -> None:
         """Note what the server said."""
-        self._outcome.told[what] += times
+        self._outcome.told[what] = self._outcome.told.get(what, 0) + times
 
     async def connect(self, *, receive_buffer: int | None = None) -> Socket:
         """A TCP connection from the attacker's own address. Raises OSError."""

@@ -18,7 +18,7 @@ import uvloop
 
 from tests.attack import sink
 from tests.attack.attack import Attack
-from tests.attack.attacker import Attacker, Job, Outcome
+from tests.attack.attacker import Job, Outcome
 from tests.attack.ground import Place, Places
 from tests.attack.neighbours import Neighbours, Noticed
 from tests.attack.raid import COMMAND, READY
@@ -99,7 +99,7 @@ class _Stand:
     async def trial(self, attack: Attack, attackers: int) -> Trial:
         """Attack the bare socket, then the server. Raises TimeoutError, and OSError where the server has ended."""
         async with asyncio.timeout(LIMIT_S):
-            note = await self._prepared(attack)
+            note = await self._place.prepared(attack)
             job = Job(
                 attack=attack.name,
                 port=self._bare,
@@ -122,21 +122,10 @@ class _Stand:
             memory=Memory(
                 before=before, peak=peak, after=after, given_back_s=given_back_s, counted=outcome.sockets
             ),
-            told=dict(outcome.told),
+            told=outcome.told,
             sent_bytes=outcome.sent_bytes,
             opened=outcome.opened,
         )
-
-    async def _prepared(self, attack: Attack) -> str:
-        """What the attack's preparation gives, which is done once on each server."""
-        if attack.prepare is None:
-            return ""
-        name = attack.prepare.__name__
-        if name not in self._place.notes:
-            job = Job(attack=attack.name, port=self._place.port, attackers=1, seconds=0)
-            with closing(Attacker(job, Outcome(), number=0, place=0, life=0)) as first:
-                self._place.notes[name] = await attack.prepare(first)
-        return self._place.notes[name]
 
     async def _beside(self, job: Job) -> tuple[Noticed, Outcome, tuple[int, int]]:
         """What neighbours notice of an attack, what became of it, and the server's memory before and at most."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from connections.authentication.api_keys import digest_of, new_key
-from tests.attack.attack import Ground
+from tests.attack.attack import Attack, Ground
+from tests.attack.attacker import Attacker, Job, Outcome
 from tests.attack.families.credentials import KEY_ID
 from tests.chaos import gateway
 from tests.chaos.memory import resident_bytes
@@ -34,8 +35,7 @@ class Place:
         self.server = server
         self.keys = keys
         self.own_keys = own_keys
-        self.notes: dict[str, str] = {}
-        """What the preparation of attacks found out here."""
+        self._notes: dict[str, str] = {}
 
     @property
     def port(self) -> int:
@@ -49,6 +49,17 @@ class Place:
         if self.ground is Ground.MODEL:
             pids.append(self.server.engine_pid())
         return sum(resident_bytes(pid) for pid in pids)
+
+    async def prepared(self, attack: Attack) -> str:
+        """Do what an attack needs before, once; gives what it found out."""
+        if attack.prepare is None:
+            return ""
+        name = attack.prepare.__name__
+        if name not in self._notes:
+            job = Job(attack=attack.name, port=self.port, attackers=1, seconds=0)
+            with closing(Attacker(job, Outcome(), number=0, place=0, life=0)) as first:
+                self._notes[name] = await attack.prepare(first)
+        return self._notes[name]
 
 
 class Places:
@@ -77,9 +88,9 @@ class Places:
 def _opened(ground: Ground) -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="midstream-attack-") as folder, ExitStack() as stack:
         command = ("app", "serve") if ground is Ground.MODEL else gateway.command(SCRIPT)
-        environ, keys, own_keys = dict(QUIET), (), ()
-        if ground is Ground.KEYS:
-            keys, own_keys = _keys(ATTACKERS), _keys(PEOPLE)
+        environ = dict(QUIET)
+        keys, own_keys = (_keys(ATTACKERS), _keys(PEOPLE)) if ground is Ground.KEYS else ((), ())
+        if keys:
             issuer = stack.enter_context(provider(jwk(rsa_key(), kid=KEY_ID)))
             named = (f"{secrets.token_hex(4)}:{digest_of(key)}" for key in (*keys, *own_keys))
             environ |= {"MIDSTREAM_API_KEYS": ",".join(named), "MIDSTREAM_JWKS_URL": issuer.url}

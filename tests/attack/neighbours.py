@@ -93,7 +93,7 @@ class Person:
             self._news.clear()
             await self._news.wait()
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Go."""
         if self._socket is not None:
             self._socket.close()
@@ -149,7 +149,7 @@ class Neighbours:
         """All go."""
         await _cancel(*self._reading)
         for person in self._people:
-            person.leave()
+            person.close()
 
     async def _last_pongs(self) -> None:
         with suppress(TimeoutError):

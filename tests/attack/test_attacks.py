@@ -1,0 +1,44 @@
+"""A moment of each attack that the server holds: the others have their replies, and nothing breaks. `make attack` has the figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attack.attack import Attack
+from tests.attack.ground import Places
+from tests.attack.raiding import WORDS, Raided, most_bytes, raided
+from tests.attack.registry import ATTACKS
+from tests.attack.test_guards_to_come import TO_COME
+from tests.chaos.server_log import unhandled
+
+TOLD = {
+    "bad-frames": "error",
+    "binary-frames": "closed 1008",
+    "deep-frames": "closed 1008",
+    "wide-frames": "pong",
+    "shake-storm": "",
+    "long-messages": "error context_overflow",
+    "deep-bodies": "HTTP 400",
+    "many-keys": "HTTP 200",
+    "huge-metadata": "HTTP 200",
+    "tickets": "HTTP 200",
+    "tickets-without-a-key": "HTTP 401",
+    "wrong-keys": "error unauthenticated",
+    "made-up-key-ids": "error unauthenticated",
+    "forged-signatures": "error unauthenticated",
+    "long-tokens": "error unauthenticated",
+}
+"""What an attack's sockets must have been told."""
+
+
+@pytest.mark.parametrize(
+    "attack", [one for name, one in ATTACKS.items() if name not in TO_COME], ids=lambda one: one.name
+)
+async def test_the_others_have_their_replies(attack: Attack, places: Places) -> None:
+    place = places.on(attack.ground)
+    seen: Raided = await raided(attack, place)
+    assert seen.reply[-1]["type"] == "done", seen.reply[-1]
+    assert seen.words >= WORDS - 1
+    assert TOLD.get(attack.name, "") in " ".join(seen.outcome.told), seen.outcome
+    assert seen.grown_bytes <= most_bytes(attack, seen.outcome)
+    assert unhandled(place.server.log) == []

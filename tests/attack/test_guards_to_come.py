@@ -1,0 +1,102 @@
+"""A moment of each attack that needs a guard of its own: what the guard does is seen, besides that the others have their replies."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attack.attack import MB
+from tests.attack.ground import Place, Places
+from tests.attack.raiding import OWN_BYTES, WORDS, Raided, raided, read_a_reply
+from tests.attack.registry import ATTACKS
+
+SHED = (
+    "error overloaded",
+    "error rate_limited",
+    "closed 1008",
+    "closed 1013",
+    "closed 4429",
+    "HTTP 429",
+    "HTTP 503",
+)
+"""How a server says that it has enough."""
+TO_COME = (
+    "empty-fragments",
+    "unread-pongs",
+    "echoed-pings",
+    "reads-and-pings",
+    "pipelined-requests",
+    "all-turns",
+    "send-flood",
+    "many-clients",
+    "unread-history",
+    "oldest-seq",
+    "long-bodies",
+    "many-messages",
+)
+
+
+async def raid(name: str, places: Places, *, seconds: float = 2.0) -> tuple[Raided, Place]:
+    """One attack, by one attacker; the neighbour's reply must be whole."""
+    place = places.on(ATTACKS[name].ground)
+    seen = await raided(ATTACKS[name], place, seconds=seconds, attackers=1)
+    assert seen.reply[-1]["type"] == "done", seen.reply[-1]
+    assert seen.words >= WORDS - 1
+    return seen, place
+
+
+def sheds(seen: Raided) -> bool:
+    return any(word in seen.outcome.told for word in SHED)
+
+
+async def test_a_message_of_many_fragments_ends_its_connection(places: Places) -> None:
+    """At most 64 fragments a message."""
+    seen, _ = await raid("empty-fragments", places)
+    assert seen.outcome.told["closed 1008"] >= 2
+    assert seen.grown_bytes <= OWN_BYTES
+
+
+@pytest.mark.parametrize("name", ["unread-pongs", "echoed-pings"])
+async def test_nothing_is_read_from_a_peer_that_takes_no_answers(name: str, places: Places) -> None:
+    """What the kernel holds both ways is all that such a peer can send."""
+    seen, _ = await raid(name, places)
+    assert seen.outcome.sent_bytes <= 8 * MB * seen.outcome.opened
+    assert seen.grown_bytes <= OWN_BYTES
+
+
+@pytest.mark.parametrize("name", ["reads-and-pings", "send-flood"])
+async def test_frames_have_a_budget(name: str, places: Places) -> None:
+    seen, _ = await raid(name, places)
+    assert sheds(seen), seen.outcome.told
+    assert "error store_unavailable" not in seen.outcome.told
+
+
+async def test_pipelined_requests_wait_in_the_kernel(places: Places) -> None:
+    seen, _ = await raid("pipelined-requests", places)
+    assert seen.grown_bytes <= OWN_BYTES
+
+
+async def test_one_client_has_a_share_of_the_turns(places: Places) -> None:
+    """Others are admitted while it has all that it may have."""
+    seen, _ = await raid("all-turns", places)
+    assert sheds(seen), seen.outcome.told
+    assert seen.outcome.told["accepted"] < 600
+
+
+async def test_an_address_has_a_share_whatever_its_clients_are_called(places: Places) -> None:
+    seen, _ = await raid("many-clients", places)
+    assert sheds(seen), seen.outcome.told
+
+
+@pytest.mark.parametrize("name", ["unread-history", "oldest-seq"])
+async def test_what_waits_for_a_reader_is_counted_as_it_is_sent(name: str, places: Places) -> None:
+    seen, _ = await raid(name, places)
+    assert seen.grown_bytes <= OWN_BYTES
+
+
+@pytest.mark.parametrize("name", ["long-bodies", "many-messages"])
+async def test_what_fits_no_window_is_refused_before_it_is_tokenized(name: str, places: Places) -> None:
+    """Each is answered while the attack lasts; the engine's memory does not know of it."""
+    seen, place = await raid(name, places)
+    assert seen.outcome.told["HTTP 400"] >= 3
+    assert seen.grown_bytes <= OWN_BYTES + 3 * 12 * MB
+    assert (await read_a_reply(place))[-1]["type"] == "done"
