@@ -41,7 +41,7 @@ class Cost(StrEnum):
 class Attack:
     """`run` is the life of one socket. An attacker has so many `sockets`; `together`: all attackers share that number.
 
-    `prepare` is done once before and not measured; what it gives is the job's note.
+    `warm` makes what takes long to make, before the clock runs. `prepare` is done once before and not measured; what it gives is the job's note.
     """
 
     run: Callable[[Attacker], Awaitable[None]]
@@ -49,6 +49,7 @@ class Attack:
     together: bool = False
     ground: Ground = Ground.SCRIPTED
     cost: Cost = Cost.SOCKET
+    warm: Callable[[], object] | None = None
     prepare: Callable[[Attacker], Awaitable[str]] | None = None
 
     @property

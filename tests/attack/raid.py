@@ -37,6 +37,8 @@ NICENESS = 10
 
 async def assail(attack: Attack, job: Job) -> Outcome:
     """Attack for as long as the job says."""
+    if attack.warm is not None:
+        attack.warm()
     outcome = Outcome()
     end = asyncio.get_running_loop().time() + job.seconds
     async with asyncio.TaskGroup() as lives:
@@ -73,6 +75,8 @@ def main() -> None:
     job = msgspec.json.decode(sys.argv[1], type=Job)
     signal.alarm(int(job.seconds) + BACKSTOP_S)
     os.nice(NICENESS)
+    if (warm := ATTACKS[job.attack].warm) is not None:
+        warm()
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
     if sys.stdin.readline():

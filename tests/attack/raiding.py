@@ -11,7 +11,7 @@ import msgspec
 from tests.attack.attack import KB, MB, Attack
 from tests.attack.attacker import Job, Outcome
 from tests.attack.ground import Place
-from tests.attack.neighbours import Noticed, Person
+from tests.attack.neighbours import GOOD_ENDS, Noticed, Person
 from tests.attack.raid import assail
 from tests.chaos.thin_socket import Frame
 
@@ -34,9 +34,10 @@ class Raided(msgspec.Struct, frozen=True):
     grown_bytes: int
 
     @property
-    def words(self) -> int:
-        """How many words of the reply came."""
-        return sum(frame["text"].count(" ") for frame in self.reply if frame["type"] == "delta")
+    def is_whole(self) -> bool:
+        """Whether the neighbour's reply came to a good end, and all of its text came before."""
+        done, text = self.reply[-1], "".join(one["text"] for one in self.reply if one["type"] == "delta")
+        return done["type"] == "done" and done["reason"] in GOOD_ENDS and done["chars"] == len(text) > 0
 
 
 async def raided(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.attack.attack import Attack
 from tests.attack.ground import Places
-from tests.attack.raiding import WORDS, Raided, most_bytes, raided
+from tests.attack.raiding import most_bytes, raided
 from tests.attack.registry import ATTACKS
 from tests.attack.test_guards_to_come import TO_COME
 from tests.chaos.server_log import unhandled
@@ -16,8 +16,6 @@ TOLD = {
     "binary-frames": "closed 1008",
     "deep-frames": "closed 1008",
     "wide-frames": "pong",
-    "shake-storm": "",
-    "long-messages": "error context_overflow",
     "deep-bodies": "HTTP 400",
     "many-keys": "HTTP 200",
     "huge-metadata": "HTTP 200",
@@ -36,9 +34,8 @@ TOLD = {
 )
 async def test_the_others_have_their_replies(attack: Attack, places: Places) -> None:
     place = places.on(attack.ground)
-    seen: Raided = await raided(attack, place)
-    assert seen.reply[-1]["type"] == "done", seen.reply[-1]
-    assert seen.words >= WORDS - 1
+    seen = await raided(attack, place)
+    assert seen.is_whole, seen.reply
     assert TOLD.get(attack.name, "") in " ".join(seen.outcome.told), seen.outcome
     assert seen.grown_bytes <= most_bytes(attack, seen.outcome)
     assert unhandled(place.server.log) == []

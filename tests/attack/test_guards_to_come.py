@@ -6,7 +6,7 @@ import pytest
 
 from tests.attack.attack import MB
 from tests.attack.ground import Place, Places
-from tests.attack.raiding import OWN_BYTES, WORDS, Raided, raided, read_a_reply
+from tests.attack.raiding import OWN_BYTES, Raided, raided, read_a_reply
 from tests.attack.registry import ATTACKS
 
 SHED = (
@@ -32,6 +32,8 @@ TO_COME = (
     "oldest-seq",
     "long-bodies",
     "many-messages",
+    "long-messages",
+    "long-heads",
 )
 
 
@@ -39,8 +41,7 @@ async def raid(name: str, places: Places, *, seconds: float = 2.0) -> tuple[Raid
     """One attack, by one attacker; the neighbour's reply must be whole."""
     place = places.on(ATTACKS[name].ground)
     seen = await raided(ATTACKS[name], place, seconds=seconds, attackers=1)
-    assert seen.reply[-1]["type"] == "done", seen.reply[-1]
-    assert seen.words >= WORDS - 1
+    assert seen.is_whole, seen.reply
     return seen, place
 
 
@@ -100,3 +101,16 @@ async def test_what_fits_no_window_is_refused_before_it_is_tokenized(name: str, 
     assert seen.outcome.told["HTTP 400"] >= 3
     assert seen.grown_bytes <= OWN_BYTES + 3 * 12 * MB
     assert (await read_a_reply(place))[-1]["type"] == "done"
+
+
+async def test_a_message_that_fits_no_window_is_refused_before_it_is_tokenized(places: Places) -> None:
+    """Each is answered while the attack lasts."""
+    seen, _ = await raid("long-messages", places)
+    told = seen.outcome.told
+    assert told.get("error context_overflow", 0) + told.get("error rate_limited", 0) >= 40
+
+
+async def test_a_handshake_of_too_many_headers_is_answered(places: Places) -> None:
+    """By words or by a close, but not by silence for ever."""
+    seen, _ = await raid("long-heads", places)
+    assert [what for what in seen.outcome.told if what.startswith("HTTP 4") or what == "dropped"]

@@ -114,11 +114,11 @@ async def pipelined_requests(me: Attacker) -> None:
 
 ATTACKS = (
     Attack(run=pipelined_requests, sockets=50),
-    Attack(run=long_bodies, sockets=3, ground=Ground.MODEL, cost=Cost.BODY),
-    Attack(run=many_messages, sockets=3, ground=Ground.MODEL, cost=Cost.BODY),
-    Attack(run=deep_bodies, sockets=2, ground=Ground.MODEL, cost=Cost.BODY),
-    Attack(run=many_keys, sockets=2, ground=Ground.MODEL, cost=Cost.BODY),
-    Attack(run=huge_metadata, sockets=3, ground=Ground.MODEL, cost=Cost.BODY),
-    Attack(run=trickled_bodies, sockets=4, ground=Ground.MODEL, cost=Cost.BODY),
-    Attack(run=chunked_bodies, sockets=2, ground=Ground.MODEL, cost=Cost.BODY),
+    Attack(run=long_bodies, sockets=3, ground=Ground.MODEL, cost=Cost.BODY, warm=_long),
+    Attack(run=many_messages, sockets=3, ground=Ground.MODEL, cost=Cost.BODY, warm=_many_messages),
+    Attack(run=deep_bodies, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_deep),
+    Attack(run=many_keys, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_many_keys),
+    Attack(run=huge_metadata, sockets=3, ground=Ground.MODEL, cost=Cost.BODY, warm=_metadata),
+    Attack(run=trickled_bodies, sockets=4, ground=Ground.MODEL, cost=Cost.BODY, warm=_metadata),
+    Attack(run=chunked_bodies, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_chunked),
 )
