@@ -18,6 +18,7 @@ from itertools import count
 import msgspec
 import uvloop
 
+from app.descriptors import room_for
 from connections.errors import leaves
 from tests.attack.attack import Attack
 from tests.attack.attacker import Attacker, Job, Outcome
@@ -29,6 +30,8 @@ READY = b"ready\n"
 FIRST_CLOSE_CODE = 1000
 REST_S = 0.1
 """Before a socket that was ended comes back."""
+SOCKETS = 4_000
+"""More than any attack opens at once."""
 BACKSTOP_S = 20
 """Behind a job's time: then the process ends by a signal."""
 NICENESS = 10
@@ -75,6 +78,7 @@ def main() -> None:
     job = msgspec.json.decode(sys.argv[1], type=Job)
     signal.alarm(int(job.seconds) + BACKSTOP_S)
     os.nice(NICENESS)
+    room_for(SOCKETS)
     if (warm := ATTACKS[job.attack].warm) is not None:
         warm()
     sys.stdout.buffer.write(READY)

@@ -15,7 +15,7 @@ from tests.attack.neighbours import GOOD_ENDS, Noticed, Person
 from tests.attack.raid import assail
 from tests.chaos.thin_socket import Frame
 
-SECONDS = 0.6
+SECONDS = 0.4
 ATTACKERS = 2
 WORDS = 20
 PATIENCE_S = 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.attack.attack import Attack
+from tests.attack.attack import Attack, Ground
 from tests.attack.families import bodies, credentials, frames, nobody, readers, sockets, turns
 
 FAMILIES = (nobody, frames, sockets, turns, readers, bodies, credentials)
@@ -18,4 +18,9 @@ FIRST_SEEN = (
 )
 """The eight that a review found, before there were guards."""
 
-ATTACKS: dict[str, Attack] = {attack.name: attack for family in FAMILIES for attack in family.ATTACKS}
+_BY_GROUND = sorted(
+    (one for family in FAMILIES for one in family.ATTACKS), key=lambda one: list(Ground).index(one.ground)
+)
+"""A server is left only when all that attacks it is done."""
+
+ATTACKS: dict[str, Attack] = {attack.name: attack for attack in _BY_GROUND}

@@ -19,6 +19,8 @@ SHED = (
     "HTTP 503",
 )
 """How a server says that it has enough."""
+SECONDS = 2.0
+TURNS = 1024
 TO_COME = (
     "empty-fragments",
     "unread-pongs",
@@ -37,10 +39,10 @@ TO_COME = (
 )
 
 
-async def raid(name: str, places: Places, *, seconds: float = 2.0) -> tuple[Raided, Place]:
-    """One attack, by one attacker; the neighbour's reply must be whole."""
+async def raid(name: str, places: Places, *, attackers: int = 1) -> tuple[Raided, Place]:
+    """One attack; the neighbour's reply must be whole."""
     place = places.on(ATTACKS[name].ground)
-    seen = await raided(ATTACKS[name], place, seconds=seconds, attackers=1)
+    seen = await raided(ATTACKS[name], place, seconds=SECONDS, attackers=attackers)
     assert seen.is_whole, seen.reply
     return seen, place
 
@@ -52,7 +54,7 @@ def sheds(seen: Raided) -> bool:
 async def test_a_message_of_many_fragments_ends_its_connection(places: Places) -> None:
     """At most 64 fragments a message."""
     seen, _ = await raid("empty-fragments", places)
-    assert seen.outcome.told["closed 1008"] >= 2
+    assert seen.outcome.told.get("closed 1008", 0) >= 2
     assert seen.grown_bytes <= OWN_BYTES
 
 
@@ -64,9 +66,14 @@ async def test_nothing_is_read_from_a_peer_that_takes_no_answers(name: str, plac
     assert seen.grown_bytes <= OWN_BYTES
 
 
-@pytest.mark.parametrize("name", ["reads-and-pings", "send-flood"])
-async def test_frames_have_a_budget(name: str, places: Places) -> None:
-    seen, _ = await raid(name, places)
+async def test_frames_have_a_budget(places: Places) -> None:
+    """Reads and pings, too."""
+    seen, _ = await raid("reads-and-pings", places)
+    assert {"closed 1008", "error rate_limited"} & set(seen.outcome.told), seen.outcome.told
+
+
+async def test_messages_are_shed_before_the_store_is_asked(places: Places) -> None:
+    seen, _ = await raid("send-flood", places)
     assert sheds(seen), seen.outcome.told
     assert "error store_unavailable" not in seen.outcome.told
 
@@ -77,20 +84,23 @@ async def test_pipelined_requests_wait_in_the_kernel(places: Places) -> None:
 
 
 async def test_one_client_has_a_share_of_the_turns(places: Places) -> None:
-    """Others are admitted while it has all that it may have."""
+    """At most half, however many there are; others are admitted meanwhile."""
+    places.close()  # none of the turns is taken
     seen, _ = await raid("all-turns", places)
     assert sheds(seen), seen.outcome.told
-    assert seen.outcome.told["accepted"] < 600
+    assert seen.outcome.told.get("accepted", 0) <= TURNS // 2
 
 
 async def test_an_address_has_a_share_whatever_its_clients_are_called(places: Places) -> None:
+    places.close()  # none of the turns is taken
     seen, _ = await raid("many-clients", places)
     assert sheds(seen), seen.outcome.told
+    assert seen.outcome.told.get("accepted", 0) <= TURNS // 2
 
 
 @pytest.mark.parametrize("name", ["unread-history", "oldest-seq"])
 async def test_what_waits_for_a_reader_is_counted_as_it_is_sent(name: str, places: Places) -> None:
-    seen, _ = await raid(name, places)
+    seen, _ = await raid(name, places, attackers=4)
     assert seen.grown_bytes <= OWN_BYTES
 
 
@@ -98,7 +108,7 @@ async def test_what_waits_for_a_reader_is_counted_as_it_is_sent(name: str, place
 async def test_what_fits_no_window_is_refused_before_it_is_tokenized(name: str, places: Places) -> None:
     """Each is answered while the attack lasts; the engine's memory does not know of it."""
     seen, place = await raid(name, places)
-    assert seen.outcome.told["HTTP 400"] >= 3
+    assert seen.outcome.told.get("HTTP 400", 0) >= 3
     assert seen.grown_bytes <= OWN_BYTES + 3 * 12 * MB
     assert (await read_a_reply(place))[-1]["type"] == "done"
 
