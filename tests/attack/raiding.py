@@ -15,7 +15,6 @@ from tests.attack.neighbours import GOOD_ENDS, Noticed, Person
 from tests.attack.raid import assail
 from tests.chaos.thin_socket import Frame
 
-SECONDS = 0.4
 ATTACKERS = 2
 WORDS = 20
 PATIENCE_S = 60.0
@@ -40,9 +39,7 @@ class Raided(msgspec.Struct, frozen=True):
         return done["type"] == "done" and done["reason"] in GOOD_ENDS and done["chars"] == len(text) > 0
 
 
-async def raided(
-    attack: Attack, place: Place, *, seconds: float = SECONDS, attackers: int = ATTACKERS
-) -> Raided:
+async def raided(attack: Attack, place: Place, *, seconds: float, attackers: int = ATTACKERS) -> Raided:
     """Attack for a moment, with a reply to be read meanwhile."""
     job = Job(
         attack=attack.name,

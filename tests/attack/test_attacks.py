@@ -27,6 +27,8 @@ TOLD = {
     "long-tokens": "error unauthenticated",
 }
 """What an attack's sockets must have been told."""
+SECONDS = (0.4, 2.0, 6.0)
+"""Longer where a busy machine has told nothing so far."""
 
 
 @pytest.mark.parametrize(
@@ -34,8 +36,12 @@ TOLD = {
 )
 async def test_the_others_have_their_replies(attack: Attack, places: Places) -> None:
     place = places.on(attack.ground)
-    seen = await raided(attack, place)
-    assert seen.is_whole, seen.reply
-    assert TOLD.get(attack.name, "") in " ".join(seen.outcome.told), seen.outcome
-    assert seen.grown_bytes <= most_bytes(attack, seen.outcome)
+    for seconds in SECONDS:
+        seen = await raided(attack, place, seconds=seconds)
+        assert seen.is_whole, seen.reply
+        assert seen.grown_bytes <= most_bytes(attack, seen.outcome)
+        if TOLD.get(attack.name, "") in " ".join(seen.outcome.told):
+            break
+    else:
+        pytest.fail(f"{attack.name} was told {seen.outcome.told}")
     assert unhandled(place.server.log) == []
