@@ -108,7 +108,7 @@ class _Stand:
                 keys=self._place.keys[:attackers],
                 note=note,
             )
-            calm, _, _ = await self._beside(job)
+            calm, bare, _ = await self._beside(job)
             noticed, outcome, (before, peak) = await self._beside(
                 msgspec.structs.replace(job, port=self._place.port)
             )
@@ -124,6 +124,7 @@ class _Stand:
             ),
             told=outcome.told,
             sent_bytes=outcome.sent_bytes,
+            calm_sent_bytes=bare.sent_bytes,
             opened=outcome.opened,
         )
 

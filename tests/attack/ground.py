@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 from connections.authentication.api_keys import digest_of, new_key
 from tests.attack.attack import Attack, Ground
@@ -22,6 +23,8 @@ ATTACKERS = 20
 """As many keys there are for attackers."""
 PEOPLE = 9
 """As many for those beside them."""
+END_S = 10.0
+"""What a server has to end by itself."""
 QUIET = {"MIDSTREAM_LOG_LEVEL": "warning"}
 
 
@@ -78,15 +81,27 @@ class Places:
 
     def close(self) -> None:
         """End the server; the next one is a new one."""
-        if self._place is not None and self._place.server.process is not None:
-            self._place.server.kill()  # it may have much to do that nobody waits for
+        if self._place is not None:
+            _end(self._place.server)
         self._place = None
         self._stack.close()
 
 
+def _end(server: ServerProcess) -> None:
+    """End a server that may have much to do."""
+    assert server.process is not None
+    server.process.terminate()
+    try:
+        server.process.wait(END_S)
+    except TimeoutExpired:
+        server.kill()
+
+
 @contextmanager
 def _opened(ground: Ground) -> Iterator[Place]:
-    with tempfile.TemporaryDirectory(prefix="midstream-attack-") as folder, ExitStack() as stack:
+    # The store of a server that had to be killed may still write.
+    folders = tempfile.TemporaryDirectory(prefix="midstream-attack-", ignore_cleanup_errors=True)
+    with folders as folder, ExitStack() as stack:
         command = ("app", "serve") if ground is Ground.MODEL else gateway.command(SCRIPT)
         environ = dict(QUIET)
         keys, own_keys = (_keys(ATTACKERS), _keys(PEOPLE)) if ground is Ground.KEYS else ((), ())

@@ -67,7 +67,10 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One attack by so many attackers. `told`: what the server told them, by kind; `opened`: their sockets, one by one."""
+    """One attack by so many attackers. `told`: what the server told them, by kind; `opened`: their sockets, one by one.
+
+    `calm_sent_bytes`: what the bare socket took of them, beside `sent_bytes`, what the server did.
+    """
 
     attack: str
     attackers: int
@@ -77,6 +80,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory
     told: dict[str, int]
     sent_bytes: int
+    calm_sent_bytes: int
     opened: int
 
     @property

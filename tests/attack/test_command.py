@@ -28,6 +28,7 @@ TRIAL = Trial(
     memory=Memory(before=60 * MB, peak=70 * MB, after=61 * MB, given_back_s=0.0, counted=20),
     told={"dropped": 3},
     sent_bytes=1,
+    calm_sent_bytes=1,
     opened=20,
 )
 
