@@ -10,7 +10,7 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 
 from connections.authentication.api_keys import digest_of, new_key
-from tests.attack.attack import Attack, Ground
+from tests.attack.attack import MB, Attack, Ground
 from tests.attack.attacker import Attacker, Job, Outcome
 from tests.attack.families.credentials import KEY_ID
 from tests.chaos import gateway
@@ -23,6 +23,7 @@ ATTACKERS = 20
 """As many keys there are for attackers."""
 PEOPLE = 9
 """As many for those beside them."""
+GROWN_BYTES = 16 * MB
 END_S = 10.0
 """What a server has to end by itself."""
 QUIET = {"MIDSTREAM_LOG_LEVEL": "warning"}
@@ -39,6 +40,7 @@ class Place:
         self.keys = keys
         self.own_keys = own_keys
         self._notes: dict[str, str] = {}
+        self._at_first = self.resident_bytes()
 
     @property
     def port(self) -> int:
@@ -52,6 +54,11 @@ class Place:
         if self.ground is Ground.MODEL:
             pids.append(self.server.engine_pid())
         return sum(resident_bytes(pid) for pid in pids)
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether an attack left much behind."""
+        return self.resident_bytes() > self._at_first + GROWN_BYTES
 
     async def prepared(self, attack: Attack) -> str:
         """Do what an attack needs before, once; gives what it found out."""

@@ -40,7 +40,9 @@ TO_COME = (
 
 
 async def raid(name: str, places: Places, *, attackers: int = 1) -> tuple[Raided, Place]:
-    """One attack; the neighbour's reply must be whole."""
+    """One attack, on a server that none before it has spoiled; the neighbour's reply must be whole."""
+    if places.on(ATTACKS[name].ground).has_grown:
+        places.close()
     place = places.on(ATTACKS[name].ground)
     seen = await raided(ATTACKS[name], place, seconds=SECONDS, attackers=attackers)
     assert seen.is_whole, seen.reply
