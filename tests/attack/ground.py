@@ -6,10 +6,10 @@ import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from subprocess import TimeoutExpired
 
-from connections.authentication.api_keys import digest_of, new_key
 from tests.attack.attack import MB, Attack, Ground
 from tests.attack.attacker import Attacker, Job, Outcome
 from tests.attack.families.credentials import KEY_ID
@@ -114,11 +114,13 @@ def _opened(ground: Ground) -> Iterator[Place]:
         keys, own_keys = (_keys(ATTACKERS), _keys(PEOPLE)) if ground is Ground.KEYS else ((), ())
         if keys:
             issuer = stack.enter_context(provider(jwk(rsa_key(), kid=KEY_ID)))
-            named = (f"{secrets.token_hex(4)}:{digest_of(key)}" for key in (*keys, *own_keys))
+            named = (
+                f"{secrets.token_hex(4)}:{sha256(key.encode()).hexdigest()}" for key in (*keys, *own_keys)
+            )
             environ |= {"MIDSTREAM_API_KEYS": ",".join(named), "MIDSTREAM_JWKS_URL": issuer.url}
         server = stack.enter_context(serving(Path(folder), environ, command=command))
         yield Place(ground, server, keys, own_keys)
 
 
 def _keys(count: int) -> tuple[str, ...]:
-    return tuple(new_key() for _ in range(count))
+    return tuple(f"msk_{secrets.token_urlsafe(32)}" for _ in range(count))

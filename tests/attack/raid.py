@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -18,8 +19,6 @@ from itertools import count
 import msgspec
 import uvloop
 
-from app.descriptors import room_for
-from connections.errors import leaves
 from tests.attack.attack import Attack
 from tests.attack.attacker import Attacker, Job, Outcome
 from tests.attack.registry import ATTACKS
@@ -30,8 +29,6 @@ READY = b"ready\n"
 FIRST_CLOSE_CODE = 1000
 REST_S = 0.1
 """Before a socket that was ended comes back."""
-SOCKETS = 4_000
-"""More than any attack opens at once."""
 BACKSTOP_S = 20
 """Behind a job's time: then the process ends by a signal."""
 NICENESS = 10
@@ -67,10 +64,23 @@ async def _lived(attack: Attack, me: Attacker) -> None:
         await attack.run(me)
         me.told("done")
     except* Refused as refusals:
-        for refused in leaves(refusals):
-            me.told(f"{'HTTP' if refused.code < FIRST_CLOSE_CODE else 'closed'} {refused.code}")
+        _note(me, refusals)
     except* (Dropped, OSError):
         me.told("dropped")
+
+
+def _note(me: Attacker, refusals: ExceptionGroup[Refused]) -> None:
+    for one in refusals.exceptions:
+        if isinstance(one, ExceptionGroup):
+            _note(me, one)
+        else:
+            me.told(f"{'HTTP' if one.code < FIRST_CLOSE_CODE else 'closed'} {one.code}")
+
+
+def _make_room() -> None:
+    """Allow as many open files as the system lets this process have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main() -> None:
@@ -78,7 +88,7 @@ def main() -> None:
     job = msgspec.json.decode(sys.argv[1], type=Job)
     signal.alarm(int(job.seconds) + BACKSTOP_S)
     os.nice(NICENESS)
-    room_for(SOCKETS)
+    _make_room()
     if (warm := ATTACKS[job.attack].warm) is not None:
         warm()
     sys.stdout.buffer.write(READY)
