@@ -69,9 +69,11 @@ async def test_nothing_is_read_from_a_peer_that_takes_no_answers(name: str, plac
 
 
 async def test_frames_have_a_budget(places: Places) -> None:
-    """Reads and pings, too."""
+    """Reads and pings, too: whoever sends 500 a second is told so, ended, or read more slowly."""
     seen, _ = await raid("reads-and-pings", places)
-    assert {"closed 1008", "error rate_limited"} & set(seen.outcome.told), seen.outcome.told
+    told = seen.outcome.told
+    most = ATTACKS["reads-and-pings"].sockets * SECONDS * 300
+    assert {"closed 1008", "error rate_limited"} & set(told) or sum(told.values()) <= most, told
 
 
 async def test_messages_are_shed_before_the_store_is_asked(places: Places) -> None:
