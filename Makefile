@@ -16,7 +16,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check specs test test-clients test-upstreams bench bench-engine bench-gpu chaos autobahn train clean
+.PHONY: help install run lint check specs test test-clients test-upstreams bench bench-engine bench-gpu chaos attack autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -62,6 +62,9 @@ bench-gpu: $(DEV) ## the same on a CUDA device: models of 1.5 and 8 billion rand
 
 chaos: $(DEV) ## bad days: kills, stalls, storms, slow readers, nonsense; half an hour, a table and docs/bench/chaos.json
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.chaos $(ARGS)
+
+attack: $(DEV) ## attacks by one client and by twenty, and what the others notice; a quarter of an hour, a table in docs/attack.md
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.attack $(ARGS)
 
 autobahn: $(DEV) ## the WebSocket conformance suite against bare uvicorn and ours, where there is a Python 2.7
 	@$(BIN)/python -m tests.chaos.autobahn $(ARGS)

@@ -30,13 +30,14 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine says to everybody: `words` times a word, one a token, each `pace_s` seconds after the last.
 
     Without `journal` nothing is written while a reply runs, so that what writing costs can be told.
-    `hurry`: how many times shorter leases and heartbeats are than the product's, for those who can't wait.
+    At most `max_batch` replies are made at once. `hurry`: how many times shorter leases and heartbeats are than the product's, for those who can't wait.
     """
 
     words: int = 20
     word: str = "word "
     pace_s: float = 0.0
     journal: bool = True
+    max_batch: int = 1_000_000
     hurry: float = 1.0
 
 
@@ -49,7 +50,7 @@ class _Engine(ScriptedEngine):
     """Plays one script to all, and does not remember what it was asked: that would look like a leak."""
 
     def __init__(self, script: Script) -> None:
-        super().__init__(context_tokens=1_000_000, pace_s=script.pace_s)
+        super().__init__(context_tokens=1_000_000, pace_s=script.pace_s, max_batch=script.max_batch)
         self._words = [script.word] * script.words
 
     def generate(self, request: Request) -> ReplyStream:

@@ -1,0 +1,158 @@
+"""What attackers do and share: sockets from an address of their own, and notes of what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from tests.chaos.thin_socket import CLOSE, PING, PONG, TEXT, Frame, Refused, ThinSocket
+
+HOST = "127.0.0.1"
+LATE_S = 0.5
+"""What an attacker was too slow for by more than this is left out."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """An attack on one server. `keys`: of the attackers, where the server asks for some."""
+
+    attack: str
+    port: int
+    attackers: int
+    seconds: float
+    keys: tuple[str, ...] = ()
+    note: str = ""
+    """What the attack's preparation found out."""
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What became of it. `told`: answers and ends by kind, and how often; `sockets`: open at once, the most."""
+
+    told: dict[str, int] = {}
+    sent_bytes: int = 0
+    sockets: int = 0
+    opened: int = 0
+
+
+class _Told(msgspec.Struct):
+    type: str
+    code: str = ""
+
+
+_told = msgspec.json.Decoder(_Told).decode
+
+
+class Socket(ThinSocket):
+    """A socket whose bytes are counted, and itself while it is open."""
+
+    open_now = 0
+    outcome: Outcome | None = None
+
+    def __init__(self, *rest: object) -> None:
+        super().__init__(*rest)  # type: ignore[arg-type]
+        type(self).open_now += 1
+
+    async def write(self, data: bytes) -> None:
+        await super().write(data)
+        if self.outcome is not None:
+            self.outcome.sent_bytes += len(data)
+
+    def close(self) -> None:
+        super().close()
+        type(self).open_now -= 1
+
+    async def pour_away(self) -> None:
+        """Read all that comes, unseen. Raises Dropped."""
+        while True:
+            await self._fill()
+            self._received.clear()
+
+
+class Attacker:
+    """One life of one socket's attack. `number`: whose; `place`: which of its sockets; `life`: how often it began before."""
+
+    def __init__(self, job: Job, outcome: Outcome, *, number: int, place: int, life: int) -> None:
+        self.job = job
+        self.number = number
+        self.place = place
+        self.life = life
+        self._outcome = outcome
+        self._sockets: list[Socket] = []
+
+    @property
+    def client_id(self) -> str:
+        """Each attacker is one client."""
+        return f"attacker-{self.number}"
+
+    @property
+    def key(self) -> str | None:
+        """Each attacker has one key, where there are keys."""
+        return self.job.keys[self.number % len(self.job.keys)] if self.job.keys else None
+
+    def told(self, what: str, times: int = 1) -> None:
+        """Note what the server said."""
+        self._outcome.told[what] = self._outcome.told.get(what, 0) + times
+
+    async def connect(self, *, receive_buffer: int | None = None) -> Socket:
+        """A TCP connection from the attacker's own address. Raises OSError."""
+        source = f"127.0.2.{self.number + 1}"
+        one = await Socket.connect((HOST, self.job.port), source=source, receive_buffer=receive_buffer)
+        one.outcome = self._outcome
+        self._sockets.append(one)
+        self._outcome.opened += 1
+        self._outcome.sockets = max(self._outcome.sockets, Socket.open_now)
+        return one
+
+    async def shake_hands(self, *, receive_buffer: int | None = None) -> Socket:
+        """A WebSocket that has not said hello. Raises Refused, Dropped, OSError."""
+        one = await self.connect(receive_buffer=receive_buffer)
+        await one.shake_hands()
+        return one
+
+    async def greet(self, client_id: str | None = None, *, receive_buffer: int | None = None) -> Socket:
+        """A WebSocket that said hello. Raises Refused, Dropped, OSError."""
+        one = await self.connect(receive_buffer=receive_buffer)
+        hello: Frame = {"client_id": client_id or self.client_id}
+        await one.greet(**hello | ({"token": self.key} if self.key else {}))
+        return one
+
+    async def listen(self, one: Socket) -> None:
+        """Read all that comes and note it. Raises Refused, Dropped."""
+        while True:
+            opcode, payload = await one.read()
+            if opcode == TEXT:
+                frame = _told(payload)
+                self.told(f"{frame.type} {frame.code}".strip())
+            elif opcode == PING:
+                await one.send(payload, opcode=PONG)
+            elif opcode == CLOSE:
+                raise Refused(int.from_bytes(payload[:2], "big"), payload[2:].decode())
+
+    async def ask(self, one: Socket, request: bytes) -> None:
+        """Send an HTTP request, and note the answer's status. Raises Dropped."""
+        await one.write(request)
+        await self.hear(one)
+
+    async def hear(self, one: Socket) -> None:
+        """Note the status of an HTTP answer. Raises Dropped."""
+        status, _ = await one.answer()
+        self.told(f"HTTP {status}")
+
+    def close(self) -> None:
+        """End all that is open."""
+        while self._sockets:
+            self._sockets.pop().close()
+
+
+async def beats(per_s: float) -> AsyncIterator[int]:
+    """Count at a steady pace. What was missed is made up for a little, then left out."""
+    loop, number = asyncio.get_running_loop(), 0
+    begun = loop.time()
+    while True:
+        yield number
+        number += 1
+        late = loop.time() - begun - number / per_s
+        if late > LATE_S:
+            begun += late
+        await asyncio.sleep(max(0.0, -late))

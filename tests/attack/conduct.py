@@ -1,0 +1,217 @@
+"""Runs attacks: each by one attacker and by many, first on a bare socket, which is calm, then on the server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from tests.attack import sink
+from tests.attack.attack import Attack
+from tests.attack.attacker import Job, Outcome
+from tests.attack.ground import Place, Places
+from tests.attack.neighbours import Neighbours, Noticed
+from tests.attack.raid import COMMAND, READY
+from tests.attack.report import GIVEN_BACK_S, OWN_BYTES, AttackReport, Memory, Trial, figures
+from tests.attack.table import line
+from tests.bench.engine.findings import Failure
+from tests.bench.machine import this_machine
+from tests.server_process import serving
+
+PACKAGES = ("midstream", "uvicorn", "starlette", "websockets", "redis")
+SETTLE_S = 0.3
+LOOK_S = 0.1
+RAID_S = 30.0
+"""What a raid has to start, and to end behind its time, before it is ended."""
+LIMIT_S = 300.0
+"""One attack by so many attackers, with all that belongs to it."""
+
+Say = Callable[[str], None]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run. `seconds`: how long each attack lasts, and each calm before it."""
+
+    attacks: tuple[Attack, ...]
+    attackers: tuple[int, ...]
+    seconds: float
+
+
+def conduct(plan: Plan, say: Say) -> AttackReport:
+    """Run the attacks; `say` gets a line for each."""
+    machine, begun = this_machine(PACKAGES), time.monotonic()
+    if machine.warning:
+        say(machine.warning)
+    with (
+        tempfile.TemporaryDirectory(prefix="midstream-sink-") as folder,
+        closing(Places()) as places,
+        serving(Path(folder), command=sink.COMMAND) as bare,
+    ):
+        results = list(_results(plan, bare.port, places, say))
+    return AttackReport(
+        date=datetime.now(UTC).date().isoformat(),
+        machine=machine,
+        seconds=plan.seconds,
+        took_s=round(time.monotonic() - begun, 1),
+        trials=tuple(one for one in results if isinstance(one, Trial)),
+        failures=tuple(one for one in results if isinstance(one, Failure)),
+    )
+
+
+def _results(plan: Plan, bare: int, places: Places, say: Say) -> Iterator[Trial | Failure]:
+    groups = count(1)
+    for attack in plan.attacks:
+        for attackers in plan.attackers:
+            name = f"{attack.name} by {attackers}"
+            try:
+                stand = _Stand(places.on(attack.ground), bare, groups, plan.seconds)
+                trial = uvloop.run(stand.trial(attack, attackers))
+            except Exception as error:  # noqa: BLE001 - an attack's boundary: the others are run all the same
+                say(traceback.format_exc())
+                yield Failure(name, f"{type(error).__name__}: {error}")
+                places.close()
+                continue
+            say(f"{name}: {line(trial)}")
+            if trial.left_something:
+                places.close()
+            yield trial
+
+
+class _Stand:
+    """Where one trial is looked at from."""
+
+    def __init__(self, place: Place, bare: int, groups: Iterator[int], seconds: float) -> None:
+        self._place = place
+        self._bare = bare
+        self._groups = groups
+        self._seconds = seconds
+
+    async def trial(self, attack: Attack, attackers: int) -> Trial:
+        """Attack the bare socket, then the server. Raises TimeoutError, and OSError where the server has ended."""
+        async with asyncio.timeout(LIMIT_S):
+            note = await self._place.prepared(attack)
+            job = Job(
+                attack=attack.name,
+                port=self._bare,
+                attackers=attackers,
+                seconds=self._seconds,
+                keys=self._place.keys[:attackers],
+                note=note,
+            )
+            calm, bare, _ = await self._beside(job)
+            noticed, outcome, (before, peak) = await self._beside(
+                msgspec.structs.replace(job, port=self._place.port)
+            )
+            given_back_s, after = await self._given_back(before)
+        return Trial(
+            attack=attack.name,
+            attackers=attackers,
+            cost=attack.cost,
+            calm=figures(calm),
+            attacked=figures(noticed),
+            memory=Memory(
+                before=before, peak=peak, after=after, given_back_s=given_back_s, counted=outcome.sockets
+            ),
+            told=outcome.told,
+            sent_bytes=outcome.sent_bytes,
+            calm_sent_bytes=bare.sent_bytes,
+            opened=outcome.opened,
+        )
+
+    async def _beside(self, job: Job) -> tuple[Noticed, Outcome, tuple[int, int]]:
+        """What neighbours notice of an attack, what became of it, and the server's memory before and at most."""
+        neighbours = Neighbours(self._place.port, self._place.own_keys, group=next(self._groups))
+        raid = await _Raid.ready(job)
+        try:
+            await neighbours.come()
+            await asyncio.sleep(SETTLE_S)
+            watch = _Watch(self._place)
+            raid.go()
+            noticed = await neighbours.notice(job.seconds)
+            outcome = await raid.over()
+            return noticed, outcome, await watch.over()
+        finally:
+            raid.end()
+            await neighbours.leave()
+
+    async def _given_back(self, before: int) -> tuple[float | None, int]:
+        """When memory was back where it was, about; None where that was not seen in time. And how much is left."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while (now := self._place.resident_bytes()) > before + OWN_BYTES:
+            if loop.time() - begun > GIVEN_BACK_S:
+                return None, now
+            await asyncio.sleep(LOOK_S)
+        return round(loop.time() - begun, 1), now
+
+
+class _Watch:
+    """Looks at the server's memory until it is over."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._before = self._peak = place.resident_bytes()
+        self._looking = asyncio.create_task(self._look())
+
+    async def over(self) -> tuple[int, int]:
+        """Memory before, and at most. Raises OSError where the server has ended."""
+        if not self._looking.done():
+            self._looking.cancel()
+        await asyncio.wait([self._looking])
+        if not self._looking.cancelled():
+            self._looking.result()
+        return self._before, max(self._peak, self._place.resident_bytes())
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self._peak = max(self._peak, self._place.resident_bytes())
+
+
+class _Raid:
+    """The process of the attackers."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def ready(cls, job: Job) -> _Raid:
+        """A raid that waits to be let go. Raises TimeoutError."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            COMMAND,
+            msgspec.json.encode(job).decode(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        async with asyncio.timeout(RAID_S):
+            assert await process.stdout.readline() == READY
+        return cls(process)
+
+    def go(self) -> None:
+        """Begin."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+
+    async def over(self) -> Outcome:
+        """What became of it. Raises TimeoutError."""
+        async with asyncio.timeout(RAID_S):
+            told, _ = await self._process.communicate()
+        return msgspec.json.decode(told, type=Outcome)
+
+    def end(self) -> None:
+        """End the process, if it still runs."""
+        if self._process.returncode is None:
+            self._process.kill()

@@ -1,0 +1,124 @@
+"""HTTP requests: long bodies, odd bodies, slow bodies, and small ones by the thousand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import cache
+
+from tests.attack.attack import MB, Attack, Cost, Ground
+from tests.attack.attacker import Attacker, beats
+
+MOST = 4 * MB - 1024
+"""As long as a body may be, about."""
+SMALL = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 100
+MESSAGE = {"role": "user", "content": "Hello."}
+
+
+def post(path: str, body: bytes, *, key: str | None = None) -> bytes:
+    """Return a whole request."""
+    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{authorization}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def _chat(**fields: object) -> bytes:
+    return json.dumps({"model": "midstream-demo", "messages": [MESSAGE], "max_tokens": 1} | fields).encode()
+
+
+@cache
+def _long() -> bytes:
+    past = {"role": "assistant", "content": "once upon a time " * (MOST // 17)}
+    return post("/v1/chat/completions", _chat(messages=[past, MESSAGE]))
+
+
+@cache
+def _deep() -> bytes:
+    deep = b"[" * (MOST // 2) + b"]" * (MOST // 2)
+    return post("/v1/chat/completions", _chat()[:-1] + b', "metadata": ' + deep + b"}")
+
+
+@cache
+def _many_keys() -> bytes:
+    return post("/v1/chat/completions", _chat(**{f"k{number}": 0 for number in range(MOST // 14)}))
+
+
+@cache
+def _metadata() -> bytes:
+    return post("/v1/chat/completions", _chat(metadata={f"k{n}": "v" * 500 for n in range(MOST // 520)}))
+
+
+@cache
+def _many_messages() -> bytes:
+    return post("/v1/chat/completions", _chat(messages=[{"role": "user", "content": "a"}] * (MOST // 35)))
+
+
+@cache
+def _chunked() -> bytes:
+    body = _chat(metadata={"a": "v" * 100_000})
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head.encode() + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+
+
+async def long_bodies(me: Attacker) -> None:
+    """Asks for a chat completion behind 4 MiB of an assistant's words, waits for the answer, and asks again."""
+    await me.ask(await me.connect(), _long())
+
+
+async def deep_bodies(me: Attacker) -> None:
+    """Asks for a chat completion whose metadata is nested two million deep."""
+    await me.ask(await me.connect(), _deep())
+
+
+async def many_keys(me: Attacker) -> None:
+    """Asks for a chat completion with 300,000 fields, for whoever keeps fields in a table."""
+    await me.ask(await me.connect(), _many_keys())
+
+
+async def huge_metadata(me: Attacker) -> None:
+    """Asks for a chat completion with 4 MiB of metadata, which has no effect."""
+    await me.ask(await me.connect(), _metadata())
+
+
+async def many_messages(me: Attacker) -> None:
+    """Asks for a chat completion behind 119,000 messages of one letter."""
+    await me.ask(await me.connect(), _many_messages())
+
+
+async def trickled_bodies(me: Attacker) -> None:
+    """Sends a body of 4 MiB but for its last bytes, and those one a second."""
+    one = await me.connect()
+    whole = _metadata()
+    await one.write(whole[:-30])
+    async with asyncio.TaskGroup() as tasks:
+        hearing = tasks.create_task(me.hear(one))
+        async for number in beats(1):
+            if hearing.done():
+                return
+            await one.write(whole[number - 30 :][:1])
+
+
+async def chunked_bodies(me: Attacker) -> None:
+    """Sends a body of 100 KB in chunks of one byte."""
+    await me.ask(await me.connect(), _chunked())
+
+
+async def pipelined_requests(me: Attacker) -> None:
+    """Pipelines small requests, 1,000 a second, and reads the answers."""
+    one = await me.connect()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(one.pour_away())
+        async for _ in beats(10):
+            await one.write(SMALL)
+
+
+ATTACKS = (
+    Attack(run=pipelined_requests, sockets=50),
+    Attack(run=long_bodies, sockets=3, ground=Ground.MODEL, cost=Cost.BODY, warm=_long),
+    Attack(run=many_messages, sockets=3, ground=Ground.MODEL, cost=Cost.BODY, warm=_many_messages),
+    Attack(run=deep_bodies, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_deep),
+    Attack(run=many_keys, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_many_keys),
+    Attack(run=huge_metadata, sockets=3, ground=Ground.MODEL, cost=Cost.BODY, warm=_metadata),
+    Attack(run=trickled_bodies, sockets=4, ground=Ground.MODEL, cost=Cost.BODY, warm=_metadata),
+    Attack(run=chunked_bodies, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_chunked),
+)

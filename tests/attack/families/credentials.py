@@ -1,0 +1,85 @@
+"""Keys, tickets and tokens, good and bad ones, in floods."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from base64 import urlsafe_b64encode
+from functools import cache
+
+from tests.attack.attack import Attack, Ground
+from tests.attack.attacker import Attacker, beats
+from tests.attack.families.bodies import post
+from tests.chaos.thin_socket import Frame
+
+
+async def tickets(me: Attacker) -> None:
+    """Takes tickets with a good key, 50 a second, and uses none."""
+    async for _ in beats(50):
+        await me.ask(await me.connect(), post("/v1/tickets", b"", key=me.key))
+        me.close()
+
+
+async def tickets_without_a_key(me: Attacker) -> None:
+    """Asks for tickets with keys that are none, 50 a second."""
+    async for _ in beats(50):
+        await me.ask(await me.connect(), post("/v1/tickets", b"", key=f"msk_{secrets.token_urlsafe(32)}"))
+        me.close()
+
+
+async def wrong_keys(me: Attacker) -> None:
+    """Says hello with keys that are none, 20 a second."""
+    async for _ in beats(20):
+        await _try(me, f"msk_{secrets.token_urlsafe(32)}")
+
+
+async def made_up_key_ids(me: Attacker) -> None:
+    """Says hello with tokens that name keys of the issuer's which are not there, 20 a second."""
+    async for _ in beats(20):
+        await _try(me, _forged(secrets.token_hex(8), b"s" * 256))
+
+
+async def forged_signatures(me: Attacker) -> None:
+    """Says hello with tokens whose signature is noise and whose key is there, 20 a second."""
+    async for _ in beats(20):
+        await _try(me, _forged(KEY_ID, secrets.token_bytes(256)))
+
+
+async def long_tokens(me: Attacker) -> None:
+    """Says hello with tokens of 16,000 characters, 20 a second."""
+    async for _ in beats(20):
+        await _try(me, _long_token())
+
+
+KEY_ID = "the-issuers-key"
+
+
+async def _try(me: Attacker, token: str) -> None:
+    """Say hello with a token, note the answer, and leave."""
+    one = await me.shake_hands()
+    await one.put(type="hello", client_id=me.client_id, token=token)
+    frame: Frame = await one.get()
+    me.told(f"{frame['type']} {frame.get('code', '')}".strip())
+    me.close()
+
+
+def _forged(key_id: str, signature: bytes) -> str:
+    header = {"alg": "RS256", "typ": "JWT", "kid": key_id}
+    claims = {"sub": "anybody", "exp": 4_000_000_000}
+    parts = (json.dumps(header).encode(), json.dumps(claims).encode(), signature)
+    return ".".join(urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+
+
+@cache
+def _long_token() -> str:
+    return _forged(KEY_ID, b"s" * 11_700)
+
+
+ATTACKS = (
+    Attack(run=tickets, sockets=8, ground=Ground.KEYS),
+    Attack(run=tickets_without_a_key, sockets=8, ground=Ground.KEYS),
+    Attack(run=wrong_keys, sockets=8, ground=Ground.KEYS),
+    Attack(run=made_up_key_ids, sockets=8, ground=Ground.KEYS),
+    Attack(run=forged_signatures, sockets=8, ground=Ground.KEYS),
+    Attack(run=long_tokens, sockets=8, ground=Ground.KEYS),
+)

@@ -1,0 +1,79 @@
+"""Sockets that never get as far as a conversation."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.attack.attack import Attack
+from tests.attack.attacker import Attacker, beats
+from tests.chaos.thin_socket import HANDSHAKE, framed
+
+HOST = "127.0.0.1"
+WHOLE_HANDSHAKE = HANDSHAKE.format(host=HOST, extra="").encode()
+LONG_FRAME = framed(b'{"type":"ping","t":"' + b"x" * 60_000 + b'"}')
+LONG_HEAD = HANDSHAKE.format(
+    host=HOST,
+    extra="".join(f"X-{n}: {n}\r\n" for n in range(5_000))[: 60 * 1024].rpartition("\r\n")[0] + "\r\n",
+).encode()
+
+
+async def silent_sockets(me: Attacker) -> None:
+    """Connects, and says nothing."""
+    await me.hear(await me.connect())
+
+
+async def trickled_heads(me: Attacker) -> None:
+    """Sends the head of a handshake a byte at a time, 20 a second."""
+    one = await me.connect()
+    async for number in beats(20):
+        if number >= len(WHOLE_HANDSHAKE) - 1:
+            break
+        await one.write(WHOLE_HANDSHAKE[number : number + 1])
+    await me.hear(one)
+
+
+async def half_open(me: Attacker) -> None:
+    """Shakes hands, and never says hello."""
+    await me.listen(await me.shake_hands())
+
+
+async def connect_storm(me: Attacker) -> None:
+    """Connects and leaves at once, 100 times a second."""
+    async for _ in beats(100):
+        await me.connect()
+        me.close()
+
+
+async def shake_storm(me: Attacker) -> None:
+    """Shakes hands, says hello and leaves, 20 times a second."""
+    async for _ in beats(20):
+        await me.greet()
+        me.close()
+
+
+async def long_heads(me: Attacker) -> None:
+    """Shakes hands with 60 KiB of short headers, 10 times a second."""
+    async for _ in beats(10):
+        one = await me.connect()
+        await me.ask(one, LONG_HEAD)
+        me.close()
+
+
+async def trickled_frames(me: Attacker) -> None:
+    """Says hello, then sends a frame of 60 KB a byte at a time, 200 a second."""
+    one = await me.greet()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(me.listen(one))
+        async for number in beats(200):
+            await one.write(LONG_FRAME[number % len(LONG_FRAME) :][:1])
+
+
+ATTACKS = (
+    Attack(run=silent_sockets, sockets=100),
+    Attack(run=trickled_heads, sockets=50),
+    Attack(run=half_open, sockets=100),
+    Attack(run=connect_storm, sockets=4),
+    Attack(run=shake_storm, sockets=4),
+    Attack(run=long_heads, sockets=4),
+    Attack(run=trickled_frames, sockets=10),
+)

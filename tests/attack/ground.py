@@ -1,0 +1,126 @@
+"""The servers that are attacked, one at a time, and what memory they take."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from subprocess import TimeoutExpired
+
+from tests.attack.attack import MB, Attack, Ground
+from tests.attack.attacker import Attacker, Job, Outcome
+from tests.attack.families.credentials import KEY_ID
+from tests.chaos import gateway
+from tests.chaos.memory import resident_bytes
+from tests.server_process import ServerProcess, serving
+from tests.signing import jwk, provider, rsa_key
+
+SCRIPT = gateway.Script(words=1_000, pace_s=0.02, max_batch=32)
+ATTACKERS = 20
+"""As many keys there are for attackers."""
+PEOPLE = 9
+"""As many for those beside them."""
+GROWN_BYTES = 16 * MB
+END_S = 10.0
+"""What a server has to end by itself."""
+QUIET = {"MIDSTREAM_LOG_LEVEL": "warning"}
+
+
+class Place:
+    """A server that runs. `keys` are the attackers', `own_keys` those of the people beside them; none where nobody is asked."""
+
+    def __init__(
+        self, ground: Ground, server: ServerProcess, keys: tuple[str, ...], own_keys: tuple[str, ...]
+    ) -> None:
+        self.ground = ground
+        self.server = server
+        self.keys = keys
+        self.own_keys = own_keys
+        self._notes: dict[str, str] = {}
+        self._at_first = self.resident_bytes()
+
+    @property
+    def port(self) -> int:
+        """Where it listens, on loopback."""
+        return self.server.port
+
+    def resident_bytes(self) -> int:
+        """Memory of the gateway, and of the engine where it is a process. Raises OSError where one has ended."""
+        assert self.server.process is not None
+        pids = [self.server.process.pid]
+        if self.ground is Ground.MODEL:
+            pids.append(self.server.engine_pid())
+        return sum(resident_bytes(pid) for pid in pids)
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether an attack left much behind."""
+        return self.resident_bytes() > self._at_first + GROWN_BYTES
+
+    async def prepared(self, attack: Attack) -> str:
+        """Do what an attack needs before, once; gives what it found out."""
+        if attack.prepare is None:
+            return ""
+        name = attack.prepare.__name__
+        if name not in self._notes:
+            job = Job(attack=attack.name, port=self.port, attackers=1, seconds=0)
+            with closing(Attacker(job, Outcome(), number=0, place=0, life=0)) as first:
+                self._notes[name] = await attack.prepare(first)
+        return self._notes[name]
+
+
+class Places:
+    """At most one server, made when it is asked for."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._place: Place | None = None
+
+    def on(self, ground: Ground) -> Place:
+        """The server of a kind, as it was left, or a new one."""
+        if self._place is None or self._place.ground is not ground:
+            self.close()
+            self._place = self._stack.enter_context(_opened(ground))
+        return self._place
+
+    def close(self) -> None:
+        """End the server; the next one is a new one."""
+        if self._place is not None:
+            _end(self._place.server)
+        self._place = None
+        self._stack.close()
+
+
+def _end(server: ServerProcess) -> None:
+    """End a server that may have much to do."""
+    assert server.process is not None
+    server.process.terminate()
+    try:
+        server.process.wait(END_S)
+    except TimeoutExpired:
+        server.kill()
+
+
+@contextmanager
+def _opened(ground: Ground) -> Iterator[Place]:
+    # The store of a server that had to be killed may still write.
+    folders = tempfile.TemporaryDirectory(prefix="midstream-attack-", ignore_cleanup_errors=True)
+    with folders as folder, ExitStack() as stack:
+        command = ("app", "serve") if ground is Ground.MODEL else gateway.command(SCRIPT)
+        environ = dict(QUIET)
+        keys, own_keys = (_keys(ATTACKERS), _keys(PEOPLE)) if ground is Ground.KEYS else ((), ())
+        if keys:
+            issuer = stack.enter_context(provider(jwk(rsa_key(), kid=KEY_ID)))
+            named = (
+                f"{secrets.token_hex(4)}:{sha256(key.encode()).hexdigest()}" for key in (*keys, *own_keys)
+            )
+            environ |= {"MIDSTREAM_API_KEYS": ",".join(named), "MIDSTREAM_JWKS_URL": issuer.url}
+        server = stack.enter_context(serving(Path(folder), environ, command=command))
+        yield Place(ground, server, keys, own_keys)
+
+
+def _keys(count: int) -> tuple[str, ...]:
+    return tuple(f"msk_{secrets.token_urlsafe(32)}" for _ in range(count))

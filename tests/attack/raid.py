@@ -1,0 +1,102 @@
+"""`python -m tests.attack.raid JOB`: all attackers of one attack, in a process of their own.
+
+An attack is the life of one socket: it is begun anew, after a rest, whenever the server ends it. Loopback is all that
+attackers can reach, and their time is up after the job's `seconds`, whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import partial
+from itertools import count
+
+import msgspec
+import uvloop
+
+from tests.attack.attack import Attack
+from tests.attack.attacker import Attacker, Job, Outcome
+from tests.attack.registry import ATTACKS
+from tests.chaos.thin_socket import Dropped, Refused
+
+COMMAND = "tests.attack.raid"
+READY = b"ready\n"
+FIRST_CLOSE_CODE = 1000
+REST_S = 0.1
+"""Before a socket that was ended comes back."""
+BACKSTOP_S = 20
+"""Behind a job's time: then the process ends by a signal."""
+NICENESS = 10
+"""Attackers give way: what is measured is the server, and not who gets a core first."""
+
+
+async def assail(attack: Attack, job: Job) -> Outcome:
+    """Attack for as long as the job says."""
+    if attack.warm is not None:
+        attack.warm()
+    outcome = Outcome()
+    end = asyncio.get_running_loop().time() + job.seconds
+    async with asyncio.TaskGroup() as lives:
+        for number in range(job.attackers):
+            for place in range(attack.sockets_of(job.attackers)):
+                make = partial(Attacker, job, outcome, number=number, place=place)
+                lives.create_task(_live(attack, make, end))
+    return outcome
+
+
+async def _live(attack: Attack, make: Callable[..., Attacker], end: float) -> None:
+    """One socket after the other, until the end."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            for life in count():
+                with closing(make(life=life)) as me:
+                    await _lived(attack, me)
+                await asyncio.sleep(REST_S)
+
+
+async def _lived(attack: Attack, me: Attacker) -> None:
+    try:
+        await attack.run(me)
+        me.told("done")
+    except* Refused as refusals:
+        _note(me, refusals)
+    except* (Dropped, OSError):
+        me.told("dropped")
+
+
+def _note(me: Attacker, refusals: ExceptionGroup[Refused]) -> None:
+    for one in refusals.exceptions:
+        if isinstance(one, ExceptionGroup):
+            _note(me, one)
+        else:
+            me.told(f"{'HTTP' if one.code < FIRST_CLOSE_CODE else 'closed'} {one.code}")
+
+
+def _make_room() -> None:
+    """Allow as many open files as the system lets this process have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main() -> None:
+    """Say ready, wait for a line, attack, and print the outcome."""
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+    signal.alarm(int(job.seconds) + BACKSTOP_S)
+    os.nice(NICENESS)
+    _make_room()
+    if (warm := ATTACKS[job.attack].warm) is not None:
+        warm()
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
+    if sys.stdin.readline():
+        outcome = uvloop.run(assail(ATTACKS[job.attack], job))
+        sys.stdout.buffer.write(msgspec.json.encode(outcome))
+
+
+if __name__ == "__main__":
+    main()

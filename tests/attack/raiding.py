@@ -1,0 +1,74 @@
+"""One attack in a test's own event loop, with somebody beside it who reads a reply."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from itertools import count
+
+import msgspec
+
+from tests.attack.attack import KB, MB, Attack
+from tests.attack.attacker import Job, Outcome
+from tests.attack.ground import Place
+from tests.attack.neighbours import GOOD_ENDS, Noticed, Person
+from tests.attack.raid import assail
+from tests.chaos.thin_socket import Frame
+
+ATTACKERS = 2
+WORDS = 20
+PATIENCE_S = 60.0
+"""How long a reply may take beside an attack: a busy machine makes no service wrong."""
+OWN_BYTES = 24 * MB
+"""Memory may grow by this much whoever asks, on a machine that does other work too."""
+
+_groups = count(200)
+
+
+class Raided(msgspec.Struct, frozen=True):
+    """`reply`: all frames of the neighbour's turn; `grown_bytes`: the server's memory at the end, beyond what it was before."""
+
+    outcome: Outcome
+    reply: list[Frame]
+    grown_bytes: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the neighbour's reply came to a good end, and all of its text came before."""
+        done, text = self.reply[-1], "".join(one["text"] for one in self.reply if one["type"] == "delta")
+        return done["type"] == "done" and done["reason"] in GOOD_ENDS and done["chars"] == len(text) > 0
+
+
+async def raided(attack: Attack, place: Place, *, seconds: float, attackers: int = ATTACKERS) -> Raided:
+    """Attack for a moment, with a reply to be read meanwhile."""
+    job = Job(
+        attack=attack.name,
+        port=place.port,
+        attackers=attackers,
+        seconds=seconds,
+        keys=place.keys[:attackers],
+        note=await place.prepared(attack),
+    )
+    before = place.resident_bytes()
+    attacking = asyncio.create_task(assail(attack, job))
+    reply = await read_a_reply(place)
+    outcome = await attacking
+    return Raided(outcome, reply, place.resident_bytes() - before)
+
+
+async def read_a_reply(place: Place) -> list[Frame]:
+    """Be a neighbour who comes, asks and reads to the end. Raises Refused, Dropped, TimeoutError."""
+    person = Person(next(_groups), 0, place.own_keys[0] if place.own_keys else None, Noticed())
+    frames: list[Frame] = []
+    with closing(person):
+        async with asyncio.timeout(PATIENCE_S):
+            await person.come(place.port)
+            await person.send("read", "m", WORDS)
+            while not frames or frames[-1]["type"] not in ("done", "error"):
+                frames.append(await person.socket.get())
+    return frames
+
+
+def most_bytes(attack: Attack, outcome: Outcome) -> int:
+    """What the memory may have grown by."""
+    return OWN_BYTES + outcome.sockets * max(attack.cost.limit_bytes, 512 * KB)

@@ -1,0 +1,26 @@
+"""All attacks, by name, in the order in which they are run."""
+
+from __future__ import annotations
+
+from tests.attack.attack import Attack, Ground
+from tests.attack.families import bodies, credentials, frames, nobody, readers, sockets, turns
+
+FAMILIES = (nobody, frames, sockets, turns, readers, bodies, credentials)
+FIRST_SEEN = (
+    "empty-fragments",
+    "unread-pongs",
+    "long-bodies",
+    "all-turns",
+    "send-flood",
+    "unread-history",
+    "pipelined-requests",
+    "reads-and-pings",
+)
+"""The eight that a review found, before there were guards."""
+
+_BY_GROUND = sorted(
+    (one for family in FAMILIES for one in family.ATTACKS), key=lambda one: list(Ground).index(one.ground)
+)
+"""A server is left only when all that attacks it is done."""
+
+ATTACKS: dict[str, Attack] = {attack.name: attack for attack in _BY_GROUND}

@@ -1,0 +1,47 @@
+"""A moment of each attack that the server holds: the others have their replies, and nothing breaks. `make attack` has the figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attack.attack import Attack
+from tests.attack.ground import Places
+from tests.attack.raiding import most_bytes, raided
+from tests.attack.registry import ATTACKS
+from tests.attack.test_guards_to_come import TO_COME
+from tests.chaos.server_log import unhandled
+
+TOLD = {
+    "bad-frames": "error",
+    "binary-frames": "closed 1008",
+    "deep-frames": "closed 1008",
+    "wide-frames": "pong",
+    "deep-bodies": "HTTP 400",
+    "many-keys": "HTTP 200",
+    "huge-metadata": "HTTP 200",
+    "tickets": "HTTP 200",
+    "tickets-without-a-key": "HTTP 401",
+    "wrong-keys": "error unauthenticated",
+    "made-up-key-ids": "error unauthenticated",
+    "forged-signatures": "error unauthenticated",
+    "long-tokens": "error unauthenticated",
+}
+"""What an attack's sockets must have been told."""
+SECONDS = (0.4, 2.0, 6.0)
+"""Longer where a busy machine has told nothing so far."""
+
+
+@pytest.mark.parametrize(
+    "attack", [one for name, one in ATTACKS.items() if name not in TO_COME], ids=lambda one: one.name
+)
+async def test_the_others_have_their_replies(attack: Attack, places: Places) -> None:
+    place = places.on(attack.ground)
+    for seconds in SECONDS:
+        seen = await raided(attack, place, seconds=seconds)
+        assert seen.is_whole, seen.reply
+        assert seen.grown_bytes <= most_bytes(attack, seen.outcome)
+        if TOLD.get(attack.name, "") in " ".join(seen.outcome.told):
+            break
+    else:
+        pytest.fail(f"{attack.name} was told {seen.outcome.told}")
+    assert unhandled(place.server.log) == []

@@ -1,0 +1,99 @@
+"""`make attack`: what is asked for runs, and what is found is told and written; the guide lists what there is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.attack import __main__ as command
+from tests.attack.attack import MB, Cost
+from tests.attack.families import bodies
+from tests.attack.registry import ATTACKS, FAMILIES, FIRST_SEEN
+from tests.attack.report import AttackReport, Figures, Memory, Trial
+from tests.attack.table import listed, markdown, put_between, table
+from tests.bench.machine import this_machine
+
+CALM = Figures(
+    gap_p50_ms=20, gap_p99_ms=22, ping_p99_ms=1, ping_max_ms=1, accepted_p50_ms=3, accepted_p90_ms=4, refusals={}, faults=()
+)  # fmt: skip
+TRIAL = Trial(
+    attack="unread-pongs",
+    attackers=20,
+    cost=Cost.SOCKET,
+    calm=CALM,
+    attacked=CALM,
+    memory=Memory(before=60 * MB, peak=70 * MB, after=61 * MB, given_back_s=0.0, counted=20),
+    told={"dropped": 3},
+    sent_bytes=1,
+    calm_sent_bytes=1,
+    opened=20,
+)
+
+
+def test_every_attack_has_a_name_of_its_own_and_a_sentence() -> None:
+    assert len(ATTACKS) == sum(len(family.ATTACKS) for family in FAMILIES)
+    assert [name for name, attack in ATTACKS.items() if not attack.what.endswith(".")] == []
+    assert set(FIRST_SEEN) <= set(ATTACKS)
+    assert len(ATTACKS) >= len(FIRST_SEEN) + 15 + len(["nobody"])
+
+
+def test_the_guide_lists_the_attacks() -> None:
+    guide = command.GUIDE.read_text()
+    assert put_between(guide, "attacks", listed(ATTACKS.values())) == guide
+
+
+def test_bodies_are_as_long_as_one_may_be_and_no_longer() -> None:
+    made = (bodies._long(), bodies._deep(), bodies._many_keys(), bodies._metadata(), bodies._many_messages())
+    lengths = [len(whole.partition(b"\r\n\r\n")[2]) for whole in made]
+    assert all(3.8 * MB < length <= 4 * MB for length in lengths), lengths
+
+
+@pytest.mark.parametrize(
+    ("worse", "mark"),
+    [
+        ({"gap_p99_ms": 34}, 0),
+        ({"ping_p99_ms": 51}, 1),
+        ({"accepted_p90_ms": None}, 2),
+        ({"accepted_p90_ms": 8.1}, 2),
+        ({"refusals": {"overloaded": 1}}, 3),
+        ({"faults": ("connection lost",)}, 3),
+    ],
+)
+def test_whatever_neighbours_notice_misses_its_mark(worse: dict[str, object], mark: int) -> None:
+    assert TRIAL.met
+    trial = msgspec.structs.replace(TRIAL, attacked=msgspec.structs.replace(CALM, **worse))
+    assert [one.met for one in trial.marks] == [number != mark for number in range(6)]
+
+
+def test_memory_that_is_too_much_or_kept_misses_its_mark() -> None:
+    memory = msgspec.structs.replace(TRIAL.memory, peak=80 * MB, given_back_s=None)
+    trial = msgspec.structs.replace(TRIAL, memory=memory)
+    assert [one.met for one in trial.marks[4:]] == [False, False]
+    assert trial.left_something
+
+
+def test_what_misses_its_mark_is_seen_in_both_tables() -> None:
+    late = msgspec.structs.replace(TRIAL, attacked=msgspec.structs.replace(CALM, ping_p99_ms=51))
+    found = AttackReport(
+        date="2026-11-22", machine=this_machine(("midstream",)), seconds=4, took_s=60, trials=(TRIAL, late), failures=()
+    )  # fmt: skip
+    assert not found.is_good
+    assert [line.split()[-1] for line in table(found).splitlines()[1:]] == ["met", "short"]
+    assert "51!" in table(found)
+    assert "| **51** |" in markdown(found)
+
+
+def test_one_attack_runs_and_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "attack.json"
+    given = ["--only", "bad-frames", "--attackers", "2", "--seconds", "0.5", "--out", str(out)]
+    monkeypatch.setattr("sys.argv", ["attack", *given])
+    command.main()
+    assert "bad-frames" in capsys.readouterr().out
+    (trial,) = json.loads(out.read_text())["trials"]
+    assert trial["told"]["error"] > 0
+    assert trial["attacked"]["faults"] == []
