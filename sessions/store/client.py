@@ -41,8 +41,11 @@ WITHDRAW = Script("tree", "take_out", "tell", "withdraw")
 BRANCH = Script("tree", "branch")
 ACTIVATE = Script("tree", "tell", "activate")
 RENAME = Script("rename")
-WATCH = Script("watchers", "watch")
-LEAVE = Script("leave")
+WATCH = Script("tell", "watchers", "watch")
+LEAVE = Script("tell", "leave")
+POST = Script("tell", "post")
+COLLECT = Script("collect")
+TOUCH = Script("touch")
 SINCE = Script("since")
 DELETE = Script("tell", "delete")
 RENEW = Script("renew")
@@ -50,7 +53,7 @@ START = Script("start")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
     *(BRANCH, ACTIVATE, RENAME, SINCE, RENEW, START),
-    *(WATCH, LEAVE),
+    *(WATCH, LEAVE, POST, COLLECT, TOUCH),
 )
 
 

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import NotFound
 from sessions.records import Owner
-from sessions.store.client import RENAME, run_script, store_errors
+from sessions.store.client import RENAME, TOUCH, run_script, store_errors
 from sessions.store.keys import Keys
 
 
@@ -36,13 +36,9 @@ class Index:
         self._client = client
         self._ttl_ms = int(ttl_s * 1000)
 
-    async def touch(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
-        """Puts a conversation at the head of the list."""
-        with store_errors():
-            pipe = self._client.pipeline(transaction=False)
-            pipe.zadd(_key(owner), {conversation_id: at_ms})
-            pipe.pexpire(_key(owner), self._ttl_ms)
-            await pipe.execute()
+    async def touch(self, owner: Owner, conversation_id: str) -> None:
+        """Puts a conversation at the head of the list, by the store's clock."""
+        await run_script(self._client, TOUCH, [_key(owner)], [conversation_id, self._ttl_ms])
 
     async def forget(self, owner: Owner, conversation_id: str) -> None:
         """Takes a conversation off the list."""

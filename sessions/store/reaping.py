@@ -83,7 +83,7 @@ class Reaper:
                 return False
             close = self._withdraw if orphan.turn_id in self._unsettled else self._end
             await close(orphan, keys, record, seq=meta.seq + 1)
-        await self._ownership.discard(orphan.turn_id)
+        await self._ownership.discard(orphan.turn_id, replica=orphan.replica)
         self._unsettled.discard(orphan.turn_id)
         return True
 
