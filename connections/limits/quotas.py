@@ -85,9 +85,9 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subjects(owner: Owner) -> tuple[str, str]:
-    """The client and the key behind it, as the store names them: the braces keep what is counted together in one slot."""
+    """The client and the key behind it, as the store names them: each has a hash tag, so that no slot counts for all."""
     tag = str(owner) if owner.principal == ANONYMOUS.principal else owner.principal
-    return f"{{{tag}}}:client:{owner.client_id}", f"{{{tag}}}"
+    return f"client:{{{owner}}}", f"key:{{{tag}}}"
 
 
 def judged(gauges: Sequence[Gauge], readings: Sequence[Reading], *, admitted: bool) -> list[LimitNear]:
