@@ -38,7 +38,7 @@ from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Several
 from sessions.service import Sessions
 from sessions.store.embedded import embedded_store
-from sessions.store.servers import connect
+from sessions.store.servers import connect, replica_name
 from sessions.turn.policy import Policy
 
 
@@ -94,7 +94,8 @@ async def composed(
     ):
         metrics = Metrics()
         observer = metrics if limiters.meter is None else Several(metrics, TurnTokens(limiters.meter))
-        sessions = Sessions(client=store, engine=engine, policy=policy, observer=observer)
+        replica = await replica_name(store)
+        sessions = Sessions(client=store, engine=engine, policy=policy, observer=observer, replica=replica)
         metrics.watch(
             engine=engine,
             connections=registry.statistics,

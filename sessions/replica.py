@@ -6,9 +6,10 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
 import structlog
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from engine.door import Engine
 from sessions.commands.branches import Brancher
@@ -24,8 +25,9 @@ from sessions.events import Journalled
 from sessions.observer import Observer, Silent
 from sessions.records import Owner
 from sessions.replicas.forwarding import Forwarder
-from sessions.replicas.mailbox import Mailbox
+from sessions.replicas.mailbox import Mailbox, box_of
 from sessions.replicas.relay import Relay
+from sessions.replicas.shard_channels import ShardChannels
 from sessions.replicas.watching import Watching
 from sessions.running.admission import Admission
 from sessions.running.attendance import Attendance
@@ -64,9 +66,16 @@ class Replica:
         self._history, self._index = storage.history, storage.index
         self._journal, self._ownership = storage.journal, storage.ownership
         self._admission = Admission(at_most=policy.max_turns)
-        self._directory = Directory()
+        self._channels = _shard_channels(client, self._ownership.replica)
+        self._directory = (
+            Directory()
+            if self._channels is None
+            else Directory(opened=self._channels.follow, closed=self._channels.leave)
+        )
         self._attendance = Attendance()
-        self._watching = Watching(client, ownership=self._ownership, directory=self._directory)
+        self._watching = Watching(
+            client, ownership=self._ownership, directory=self._directory, channels=self._channels
+        )
         self._brancher = Brancher(client, history=self._history, replica=self._ownership.replica)
         self._remover = Remover(history=self._history, index=self._index)
         self._meet_others(storage.unsettled)
@@ -103,6 +112,7 @@ class Replica:
             nudged=self._mailbox.nudge,
             unattended=self._attendance.look,
             branched=self._tell_branch,
+            channels=self._channels,
         )
 
     def _prepare_turns(self, storage: Storage, engine: Engine, policy: Policy, observer: Observer) -> None:
@@ -156,6 +166,7 @@ class Replica:
 
     def _chores(self) -> Iterable[Coroutine[None, None, None]]:
         return (
+            *(() if self._channels is None else (self._channels.run(), self._relay.listen_to_shards())),
             self._journal.run(),
             self._ownership.keep(),
             self._reaper.watch(),
@@ -231,3 +242,13 @@ class Replica:
         conversation = self._directory.get(turn.owner, turn.conversation_id)
         if conversation is not None:
             self._relay.tell(conversation, events)
+
+
+def _shard_channels(client: Redis, replica: str) -> ShardChannels | None:
+    """Where a replica whose name is in braces listens (`tell.lua`)."""
+    cluster = cast("object", client)
+    if not (isinstance(cluster, RedisCluster) and replica.startswith("{")):
+        return None
+    channels = ShardChannels(cluster, replica=replica)
+    channels.follow(box_of(replica))
+    return channels
