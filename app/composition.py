@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 from redis.asyncio import Redis
 
@@ -20,6 +21,7 @@ from app.routes import application
 from app.server import HEARTBEAT_S, listen, server
 from app.service import Service
 from app.settings import Settings, SettingsError
+from app.store_setup import asked_of, look_at_store
 from app.upstreams import shown_model, upstream_engine
 from connections.authentication.standing import REFRESH_S
 from connections.http.refusals import Refusals
@@ -94,6 +96,7 @@ async def composed(
     ):
         metrics = Metrics()
         observer = metrics if limiters.meter is None else Several(metrics, TurnTokens(limiters.meter))
+        await look_at_store(settings, store)
         replica = await replica_name(store)
         sessions = Sessions(client=store, engine=engine, policy=policy, observer=observer, replica=replica)
         metrics.watch(
@@ -138,6 +141,7 @@ def _policy(settings: Settings) -> Policy:
         max_queued=settings.max_queued,
         system_prompt=settings.system_prompt or "",
         filters=_filters(settings),
+        durability=asked_of(settings),
     )
 
 
@@ -154,7 +158,8 @@ def _filters(settings: Settings) -> Filters:
 def _store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
     if settings.redis_url is not None:
         return nullcontext(settings.redis_url)
-    return embedded_store(Path(settings.data_dir).expanduser())
+    fsync: Literal["everysec", "always"] = "always" if settings.store_durability == "always" else "everysec"
+    return embedded_store(Path(settings.data_dir).expanduser(), fsync=fsync)
 
 
 def _store_client(url: str) -> Redis:

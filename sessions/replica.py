@@ -62,7 +62,12 @@ class Replica:
         replica: str | None = None,
     ) -> None:
         self._client = client
-        storage = Storage.of(client, replica=replica or secrets.token_hex(8), ttl_s=policy.ttl_s)
+        storage = Storage.of(
+            client,
+            replica=replica or secrets.token_hex(8),
+            ttl_s=policy.ttl_s,
+            durability=policy.durability,
+        )
         self._history, self._index = storage.history, storage.index
         self._journal, self._ownership = storage.journal, storage.ownership
         self._admission = Admission(at_most=policy.max_turns)

@@ -29,6 +29,7 @@ from sessions.store.client import (
     run_script,
     store_errors,
 )
+from sessions.store.durability import Confirming, Durability
 from sessions.store.keys import Keys, now_ms
 from sessions.store.transactions import Beginning, Branch, Duplicate, Ending, Moved, Since
 
@@ -55,8 +56,11 @@ _FACTS = (
 class History:
     """Reads and writes conversations. Every method raises StoreDown when the store does not answer."""
 
-    def __init__(self, client: Redis, *, ttl_s: float, replica: str) -> None:
+    def __init__(
+        self, client: Redis, *, ttl_s: float, replica: str, durability: Durability = Durability.EVERYSEC
+    ) -> None:
         self._client = client
+        self._confirming = Confirming(client, durability)
         self._replica = replica
         self._ttl_ms = int(ttl_s * 1000)
 
@@ -150,6 +154,7 @@ class History:
         )
         match answer:
             case [b"accepted", watchers]:
+                await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
                 return self.others_in(watchers)
             case [b"duplicate", record]:
                 raise Duplicate(_turn(record))
@@ -184,6 +189,7 @@ class History:
         )
         if answer != b"ok":
             raise OwnershipLost(turn.turn_id)
+        await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
 
     async def remove(self, keys: Keys, turn: TurnRecord, event: Removed) -> bool:
         """Takes an ended exchange out of the history; False where it had left before. Raises Conflict, Moved."""

@@ -7,6 +7,7 @@ from typing import Self
 import msgspec
 from redis.asyncio import Redis
 
+from sessions.store.durability import Durability
 from sessions.store.history import History
 from sessions.store.index import Index
 from sessions.store.journal import Journal
@@ -23,10 +24,17 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     unsettled: set[str]
 
     @classmethod
-    def of(cls, client: Redis, *, replica: str, ttl_s: float) -> Self:
+    def of(
+        cls,
+        client: Redis,
+        *,
+        replica: str,
+        ttl_s: float,
+        durability: Durability = Durability.EVERYSEC,
+    ) -> Self:
         """`ttl_s`: seconds that a conversation is kept after its last turn."""
         return cls(
-            history=History(client, ttl_s=ttl_s, replica=replica),
+            history=History(client, ttl_s=ttl_s, replica=replica, durability=durability),
             index=Index(client, ttl_s=ttl_s),
             journal=Journal(client, replica=replica),
             ownership=Ownership(client, replica=replica),
