@@ -13,7 +13,19 @@ from pathlib import Path
 
 from tests.bench.engine.findings import Failure
 from tests.bench.machine import this_machine
-from tests.chaos import fan_out, fuzz, idle, kills, network, replicas, slow_readers, storm, walks
+from tests.chaos import (
+    failover,
+    fan_out,
+    fuzz,
+    idle,
+    kills,
+    network,
+    partitions,
+    replicas,
+    slow_readers,
+    storm,
+    walks,
+)
 from tests.chaos.report import ChaosReport, Finding, Part
 from tests.chaos.stage import Scale, Stage
 
@@ -26,6 +38,9 @@ MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
     Part.HANDSHAKES: fuzz.handshakes,
     Part.NETWORK: network.measure,
     Part.REPLICAS: replicas.measure,
+    Part.PARTITIONS: partitions.measure,
+    Part.CLUSTER: failover.cluster,
+    Part.SENTINEL: failover.sentinel,
     Part.KILLS: kills.measure,
     Part.WALKS: walks.measure,
 }
@@ -40,10 +55,13 @@ LIMITS_S: dict[Part, float] = {
     Part.HANDSHAKES: 120,
     Part.NETWORK: 150,
     Part.REPLICAS: 240,
-    Part.KILLS: 840,
+    Part.PARTITIONS: 300,
+    Part.CLUSTER: 300,
+    Part.SENTINEL: 240,
+    Part.KILLS: 2700,
     Part.WALKS: 180,
 }
-"""Together 40 minutes; a part that is not done by then has failed."""
+"""Together 85 minutes; a part that is not done by then has failed."""
 
 PACKAGES = ("midstream", "uvicorn", "starlette", "websockets", "redis")
 

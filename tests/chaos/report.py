@@ -21,6 +21,9 @@ class Part(StrEnum):
     HANDSHAKES = "fuzz-handshakes"
     NETWORK = "network"
     REPLICAS = "replicas"
+    PARTITIONS = "partitions"
+    CLUSTER = "cluster"
+    SENTINEL = "sentinel"
     KILLS = "kills"
     WALKS = "walks"
 
