@@ -46,9 +46,20 @@ class Company:
         return {turn_id for turn_id, turn in turns if turn.done is not None and not turn.done["saved"]}
 
     def judged(self, account: Account) -> Account:
-        """An account without what nobody promised."""
-        different = [one for one in account.different if not any(turn_id in one for turn_id in self.unsaved)]
+        """An account without what nobody promised: ends told as not saved, and turns of messages that were refused.
+
+        Of these somebody may have been told before the store lost them with its master; a gap says that it did.
+        """
+        promised = {said.turn_id for talker in self.talkers for said in talker.said}
+        refused = self._seen - promised
+        different = [
+            one for one in account.different if not any(turn_id in one for turn_id in self.unsaved | refused)
+        ]
         return msgspec.structs.replace(account, different=different)
+
+    @property
+    def _seen(self) -> set[str]:
+        return {turn_id for talker in self.talkers for turn_id in talker.device.ledger.turns}
 
     async def go_on(self) -> None:
         """Returns once each got a reply again. Raises NoReplies."""

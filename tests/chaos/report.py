@@ -24,6 +24,7 @@ class Part(StrEnum):
     PARTITIONS = "partitions"
     CLUSTER = "cluster"
     SENTINEL = "sentinel"
+    OUT_OF_MEMORY = "out-of-memory"
     KILLS = "kills"
     WALKS = "walks"
 

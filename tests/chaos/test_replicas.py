@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import failover, kills, network, partitions, replicas, walks
+from tests.chaos import failover, kills, network, out_of_memory, partitions, replicas, walks
 from tests.chaos.report import Finding
 from tests.chaos.stage import QUICK, Stage
 
@@ -16,9 +16,9 @@ from tests.chaos.stage import QUICK, Stage
     "measure",
     [
         *(network.measure, replicas.measure, partitions.measure),
-        *(failover.cluster, failover.sentinel, kills.measure, walks.measure),
+        *(failover.cluster, failover.sentinel, out_of_memory.measure, kills.measure, walks.measure),
     ],
-    ids=["network", "replicas", "partitions", "cluster", "sentinel", "kills", "walks"],
+    ids=["network", "replicas", "partitions", "cluster", "sentinel", "out-of-memory", "kills", "walks"],
 )
 def test_whatever_dies_or_stalls_nothing_is_lost_or_doubled(
     measure: Callable[[Stage], Sequence[Finding]], tmp_path: Path
