@@ -70,4 +70,4 @@ async def _through(
     async with gateways(stage, environ, environ) as servers:
         urls = [server.ws_url for server in servers]
         company, accounts = await talk_through(stage, urls, deaths)
-    return tuple(company.findings(part, "a master dies", accounts, stage.scale.failovers))
+    return tuple(company.findings(part, f"a master dies ({part})", accounts, stage.scale.failovers))
