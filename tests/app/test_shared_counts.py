@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from connections.limits.shared_counts import SharedCounts
 from sessions.errors import StoreDown
 from sessions.records import Owner
 from sessions.store.servers import connect
-from tests.refusing_store import stalled, without_memory
+from tests.chaos.proxy import FAIR, Weather, proxy
+from tests.refusing_store import without_memory
+from tests.sessions.server_group import node
 
 ANN, BOB = Owner("key:lab", "ann"), Owner("key:lab", "bob")
 MINUTE_MS = 60_000
@@ -131,26 +134,28 @@ async def test_a_message_that_is_asked_about_again_counts_once(
     assert (full[0], late[0], [reading.used for reading in late[1]]) == (False, True, [2, 2, 0])
 
 
-async def test_a_stalled_store_counts_a_message_once_and_a_charge_once(
-    store_url: str, store: Redis, monkeypatch: pytest.MonkeyPatch
+async def test_a_store_whose_answers_come_too_late_counts_a_charge_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes the command and the client, which waits no longer, sends it again."""
-    gauges = Quotas(messages_per_minute=9, tokens_per_day=900).gauges(ANN)
-    monkeypatch.setattr("sessions.store.servers.SOCKET_TIMEOUT_S", 0.5)
-    async with connect(store_url) as hasty:
+    """It takes the command, and the client, which waits no longer, sends it again."""
+    gauges = Quotas(tokens_per_day=900).gauges(ANN)
+    monkeypatch.setattr("sessions.store.servers.SOCKET_TIMEOUT_S", 0.2)
+    async with (
+        node(tmp_path / "one") as one,
+        proxy(one.port) as way,
+        connect(f"redis://127.0.0.1:{way.port}") as hasty,
+    ):
         counts = SharedCounts(hasty)
         await counts.take(gauges)
+        counts.charge(gauges, 40)
         await counts.settle()
-        pid = (await store.info("server"))["process_id"]
-        counts.charge(gauges[1:], 60)
-        with stalled(pid):
-            asking = [asyncio.create_task(one) for one in (counts.take(gauges), counts.settle())]
-            await asyncio.wait(asking)
-        assert [type(one.exception()) for one in asking] == [StoreDown, StoreDown]
+        way.back = Weather(delay_s=1.0)
+        counts.charge(gauges, 20)
+        with pytest.raises(StoreDown):
+            await counts.settle()
+        way.back = FAIR
         await counts.settle()
-        _, (messages, tokens) = await SharedCounts(store).take(gauges)
-        assert messages.used == 3
-        assert tokens.used == 60
+        assert (await counts.take(gauges))[1][0].used == 60
 
 
 async def test_a_charge_that_was_perhaps_taken_is_sent_again_as_it_was(
