@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 from redis.asyncio import Redis
 
@@ -20,6 +21,7 @@ from app.routes import application
 from app.server import HEARTBEAT_S, listen, server
 from app.service import Service
 from app.settings import Settings, SettingsError
+from app.store_setup import asked_of, look_at_store
 from app.upstreams import shown_model, upstream_engine
 from connections.authentication.standing import REFRESH_S
 from connections.gate.cross_origin import CrossOrigin
@@ -42,7 +44,7 @@ from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Several
 from sessions.service import Sessions
 from sessions.store.embedded import embedded_store
-from sessions.store.servers import connect
+from sessions.store.servers import connect, replica_name
 from sessions.turn.policy import Policy
 
 
@@ -99,7 +101,11 @@ async def composed(
     ):
         metrics = Metrics()
         observer = metrics if limiters.meter is None else Several(metrics, TurnTokens(limiters.meter))
-        sessions = Sessions(client=store, engine=engine, policy=policy, observer=observer, lane=lane)
+        await look_at_store(settings, store)
+        replica = await replica_name(store)
+        sessions = Sessions(
+            client=store, engine=engine, policy=policy, observer=observer, replica=replica, lane=lane
+        )
         metrics.watch(
             engine=engine,
             connections=registry.statistics,
@@ -152,6 +158,7 @@ def _policy(settings: Settings) -> Policy:
         max_queued=settings.max_queued,
         system_prompt=settings.system_prompt or "",
         filters=_filters(settings),
+        durability=asked_of(settings),
     )
 
 
@@ -168,7 +175,8 @@ def _filters(settings: Settings) -> Filters:
 def _store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
     if settings.redis_url is not None:
         return nullcontext(settings.redis_url)
-    return embedded_store(Path(settings.data_dir).expanduser())
+    fsync: Literal["everysec", "always"] = "always" if settings.store_durability == "always" else "everysec"
+    return embedded_store(Path(settings.data_dir).expanduser(), fsync=fsync)
 
 
 def _store_client(url: str) -> Redis:

@@ -81,6 +81,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "redis+sentinel://HOST:PORT,.../MASTER; unset: an embedded store."
         ),
     ] = None
+    store_durability: Annotated[
+        Literal["everysec", "always", "replicated"],
+        Meta(
+            description="How safe a message or a reply's end is when it is told: everysec: in the store's memory, "
+            "the embedded one writes to disk each second; always: on its disk; replicated: on one of its replicas too."
+        ),
+    ] = "everysec"
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
         default_factory=_default_data_dir
     )

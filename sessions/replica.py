@@ -6,9 +6,10 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
 import structlog
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from engine.door import Engine
 from sessions.commands.adopting import Adopter
@@ -25,8 +26,9 @@ from sessions.events import Journalled
 from sessions.observer import Observer, Silent
 from sessions.records import Owner
 from sessions.replicas.forwarding import Forwarder
-from sessions.replicas.mailbox import Mailbox
+from sessions.replicas.mailbox import Mailbox, box_of
 from sessions.replicas.relay import Relay
+from sessions.replicas.shard_channels import ShardChannels
 from sessions.replicas.watching import Watching
 from sessions.running.admission import Admission
 from sessions.running.attendance import Attendance
@@ -64,14 +66,25 @@ class Replica:
         """Put the parts together. `lane`: a client of its own for what running turns write, so that their ends do not wait behind requests."""
         self._client = client
         replica = replica or secrets.token_hex(8)
-        storage = Storage.of(client, replica=replica, ttl_s=policy.ttl_s)
-        self._running = storage if lane is None else Storage.of(lane, replica=replica, ttl_s=policy.ttl_s)
+        storage = Storage.of(
+            client, replica=replica, ttl_s=policy.ttl_s, durability=policy.durability, lane=lane
+        )
+        self._running = storage
+        if lane is not None:
+            self._running = storage.over(lane, ttl_s=policy.ttl_s, durability=policy.durability)
         self._history, self._index = storage.history, storage.index
         self._journal, self._ownership = self._running.journal, storage.ownership
         self._admission = Admission(at_most=policy.max_turns)
-        self._directory = Directory()
+        self._channels = _shard_channels(client, self._ownership.replica)
+        self._directory = (
+            Directory()
+            if self._channels is None
+            else Directory(opened=self._channels.follow, closed=self._channels.leave)
+        )
         self._attendance = Attendance()
-        self._watching = Watching(client, ownership=self._ownership, directory=self._directory)
+        self._watching = Watching(
+            client, ownership=self._ownership, directory=self._directory, channels=self._channels
+        )
         self._brancher = Brancher(client, history=self._history, replica=self._ownership.replica)
         self._remover = Remover(history=self._history, index=self._index, compaction=storage.compaction)
         self._compaction = storage.compaction
@@ -108,6 +121,7 @@ class Replica:
             nudged=self._mailbox.nudge,
             unattended=self._attendance.look,
             branched=self._tell_branch,
+            channels=self._channels,
         )
 
     def _prepare_turns(self, storage: Storage, engine: Engine, policy: Policy, observer: Observer) -> None:
@@ -160,6 +174,7 @@ class Replica:
 
     def _chores(self) -> Iterable[Coroutine[None, None, None]]:
         return (
+            *(() if self._channels is None else (self._channels.run(), self._relay.listen_to_shards())),
             self._journal.run(),
             self._running.ownership.keep(),
             self._reaper.watch(),
@@ -236,3 +251,13 @@ class Replica:
         conversation = self._directory.get(turn.owner, turn.conversation_id)
         if conversation is not None:
             self._relay.tell(conversation, events)
+
+
+def _shard_channels(client: Redis, replica: str) -> ShardChannels | None:
+    """Where a replica whose name is in braces listens (`tell.lua`)."""
+    cluster = cast("object", client)
+    if not (isinstance(cluster, RedisCluster) and replica.startswith("{")):
+        return None
+    channels = ShardChannels(cluster, replica=replica)
+    channels.follow(box_of(replica))
+    return channels

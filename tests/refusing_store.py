@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from redis.asyncio import Redis
 
@@ -27,3 +29,13 @@ async def without_memory(store: Redis) -> AsyncIterator[None]:
         yield
     finally:
         await store.config_set("maxmemory", before)
+
+
+@contextmanager
+def stalled(pid: int) -> Iterator[None]:
+    """It neither reads nor answers; what is sent meanwhile it finds later."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -135,6 +135,7 @@ def test_only_the_sessions_floor_and_its_composition_know_redis() -> None:
         "app.doorkeeper",
         "app.limits",
         "app.readiness",
+        "app.store_setup",
         "connections.limits.shared_counts",
         "connections.limits.shared_seats",
         "connections.authentication.ticket_store",

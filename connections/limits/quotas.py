@@ -92,9 +92,9 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subjects(client: Client) -> tuple[str, str]:
-    """The client and the key behind it, as the store names them: the braces keep what is counted together in one slot."""
+    """The client and the key behind it, as the store names them: each has a hash tag, so that no slot counts for all."""
     tag = str(client) if client.principal == ANONYMOUS.principal else client.principal
-    return f"{{{tag}}}:client:{client.client_id}", f"{{{tag}}}"
+    return f"client:{{{client}}}", f"key:{{{tag}}}"
 
 
 def judged(gauges: Sequence[Gauge], readings: Sequence[Reading], *, admitted: bool) -> list[LimitNear]:

@@ -1,44 +1,90 @@
-"""Counts of messages and tokens in Redis, where all replicas share them. One round trip a message."""
+"""Counts of messages and tokens in Redis, where all replicas share them. One round trip a message.
+
+In a cluster each client and each key has a slot of its own, so that no server counts for all; a script sees one slot.
+Who is counted for both is counted one after the other there, and what the last one refuses is taken back.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import cast
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
-from connections.limits.quotas import Gauge, Reading
+from connections.limits.quotas import Gauge, Kind, Reading
 from sessions.errors import StoreDown
 from sessions.store.client import store_errors
 
 LUA = Path(__file__).parent / "lua"
 AGAIN_S = 1.0
 
+_Taken = dict[Gauge, Reading]
+_NOT_COUNTED = Reading(0, 0)
+"""Of limits that counted nothing, since another one has no room."""
+
 
 class SharedCounts:
     """`Counts` (`connections.limits.meter`). `run` must be running for tokens to be counted.
 
-    A script of its own, and not the `limits` package: that asks the store once for each limit and counts what a later one refuses.
+    A script of its own, and not the `limits` package: that asks the store once for each limit and counts what a later one
+    refuses. The client repeats what was not answered: messages and charges have numbers by which the store knows them again.
     """
 
     def __init__(self, client: Redis) -> None:
+        self._client = client
+        self._apart = isinstance(cast("object", client), RedisCluster)
         self._admit = client.register_script((LUA / "admit.lua").read_text())
         self._charge = client.register_script((LUA / "charge.lua").read_text())
-        self._owed: Counter[str] = Counter()
+        self._name = secrets.token_hex(4)
+        self._charges = 0
+        self._under_way: tuple[Gauge, int, int] | None = None
+        self._owed: Counter[Gauge] = Counter()
         self._wake = asyncio.Event()
 
-    async def take(self, gauges: Sequence[Gauge]) -> tuple[bool, list[Reading]]:
-        """Counts one message where every limit has room, else none. Raises StoreDown."""
+    async def take(
+        self, gauges: Sequence[Gauge], *, message: str | None = None
+    ) -> tuple[bool, list[Reading]]:
+        """Counts one message where every limit has room, else none. Raises StoreDown.
+
+        `message`: its number, by which it is known when it is asked about again.
+        """
+        number, taken = message or secrets.token_hex(8), _Taken()
+        for group in self._groups(gauges):
+            admitted, readings = await self._take(group, number)
+            if not admitted:
+                await self._take_back(taken, number)
+                return False, [readings.get(gauge, _NOT_COUNTED) for gauge in gauges]
+            taken |= readings
+        return True, [taken[gauge] for gauge in gauges]
+
+    async def _take(self, gauges: Sequence[Gauge], message: str) -> tuple[bool, _Taken]:
         numbers = [part for gauge in gauges for part in (gauge.kind.value, gauge.limit)]
         with store_errors():
-            room, *counted = await self._admit(keys=[_key(gauge) for gauge in gauges], args=numbers)
-        return bool(room), [Reading(*pair) for pair in zip(counted[::2], counted[1::2], strict=True)]
+            room, *counted = await self._admit(keys=list(map(_key, gauges)), args=[message, *numbers])
+        readings = [Reading(*pair) for pair in zip(counted[::2], counted[1::2], strict=True)]
+        return bool(room), dict(zip(gauges, readings, strict=True))
+
+    async def _take_back(self, taken: Iterable[Gauge], message: str) -> None:
+        for gauge in taken:
+            if gauge.kind is Kind.MESSAGES:
+                with store_errors():
+                    await self._client.zrem(_key(gauge), message)
+
+    def _groups(self, gauges: Sequence[Gauge]) -> list[list[Gauge]]:
+        """What one script may count."""
+        if not self._apart:
+            return [list(gauges)]
+        by_subject = sorted(gauges, key=lambda gauge: gauge.subject)
+        return [list(group) for _, group in groupby(by_subject, key=lambda gauge: gauge.subject)]
 
     def charge(self, gauges: Sequence[Gauge], tokens: int) -> None:
         """Counts tokens, as soon as the store takes them."""
-        self._owed.update({_key(gauge): tokens for gauge in gauges})
+        self._owed.update(dict.fromkeys(gauges, tokens))
         self._wake.set()
 
     async def run(self) -> None:
@@ -51,15 +97,20 @@ class SharedCounts:
                 await asyncio.sleep(AGAIN_S)
 
     async def settle(self) -> None:
-        """Writes what was charged so far. Raises StoreDown."""
+        """Writes what was charged so far; what the store may have taken is sent once more as it was. Raises StoreDown."""
         while self._owed:
-            key, tokens = next(iter(self._owed.items()))
+            if self._under_way is None:
+                self._charges += 1
+                self._under_way = (*next(iter(self._owed.items())), self._charges)
+            gauge, tokens, number = self._under_way
             with store_errors():
-                await self._charge(keys=[key], args=[tokens])
-            self._owed -= Counter({key: tokens})
+                await self._charge(
+                    keys=[_key(gauge), f"ms:charged:{gauge.subject}"], args=[tokens, self._name, number]
+                )
+            self._owed -= Counter({gauge: tokens})
+            self._under_way = None
         self._wake.clear()
 
 
 def _key(gauge: Gauge) -> str:
-    """The limits of a message are looked at together: the tag keeps them on one server of a cluster."""
-    return f"ms:limit:{gauge.kind.value}:{{limit}}:{gauge.subject}"
+    return f"ms:limit:{gauge.kind.value}:{gauge.subject}"

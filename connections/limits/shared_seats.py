@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import cast
 
 import structlog
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from connections.limits.quotas import subjects
 from connections.limits.seats import no_seat
@@ -32,6 +33,7 @@ _REPLICAS = "ms:replicas"
 _log = structlog.get_logger("midstream.limits")
 
 _Sets = dict[str, set[str]]
+_Counted = tuple[str, str, int]
 
 
 class SharedSeats:
@@ -46,6 +48,7 @@ class SharedSeats:
         replica: str | None = None,
     ) -> None:
         self._client = client
+        self._apart = isinstance(cast("object", client), RedisCluster)
         self._replica = replica or secrets.token_hex(8)
         self._limits = (max_per_client, max_per_key)
         self._others: list[str] = []
@@ -109,12 +112,21 @@ class SharedSeats:
         with store_errors():
             await self._client.zrem(_REPLICAS, self._replica)
 
-    def _counted(self, client: Client) -> list[tuple[str, str, int]]:
+    def _counted(self, client: Client) -> list[_Counted]:
         """What has limits: whose, its name in the store, its limit."""
         named = zip(("client", "key"), subjects(client), self._limits, strict=True)
         return [(whose, subject, limit) for whose, subject, limit in named if limit is not None]
 
-    async def _ask(self, counted: Iterable[tuple[str, str, int]], connection_id: str) -> int:
+    async def _ask(self, counted: Sequence[_Counted], connection_id: str) -> int:
+        """0, or the number of the first that is full. A cluster's script sees one slot, that of one subject."""
+        if not self._apart:
+            return await self._ask_at_once(counted, connection_id)
+        for number, one in enumerate(counted, start=1):
+            if await self._ask_at_once([one], connection_id):
+                return number
+        return 0
+
+    async def _ask_at_once(self, counted: Sequence[_Counted], connection_id: str) -> int:
         replicas = [self._replica, *self._others]
         keys: list[str] = []
         args: list[str | int] = [connection_id, int(KEPT_S * 1000)]
@@ -161,5 +173,4 @@ def _batches(sets: _Sets) -> Iterable[list[str]]:
 
 
 def _key(subject: str, replica: str) -> str:
-    """What a connection counts for is looked at together: the tag keeps it on one server of a cluster."""
-    return f"ms:seats:{{seats}}:{subject}:{replica}"
+    return f"ms:seats:{subject}:{replica}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sessions.conversation.conversation import Conversation
 from sessions.store.index import Index
-from sessions.store.keys import now_ms
 from sessions.store.ownership import Ownership, RunningTurn
 
 
@@ -25,7 +24,7 @@ class Announcer:
                 replica=self._ownership.replica,
             )
         )
-        await self._index.touch(conversation.owner, conversation.conversation_id, now_ms())
+        await self._index.touch(conversation.owner, conversation.conversation_id)
 
     async def withdraw(self, turn_id: str) -> None:
         """It was not accepted, or has its end. Raises StoreDown."""

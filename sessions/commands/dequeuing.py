@@ -39,7 +39,14 @@ class Dequeuer:
             return await self._started(conversation, live, generation)
         except StoreFault as fault:  # its end says so
             live.failure = Failure(code=fault.code, message=str(fault))
-        return request_of(conversation, live.record.turn_id, None, generation.params, SystemPrompt("", ""))
+        return request_of(
+            conversation,
+            live.record.turn_id,
+            None,
+            generation.params,
+            SystemPrompt("", ""),
+            group=live.send.group,
+        )
 
     async def _started(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
         meta = await self._lasting_meta(conversation)

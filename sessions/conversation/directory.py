@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sessions.conversation.conversation import Attached, Conversation
@@ -11,9 +11,15 @@ from sessions.turn.live_turn import LiveTurn, Subscriber
 
 
 class Directory:
-    """Opens a conversation when somebody needs it, and forgets it when nobody does."""
+    """Opens a conversation when somebody needs it, and forgets it when nobody does.
 
-    def __init__(self) -> None:
+    `opened` and `closed` are given the store's name for it.
+    """
+
+    def __init__(
+        self, *, opened: Callable[[str], None] | None = None, closed: Callable[[str], None] | None = None
+    ) -> None:
+        self._opened, self._closed = opened, closed
         self._live: dict[tuple[Owner, str], Conversation] = {}
         self._by_key: dict[str, Conversation] = {}
         self._attached: Attached = {}
@@ -31,6 +37,8 @@ class Directory:
         if key not in self._live:
             self._live[key] = new = Conversation(owner, conversation_id, attached=self._attached)
             self._by_key[new.keys.conversation] = new
+            if self._opened is not None:
+                self._opened(new.keys.conversation)
         return self._live[key]
 
     def by_key(self, key: str) -> Conversation | None:
@@ -90,6 +98,8 @@ class Directory:
         if conversation.idle and self.by_key(conversation.keys.conversation) is conversation:
             del self._live[conversation.owner, conversation.conversation_id]
             del self._by_key[conversation.keys.conversation]
+            if self._closed is not None:
+                self._closed(conversation.keys.conversation)
 
     def attached(self, subscriber: Subscriber) -> list[Conversation]:
         """The conversations that a connection is attached to."""

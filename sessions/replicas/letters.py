@@ -27,15 +27,15 @@ class AskDelete(msgspec.Struct, frozen=True, kw_only=True, tag="delete"):
 Ask = AskSend | Cancel | AskDelete
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order"):
-    """A request of another replica, which waits for the answer. `at_ms`: Unix milliseconds of its clock."""
+class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_defaults=True):
+    """A request of another replica, which waits for the answer. `at_ms`: when it was posted, by the store's clock, which writes it."""
 
     number: str
     sender: str
-    at_ms: int
     owner: Owner
     conversation_id: str
     ask: Ask
+    at_ms: int = 0
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -7,7 +7,6 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 import structlog
@@ -16,15 +15,15 @@ from redis.asyncio import Redis
 from sessions.errors import StoreDown
 from sessions.records import Owner
 from sessions.replicas.letters import Answer, Ask, Order, decode_letter, encode_letter
-from sessions.replicas.relay import channel_of
-from sessions.store.client import store_errors
-from sessions.store.keys import now_ms
+from sessions.store.client import COLLECT, POST, run_script
 from sessions.store.ownership import Ownership
 
 LOOK_S = 1.0
 AT_ONCE = 64
 ANSWER_S = 15.0
-"""How long an order may wait for its answer; a reader that finds it later leaves it undone."""
+"""How long an order may wait for its answer; a reader that finds it later, by the store's clock, leaves it undone."""
+KEPT_MS = int(2 * ANSWER_S * 1000)
+"""How long a box stays that nobody empties."""
 REMEMBERED = 1024
 
 _log = structlog.get_logger("midstream.mailbox")
@@ -64,7 +63,6 @@ class Mailbox:
         order = Order(
             number=secrets.token_hex(8),
             sender=self._ownership.replica,
-            at_ms=now_ms(),
             owner=owner,
             conversation_id=conversation_id,
             ask=ask,
@@ -91,25 +89,19 @@ class Mailbox:
         return answer.result()
 
     async def _post(self, replica: str, letter: Order | Answer) -> None:
-        with store_errors():
-            pipe = self._client.pipeline(transaction=False)
-            pipe.rpush(_box(replica), encode_letter(letter))
-            pipe.pexpire(_box(replica), int(2 * ANSWER_S * 1000))
-            await pipe.execute()
-            # Not in the pipeline: in a cluster that may reach another server before the letter is in its box.
-            await self._client.publish(channel_of(replica), b"mail")
+        written: list[str | bytes | int] = [replica, encode_letter(letter), KEPT_MS]
+        await run_script(self._client, POST, [box_of(replica)], written)
 
     async def _empty(self) -> None:
+        box = [box_of(self._ownership.replica)]
         while True:
-            with store_errors():
-                found: Any = await self._client.lpop(_box(self._ownership.replica), AT_ONCE)
-            letters: list[bytes] = found or []
+            now_ms, letters = await run_script(self._client, COLLECT, box, [AT_ONCE])
             for letter in letters:
-                self._open(letter)
+                self._open(letter, now_ms)
             if not letters:
                 return
 
-    def _open(self, letter: bytes) -> None:
+    def _open(self, letter: bytes, now_ms: int) -> None:
         try:
             read = decode_letter(letter)
         except msgspec.DecodeError:  # of another version
@@ -121,9 +113,10 @@ class Mailbox:
                 asked.set_result(read)
         elif read.number not in self._seen:  # a store that stalled takes a letter twice
             self._seen.append(read.number)
-            if now_ms() - read.at_ms < ANSWER_S * 1000:
+            if now_ms - read.at_ms < ANSWER_S * 1000:
                 self._take(read)
 
 
-def _box(replica: str) -> str:
+def box_of(replica: str) -> str:
+    """Where its letters are."""
     return f"ms:mail:{replica}"

@@ -16,6 +16,7 @@ from sessions.conversation.directory import Directory
 from sessions.conversation.following import follow_up_to
 from sessions.errors import StoreDown, StoreFault
 from sessions.events import Journalled, decode_journalled
+from sessions.replicas.shard_channels import ShardChannels
 from sessions.store.client import store_errors
 from sessions.store.history import History
 
@@ -31,7 +32,7 @@ def channel_of(replica: str) -> str:
 
 
 class Relay:
-    """Listens on this replica's channel.
+    """Listens on this replica's channel, and in a cluster on the sharded ones of each conversation that is live here.
 
     `nudged` is called where a letter waits in its mailbox, `unattended` where others began or stopped to watch a turn,
     `branched` where another branch became the active one.
@@ -47,8 +48,10 @@ class Relay:
         nudged: Callable[[], None],
         unattended: Callable[[Conversation], None],
         branched: Callable[[Conversation], None],
+        channels: ShardChannels | None = None,
     ) -> None:
         self._client = client
+        self._channels = channels
         self._channel = channel_of(replica)
         self._directory = directory
         self._history = history
@@ -77,6 +80,19 @@ class Relay:
                     self._try_to_take(message["data"])
                 elif message is not None:
                     self._begin()
+
+    async def listen_to_shards(self) -> None:
+        """Takes what comes over sharded channels, where there are such, until cancelled."""
+        if self._channels is None:
+            return
+        while True:
+            heard = await self._channels.heard.get()
+            if heard.message is not None:
+                self._try_to_take(heard.message)
+            elif (conversation := self._directory.by_key(heard.key)) is None:
+                self._nudged()
+            elif conversation.followed and conversation.live is None:
+                self.catch_up(conversation)
 
     def _begin(self) -> None:
         """The channel was subscribed, perhaps once more: the client connects again by itself, and loses messages."""

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.directory import Directory
 from sessions.errors import NotFound, StoreDown, StoreFault
+from sessions.replicas.shard_channels import ShardChannels
 from sessions.store.client import LEAVE, WATCH, run_script
 from sessions.store.ownership import Ownership
 
@@ -20,8 +21,16 @@ from sessions.store.ownership import Ownership
 class Watching:
     """Enters and leaves for this replica."""
 
-    def __init__(self, client: Redis, *, ownership: Ownership, directory: Directory) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        ownership: Ownership,
+        directory: Directory,
+        channels: ShardChannels | None = None,
+    ) -> None:
         self._client = client
+        self._channels = channels
         self._ownership = ownership
         self._directory = directory
 
@@ -31,6 +40,8 @@ class Watching:
             if conversation.others.watching:
                 return
             keys = [conversation.keys.conversation]
+            if self._channels is not None:
+                await self._channels.joined(conversation.keys.conversation)
             if await run_script(self._client, WATCH, keys, [self._ownership.replica]) is None:
                 raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
             conversation.others.watching = True

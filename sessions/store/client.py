@@ -66,8 +66,11 @@ WITHDRAW = Script("tree", "take_out", "tell", "ends", "withdraw")
 BRANCH = Script("tree", "branch")
 ACTIVATE = Script("tree", "tell", "activate")
 RENAME = Script("rename")
-WATCH = Script("watchers", "watch")
-LEAVE = Script("leave")
+WATCH = Script("tell", "watchers", "watch")
+LEAVE = Script("tell", "leave")
+POST = Script("tell", "post")
+COLLECT = Script("collect")
+TOUCH = Script("touch")
 SINCE = Script("since")
 DELETE = Script("tell", "delete")
 RENEW = Script("renew")
@@ -84,7 +87,7 @@ SETTLE_DUE = Script("settle_due")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
     *(BRANCH, ACTIVATE, RENAME, SINCE, RENEW, START),
-    *(WATCH, LEAVE),
+    *(WATCH, LEAVE, POST, COLLECT, TOUCH),
     *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
     *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),
 )

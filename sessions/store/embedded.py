@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -36,14 +36,19 @@ class EmbeddedStoreFailed(Exception):
 
 
 @asynccontextmanager
-async def embedded_store(data_dir: Path, *, max_memory: str = "1gb") -> AsyncIterator[str]:
-    """Runs the store while the context lasts; gives its `unix://` URL. Raises EmbeddedStoreFailed."""
+async def embedded_store(
+    data_dir: Path, *, max_memory: str = "1gb", fsync: Literal["everysec", "always"] = "everysec"
+) -> AsyncIterator[str]:
+    """Runs the store while the context lasts; gives its `unix://` URL. Raises EmbeddedStoreFailed.
+
+    `fsync`: how often it writes to disk what it has, each second or before each answer.
+    """
     folder = data_dir / "store"
     with _lock_file(folder, data_dir) as lock, tempfile.TemporaryDirectory(prefix="midstream-") as private:
         await _take(lock, data_dir)
         # A unix socket's path has at most 107 bytes, a data folder's name may have more.
         socket = Path(private) / "store.sock"
-        process = await _start(folder, socket, max_memory, lock)
+        process = await _start(folder, socket, max_memory, fsync, lock)
         try:
             await _answers(process, socket, folder)
             yield f"unix://{socket}"
@@ -93,14 +98,16 @@ def _binary() -> str:
     )
 
 
-async def _start(folder: Path, socket: Path, max_memory: str, lock: TextIO) -> asyncio.subprocess.Process:
+async def _start(
+    folder: Path, socket: Path, max_memory: str, fsync: str, lock: TextIO
+) -> asyncio.subprocess.Process:
     options = {
         "port": "0",
         "unixsocket": str(socket),
         "unixsocketperm": "700",
         "dir": str(folder),
         "appendonly": "yes",
-        "appendfsync": "everysec",
+        "appendfsync": fsync,
         "save": "",
         "maxmemory": max_memory,
         "maxmemory-policy": "noeviction",

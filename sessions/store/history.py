@@ -31,6 +31,7 @@ from sessions.store.client import (
     store_errors,
 )
 from sessions.store.coding import decode_message, decode_turn, encode_message, encode_turn
+from sessions.store.durability import Confirming, Durability
 from sessions.store.keys import Keys, now_ms
 from sessions.store.rebuilding import Journal, OlderTurn, rebuilt
 from sessions.store.replay import MAX_BYTES
@@ -69,8 +70,11 @@ _FACTS = (
 class History:
     """Reads and writes conversations. Every method raises StoreDown when the store does not answer."""
 
-    def __init__(self, client: Redis, *, ttl_s: float, replica: str) -> None:
+    def __init__(
+        self, client: Redis, *, ttl_s: float, replica: str, durability: Durability = Durability.EVERYSEC
+    ) -> None:
         self._client = client
+        self._confirming = Confirming(client, durability)
         self._replica = replica
         self._ttl_ms = int(ttl_s * 1000)
 
@@ -159,6 +163,7 @@ class History:
         answer = await self._write(ACCEPT, keys, header, message, encode_turn(turn), encode(event))
         match answer:
             case [b"accepted", watchers]:
+                await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
                 return self.others_in(watchers)
             case [b"duplicate", turn_id, record]:
                 raise Duplicate(_turn(keys, turn_id.decode(), record))
@@ -190,6 +195,7 @@ class History:
         reply = encode_message(ending.reply)
         if await self._write(FINISH, keys, header, reply, encode_turn(turn), encode(done)) != b"ok":
             raise OwnershipLost(turn.turn_id)
+        await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
 
     async def remove(self, keys: Keys, turn: TurnRecord, event: Removed) -> bool:
         """Takes an ended exchange out of the history; False where it had left before. Raises Conflict, Moved."""

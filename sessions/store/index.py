@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 
 from sessions.errors import NotFound
 from sessions.records import Owner
-from sessions.store.client import FORGET, RENAME, run_script, store_errors
-from sessions.store.keys import Keys, now_ms
+from sessions.store.client import FORGET, RENAME, TOUCH, run_script, store_errors
+from sessions.store.keys import Keys
 
 MAX_LISTED = 10_000
 """Conversations that an owner's list has; the oldest leave it, and are found by their id until they expire."""
@@ -41,23 +41,18 @@ class Index:
         self._client = client
         self._ttl_ms = int(ttl_s * 1000)
 
-    async def touch(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
-        """Puts a conversation at the head of the list."""
-        await self._put(owner, conversation_id, at_ms, at_ms=at_ms)
+    async def touch(self, owner: Owner, conversation_id: str) -> None:
+        """Puts a conversation at the head of the list, by the store's clock."""
+        await self._put(owner, conversation_id, "")
 
     async def add(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
         """Puts a conversation into its place in the list, unless it went on since."""
-        await self._put(owner, conversation_id, at_ms, at_ms=now_ms())
+        await self._put(owner, conversation_id, at_ms)
 
-    async def _put(self, owner: Owner, conversation_id: str, place_ms: int, *, at_ms: int) -> None:
+    async def _put(self, owner: Owner, conversation_id: str, place: int | str) -> None:
         """What expired leaves with every write, as its owner may never look at the list; so does what is too much."""
-        with store_errors():
-            pipe = self._client.pipeline(transaction=False)
-            pipe.zadd(_key(owner), {conversation_id: place_ms}, gt=True)
-            pipe.zremrangebyscore(_key(owner), "-inf", at_ms - self._ttl_ms - SLACK_MS)
-            pipe.zremrangebyrank(_key(owner), 0, -MAX_LISTED - 1)
-            pipe.pexpire(_key(owner), self._ttl_ms)
-            await pipe.execute()
+        args: list[str | bytes | int] = [conversation_id, self._ttl_ms, SLACK_MS, MAX_LISTED, place]
+        await run_script(self._client, TOUCH, [_key(owner)], args)
 
     async def newest(self, owner: Owner, *, first: int, limit: int) -> list[tuple[str, int]]:
         """Ids with their times (Unix milliseconds), newest first, whether or not they are there still."""

@@ -1,16 +1,19 @@
 """Which replica runs which turn, so that a dead replica's turns can be closed by another.
 
-A replica holds a lease while it lives; a hash names the turns that have no end yet.
+A replica holds a lease while it lives. It names its turns that have no end yet in a hash of its own, which others read
+only once the lease has run out, and itself in a set of all that may have turns.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import cast
+from time import monotonic
+from typing import Any, cast
 
 import msgspec
+import structlog
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
@@ -19,7 +22,12 @@ from sessions.store.client import store_errors
 
 LEASE_S = 8.0
 RENEW_S = 2.5
-_RUNNING = "ms:running"
+OLD_LOOK_S = 30.0
+"""How often the one hash is looked at that replicas of 0.1.0 have together."""
+_RUNNERS = "ms:runners"
+_OLD = "ms:running"
+
+_log = structlog.get_logger("midstream.reaper")
 
 
 class RunningTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,11 +43,17 @@ _decode = msgspec.json.Decoder(RunningTurn).decode
 
 
 class Ownership:
-    """The lease of this replica and the list of running turns. Methods raise StoreDown."""
+    """The lease of this replica, and its turns. Methods raise StoreDown."""
 
-    def __init__(self, client: Redis, *, replica: str) -> None:
+    def __init__(self, client: Redis, *, replica: str, lane: Redis | None = None) -> None:
+        """Take the store; `lane`: a client of its own for what must not wait behind requests: the lease and ends."""
         self._client = client
+        self._lane = lane or client
         self.replica = replica
+        self._own: dict[str, RunningTurn] = {}
+        self._held_until = 0.0
+        self._old_look_at = 0.0
+        self._unread: set[bytes] = set()
 
     async def keep(self) -> None:
         """Renews the lease until cancelled."""
@@ -49,11 +63,18 @@ class Ownership:
             await asyncio.sleep(RENEW_S)
 
     async def renew(self) -> None:
-        """Takes or prolongs the lease; a store without memory lets it be prolonged still."""
+        """Takes or prolongs the lease; a store without memory lets it be prolonged still.
+
+        The set is written behind it: whoever takes a dead replica out of the set looks at its lease once more.
+        """
+        asked_at = monotonic()
         lease_ms = int(LEASE_S * 1000)
         with store_errors():
-            if not await self._client.pexpire(_lease(self.replica), lease_ms):
-                await self._client.set(_lease(self.replica), b"1", px=lease_ms)
+            if not await self._lane.pexpire(_lease(self.replica), lease_ms):
+                await self._lane.set(_lease(self.replica), b"1", px=lease_ms)
+            if not await self._lane.sismember(_RUNNERS, self.replica):
+                await self._lane.sadd(_RUNNERS, self.replica)
+        self._held_until = asked_at + LEASE_S
 
     async def lives(self, replica: str) -> bool:
         """Whether a replica's lease holds."""
@@ -73,34 +94,98 @@ class Ownership:
                     await self._client.delete(key)
 
     async def add(self, turn: RunningTurn) -> None:
-        """Names a turn before it is accepted."""
+        """Names a turn of this replica before it is accepted. One whose lease ran out takes it first."""
+        self._own[turn.turn_id] = turn
+        if monotonic() >= self._held_until:
+            await self.renew()
+        row = msgspec.json.encode(turn).decode()
         with store_errors():
-            await self._client.hset(_RUNNING, turn.turn_id, msgspec.json.encode(turn).decode())
+            await self._client.hset(_turns(self.replica), turn.turn_id, row)
 
     async def find(self, turn_id: str) -> RunningTurn | None:
-        """A turn that has no end yet."""
+        """A turn that has no end yet, on whichever replica."""
+        if turn_id in self._own:
+            return self._own[turn_id]
         with store_errors():
-            row = await cast("Awaitable[bytes | None]", self._client.hget(_RUNNING, turn_id))
+            pipe = self._client.pipeline(transaction=False)
+            for key in (_OLD, *map(_turns, await self._runners())):
+                pipe.hget(key, turn_id)
+            row = next(filter(None, await pipe.execute()), None)
         return _decode(row) if row else None
 
-    async def discard(self, turn_id: str) -> None:
-        """Forgets a turn that has its end, or that was never accepted."""
+    async def discard(self, turn_id: str, *, replica: str | None = None) -> None:
+        """Forgets a turn that has its end, or that was never accepted. `replica`: whose it is, if not this one's."""
+        whose = replica or self.replica
         with store_errors():
-            await self._client.hdel(_RUNNING, turn_id)
+            await self._lane.hdel(_turns(whose), turn_id)
+            if whose != self.replica:
+                await self._client.hdel(_OLD, turn_id)
+        self._own.pop(turn_id, None)
 
     async def orphans(self, runs: Callable[[RunningTurn], bool]) -> list[RunningTurn]:
         """The turns of replicas whose lease ran out, and those of this one that it does not run."""
         with store_errors():
-            turns = [
-                _decode(row) for row in await cast("Awaitable[list[bytes]]", self._client.hvals(_RUNNING))
-            ]
-            replicas = {turn.replica for turn in turns} - {self.replica}
-        dead = {name for name in replicas if not await self.lives(name)}
-        return [turn for turn in turns if turn.replica in dead or self._left(turn, runs)]
+            await self._remember()
+            left = [turn for turn in self._own.values() if not runs(turn)]
+            for replica in await self._dead(set(await self._runners()) - {self.replica}):
+                left += await self._rows(_turns(replica))
+                await self._forget(replica)
+            return left + await self._old_orphans()
 
-    def _left(self, turn: RunningTurn, runs: Callable[[RunningTurn], bool]) -> bool:
-        return turn.replica == self.replica and not runs(turn)
+    async def _remember(self) -> None:
+        """Own turns are known without the store, but for those that came back with a server that was behind."""
+        if await self._client.hlen(_turns(self.replica)) > len(self._own):
+            self._own = {turn.turn_id: turn for turn in await self._rows(_turns(self.replica))} | self._own
+
+    async def _forget(self, replica: str) -> None:
+        """Takes a dead replica out of the set once it has no turns, unless it came back meanwhile."""
+        if await self._client.exists(_turns(replica)):
+            return
+        await self._client.srem(_RUNNERS, replica)
+        if await self._client.exists(_turns(replica), _lease(replica)):
+            await self._client.sadd(_RUNNERS, replica)
+
+    async def _runners(self) -> list[str]:
+        names: Any = await cast("Awaitable[Any]", self._client.smembers(_RUNNERS))
+        return [name.decode() for name in names]
+
+    async def _dead(self, replicas: Iterable[str]) -> Sequence[str]:
+        names = list(replicas)
+        pipe = self._client.pipeline(transaction=False)
+        for name in names:
+            pipe.exists(_lease(name))
+        answers = await pipe.execute() if names else []
+        return [name for name, lives in zip(names, answers, strict=True) if not lives]
+
+    async def _rows(self, key: str) -> list[RunningTurn]:
+        rows = await cast("Awaitable[dict[bytes, bytes]]", self._client.hgetall(key))
+        turns = {turn_id: self._read(turn_id, row) for turn_id, row in rows.items()}
+        return [turn for turn in turns.values() if turn is not None]
+
+    def _read(self, turn_id: bytes, row: bytes) -> RunningTurn | None:
+        """A row; None where another version wrote it: one of that version closes the turn."""
+        try:
+            return _decode(row)
+        except msgspec.DecodeError:
+            if turn_id not in self._unread:
+                self._unread.add(turn_id)
+                _log.warning("running turn not understood", turn_id=turn_id.decode())
+            return None
+
+    async def _old_orphans(self) -> list[RunningTurn]:
+        """Those in the one hash of 0.1.0: of replicas that run still while others are replaced, or that died before."""
+        if monotonic() < self._old_look_at:
+            return []
+        turns = await self._rows(_OLD)
+        dead = await self._dead({turn.replica for turn in turns})
+        left = [turn for turn in turns if turn.replica in dead]
+        self._old_look_at = 0.0 if left else monotonic() + OLD_LOOK_S
+        return left
 
 
 def _lease(replica: str) -> str:
     return f"ms:replica:{replica}"
+
+
+def _turns(replica: str) -> str:
+    return f"ms:running:{replica}"

@@ -97,7 +97,7 @@ class Reaper:
             _log.error("orphaned turn left as it is", turn_id=orphan.turn_id, incident=incident)
 
     async def _forget(self, orphan: RunningTurn) -> None:
-        await self._ownership.discard(orphan.turn_id)
+        await self._ownership.discard(orphan.turn_id, replica=orphan.replica)
         self._unsettled.discard(orphan.turn_id)
         del self._faults[orphan.turn_id]
 

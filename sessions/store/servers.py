@@ -7,6 +7,7 @@ that reaches a replica is dropped and made anew.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -24,7 +25,9 @@ from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import ReadOnlyError
+from redis.exceptions import ReadOnlyError, ResponseError
+
+from sessions.store.client import store_errors
 
 SOCKET_TIMEOUT_S = 5.0
 AT_ONCE = 32
@@ -49,6 +52,22 @@ def connect(url: str) -> Redis:
             return _sentinel(url, tls=scheme in _TLS)
         case _:
             return _server(url)
+
+
+async def replica_name(client: Redis) -> str:
+    """A name for a replica, unlike all others; in braces where it is told things on sharded channels (`tell.lua`).
+
+    These are a cluster's whose servers know them: Redis 7, Valkey. Raises StoreDown.
+    """
+    name = secrets.token_hex(8)
+    if not isinstance(cast("object", client), RedisCluster):
+        return name
+    with store_errors():
+        try:
+            await client.spublish("ms:to", b"")
+        except ResponseError:
+            return name
+    return f"{{{name}}}"
 
 
 class _Demotable:

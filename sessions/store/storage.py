@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from sessions.store.adoption import Adoption
 from sessions.store.compacting import Compaction
+from sessions.store.durability import Durability
 from sessions.store.history import History
 from sessions.store.index import Index
 from sessions.store.journal import Journal
@@ -27,16 +28,37 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     unsettled: set[str]
 
     @classmethod
-    def of(cls, client: Redis, *, replica: str, ttl_s: float) -> Self:
-        """`ttl_s`: seconds that a conversation is kept after its last turn."""
+    def of(
+        cls,
+        client: Redis,
+        *,
+        replica: str,
+        ttl_s: float,
+        durability: Durability = Durability.EVERYSEC,
+        lane: Redis | None = None,
+    ) -> Self:
+        """`ttl_s`: seconds that a conversation is kept after its last turn.
+
+        `lane`: a client of its own for the lease and for what ends turns, so that they do not wait behind requests.
+        """
         index = Index(client, ttl_s=ttl_s)
-        ownership = Ownership(client, replica=replica)
+        ownership = Ownership(client, replica=replica, lane=lane)
         return cls(
-            history=History(client, ttl_s=ttl_s, replica=replica),
+            history=History(client, ttl_s=ttl_s, replica=replica, durability=durability),
             index=index,
             journal=Journal(client, replica=replica),
             ownership=ownership,
             adoption=Adoption(client, index=index, ownership=ownership, ttl_s=ttl_s),
             compaction=Compaction(client, ttl_s=ttl_s),
             unsettled=set(),
+        )
+
+    def over(self, lane: Redis, *, ttl_s: float, durability: Durability) -> Self:
+        """The same, where running turns write by a client of their own."""
+        replica = self.ownership.replica
+        return msgspec.structs.replace(
+            self,
+            history=History(lane, ttl_s=ttl_s, replica=replica, durability=durability),
+            journal=Journal(lane, replica=replica),
+            compaction=Compaction(lane, ttl_s=ttl_s),
         )

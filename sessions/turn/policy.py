@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sessions.filters.chain import NO_FILTERS, Filters
+from sessions.store.durability import Durability
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,7 +14,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     `max_queued`: messages that wait behind a running reply in one conversation.
 
     `system_prompt` is used where neither the conversation nor its client names one; empty: none. `filters`: what
-    messages and replies go through.
+    messages and replies go through. `durability`: how safe `accepted` and `done` are when they are told.
     """
 
     ttl_s: float
@@ -21,6 +22,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: int = 16
     system_prompt: str = ""
     filters: Filters = NO_FILTERS
+    durability: Durability = Durability.EVERYSEC
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as ConnectionLost
 
 from connections.limits.quotas import Quotas
 from connections.limits.shared_counts import SharedCounts
+from sessions.errors import StoreDown
 from sessions.records import Client
 from sessions.store.servers import connect
+from tests.chaos.proxy import FAIR, Weather, proxy
 from tests.refusing_store import without_memory
+from tests.sessions.server_group import node
 
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")
 MINUTE_MS = 60_000
@@ -27,9 +33,8 @@ async def replicas(store: Redis, store_url: str) -> AsyncIterator[tuple[SharedCo
 async def later(store: Redis, *, ms: int) -> None:
     """Makes the messages counted so far so much older."""
     for key in await store.keys("ms:limit:messages:*"):
-        times = [int(time) - ms for time in await store.lrange(key, 0, -1)]
-        await store.delete(key)
-        await store.rpush(key, *times)
+        for message in await store.zrange(key, 0, -1):
+            await store.zincrby(key, -ms, message)
 
 
 async def test_replicas_count_together_to_the_limit_and_no_further(
@@ -112,3 +117,63 @@ async def test_tokens_that_the_store_did_not_take_are_charged_when_it_is_back(
     while (await replicas[1].take(gauges))[1][0].used < 60:
         pass
     charging.cancel()
+
+
+async def test_a_message_that_is_asked_about_again_counts_once(
+    replicas: tuple[SharedCounts, SharedCounts],
+) -> None:
+    """As the client asks where the store did not answer in time."""
+    quotas = Quotas(messages_per_minute=2, key_messages_per_minute=2, tokens_per_day=9)
+    first = await replicas[0].take(quotas.gauges(ANN), message="one")
+    again = await replicas[1].take(quotas.gauges(ANN), message="one")
+    assert [(admitted, [reading.used for reading in readings]) for admitted, readings in (first, again)] == [
+        (True, [1, 1, 0])
+    ] * 2
+    await replicas[0].take(quotas.gauges(ANN), message="two")
+    full, late = [await replicas[0].take(quotas.gauges(ANN), message=number) for number in ("three", "two")]
+    assert (full[0], late[0], [reading.used for reading in late[1]]) == (False, True, [2, 2, 0])
+
+
+async def test_a_store_whose_answers_come_too_late_counts_a_charge_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the command, and the client, which waits no longer, sends it again."""
+    gauges = Quotas(tokens_per_day=900).gauges(ANN)
+    monkeypatch.setattr("sessions.store.servers.SOCKET_TIMEOUT_S", 0.2)
+    async with (
+        node(tmp_path / "one") as one,
+        proxy(one.port) as way,
+        connect(f"redis://127.0.0.1:{way.port}") as hasty,
+    ):
+        counts = SharedCounts(hasty)
+        await counts.take(gauges)
+        counts.charge(gauges, 40)
+        await counts.settle()
+        way.back = Weather(delay_s=1.0)
+        counts.charge(gauges, 20)
+        with pytest.raises(StoreDown):
+            await counts.settle()
+        way.back = FAIR
+        await counts.settle()
+        assert (await counts.take(gauges))[1][0].used == 60
+
+
+async def test_a_charge_that_was_perhaps_taken_is_sent_again_as_it_was(
+    replicas: tuple[SharedCounts, SharedCounts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store took it and the answer was lost; meanwhile more is owed."""
+    counts, gauges = replicas[0], Quotas(tokens_per_day=900).gauges(ANN)
+    charge = counts._charge
+
+    async def lost(*args: Any, **kwargs: Any) -> None:
+        await charge(*args, **kwargs)
+        raise ConnectionLost
+
+    monkeypatch.setattr(counts, "_charge", lost)
+    counts.charge(gauges, 60)
+    with pytest.raises(StoreDown):
+        await counts.settle()
+    monkeypatch.setattr(counts, "_charge", charge)
+    counts.charge(gauges, 40)
+    await counts.settle()
+    assert (await counts.take(gauges))[1][0].used == 100

@@ -1,6 +1,6 @@
 """`make chaos`: bad days, one after the other; a table with targets, and JSON.
 
-A command, not tests: it takes half an hour, and what it finds are figures. `make test` has its short runs.
+A command, not tests: it takes an hour and a half, and what it finds are figures. `make test` has its short runs.
 """
 
 from __future__ import annotations

@@ -13,7 +13,20 @@ from pathlib import Path
 
 from tests.bench.engine.findings import Failure
 from tests.bench.machine import this_machine
-from tests.chaos import fan_out, fuzz, idle, kills, network, replicas, slow_readers, storm, walks
+from tests.chaos import (
+    failover,
+    fan_out,
+    fuzz,
+    idle,
+    kills,
+    network,
+    out_of_memory,
+    partitions,
+    replicas,
+    slow_readers,
+    storm,
+    walks,
+)
 from tests.chaos.report import ChaosReport, Finding, Part
 from tests.chaos.stage import Scale, Stage
 
@@ -26,6 +39,10 @@ MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
     Part.HANDSHAKES: fuzz.handshakes,
     Part.NETWORK: network.measure,
     Part.REPLICAS: replicas.measure,
+    Part.PARTITIONS: partitions.measure,
+    Part.CLUSTER: failover.cluster,
+    Part.SENTINEL: failover.sentinel,
+    Part.OUT_OF_MEMORY: out_of_memory.measure,
     Part.KILLS: kills.measure,
     Part.WALKS: walks.measure,
 }
@@ -40,10 +57,14 @@ LIMITS_S: dict[Part, float] = {
     Part.HANDSHAKES: 120,
     Part.NETWORK: 150,
     Part.REPLICAS: 240,
-    Part.KILLS: 840,
+    Part.PARTITIONS: 300,
+    Part.CLUSTER: 300,
+    Part.SENTINEL: 240,
+    Part.OUT_OF_MEMORY: 180,
+    Part.KILLS: 2700,
     Part.WALKS: 180,
 }
-"""Together 40 minutes; a part that is not done by then has failed."""
+"""Together 88 minutes; a part that is not done by then has failed."""
 
 PACKAGES = ("midstream", "uvicorn", "starlette", "websockets", "redis")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 
 import msgspec
 import uvloop
@@ -39,6 +40,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     journal: bool = True
     max_batch: int = 1_000_000
     hurry: float = 1.0
+    clock_off_s: float = 0.0
+    """How far its wall clock is off."""
 
 
 def command(script: Script) -> tuple[str, ...]:
@@ -72,6 +75,7 @@ class _Unwritten(TurnJournal):
 
 async def _serve(settings: Settings, script: Script) -> None:
     _hurry(script.hurry)
+    _set_clock(script.clock_off_s)
     if not script.journal:
         vars(running)["TurnJournal"] = _Unwritten  # the product has no setting for it
     with listen(settings.host, settings.port) as listener:
@@ -84,6 +88,11 @@ def _hurry(times: float) -> None:
         for name in ("HEARTBEAT_S", "LEASE_S", "RENEW_S", "REAP_S"):
             if hasattr(module, name):
                 setattr(module, name, getattr(module, name) / times)
+
+
+def _set_clock(off_s: float) -> None:
+    real, real_ns = time.time, time.time_ns
+    vars(time).update(time=lambda: real() + off_s, time_ns=lambda: real_ns() + int(off_s * 1e9))
 
 
 def main() -> None:

@@ -32,11 +32,11 @@ VICTIMS = {"gateway": 8, "store": 5}
 VICTIMS_OF_THE_SERVICE = {"service": 1, "engine": 4}
 ENGINE_DEATHS = RestartPolicy().deaths - 2
 """Of one service: at one more its supervisor gives up, as it should."""
-CALM_S = (0.2, 2.5)
+CALM_S = (0.1, 1.2)
 """Between a part's return and the next death, at random."""
-TIME_S = 720.0
+TIME_S = 2520.0
 """After this the rounds are over, however many there were."""
-GO_ON_S = 4.0
+GO_ON_S = 2.5
 LOOK_S = 0.05
 QUIET_S = 60.0
 NONE = Target(0.0, at_most=True)

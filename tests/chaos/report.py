@@ -21,6 +21,10 @@ class Part(StrEnum):
     HANDSHAKES = "fuzz-handshakes"
     NETWORK = "network"
     REPLICAS = "replicas"
+    PARTITIONS = "partitions"
+    CLUSTER = "cluster"
+    SENTINEL = "sentinel"
+    OUT_OF_MEMORY = "out-of-memory"
     KILLS = "kills"
     WALKS = "walks"
 

@@ -37,6 +37,10 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """From another replica, for each number of replicas."""
     owner_kills: int
     owner_stall_s: float
+    failovers: int
+    """Masters that die, of a cluster and of what a Sentinel watches."""
+    partitions: int
+    """Troubles of one replica's way to the store."""
     kills: int
     engines: bool
     """Whether engines' processes are among those that are killed."""
@@ -65,7 +69,9 @@ FULL = Scale(
     cancels=200,
     owner_kills=3,
     owner_stall_s=15.0,
-    kills=200,
+    failovers=8,
+    partitions=12,
+    kills=1_000,
     engines=True,
     talkers=16,
     walks=100,
@@ -91,6 +97,8 @@ QUICK = Scale(
     cancels=5,
     owner_kills=1,
     owner_stall_s=2.0,
+    failovers=1,
+    partitions=6,
     kills=3,
     engines=False,
     talkers=4,

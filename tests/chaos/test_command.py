@@ -14,12 +14,12 @@ from tests.chaos.__main__ import main
 from tests.chaos.report import Finding, Part
 from tests.chaos.stage import Stage
 
-FORTY_MINUTES_S = 40 * 60
+NINETY_MINUTES_S = 90 * 60
 
 
-def test_all_of_it_ends_within_forty_minutes() -> None:
+def test_all_of_it_ends_within_ninety_minutes() -> None:
     assert set(conduct.LIMITS_S) == set(conduct.MEASURES) == set(Part)
-    assert sum(conduct.LIMITS_S.values()) <= FORTY_MINUTES_S
+    assert sum(conduct.LIMITS_S.values()) <= NINETY_MINUTES_S
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import kills, network, replicas, walks
+from tests.chaos import failover, kills, network, out_of_memory, partitions, replicas, walks
 from tests.chaos.report import Finding
 from tests.chaos.stage import QUICK, Stage
 
 
 @pytest.mark.parametrize(
     "measure",
-    [network.measure, replicas.measure, kills.measure, walks.measure],
-    ids=["network", "replicas", "kills", "walks"],
+    [
+        *(network.measure, replicas.measure, partitions.measure),
+        *(failover.cluster, failover.sentinel, out_of_memory.measure, kills.measure, walks.measure),
+    ],
+    ids=["network", "replicas", "partitions", "cluster", "sentinel", "out-of-memory", "kills", "walks"],
 )
 def test_whatever_dies_or_stalls_nothing_is_lost_or_doubled(
     measure: Callable[[Stage], Sequence[Finding]], tmp_path: Path

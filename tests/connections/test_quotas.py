@@ -24,9 +24,10 @@ def test_where_nobody_is_asked_who_they_are_nobody_shares_a_limit() -> None:
     assert not set(one) & set(other)
 
 
-def test_what_is_counted_at_once_lies_together() -> None:
-    """Redis Cluster refuses a script whose keys differ in what is between the braces."""
-    assert {subject[: subject.index("}")] for subject in subjects(ANN)} == {"{key:lab"}
+def test_no_slot_of_a_cluster_counts_for_all() -> None:
+    """It is chosen by what is between the braces."""
+    tags = {subject.partition("{")[2].partition("}")[0] for subject in (*subjects(ANN), *subjects(BOB))}
+    assert tags == {"key:lab/ann", "key:lab/bob", "key:lab"}
 
 
 def test_each_number_is_a_gauge_of_its_subject() -> None:

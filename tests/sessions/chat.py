@@ -8,6 +8,7 @@ from itertools import count
 from typing import TypedDict, Unpack
 
 import msgspec
+from redis.asyncio import Redis
 
 from engine.messages import Params
 from engine.scripted import ScriptedEngine
@@ -167,3 +168,8 @@ async def eventually(happened: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not happened():  # noqa: ASYNC110 - what is looked at has no event of its own
             await asyncio.sleep(0)
+
+
+async def named(store: Redis) -> int:
+    """How many turns the store names as running, of all replicas."""
+    return sum([await store.hlen(key) async for key in store.scan_iter(match="ms:running*")])

@@ -28,6 +28,7 @@ class Node(msgspec.Struct):
 
     port: int
     process: Process
+    command: tuple[str, ...]
 
     async def ask(self, *command: str | int) -> Any:
         """Sends it a command."""
@@ -37,6 +38,12 @@ class Node(msgspec.Struct):
     def kill(self) -> None:
         """As when its machine goes down."""
         self.process.kill()
+
+    async def restart(self) -> None:
+        """As when that comes up again: with what it had written to its disk."""
+        await self.process.wait()
+        self.process = await _start(self.command)
+        await happened(lambda: _answers(self))
 
 
 def free_port() -> int:
@@ -59,22 +66,20 @@ async def node(folder: Path, *arguments: str, **options: str | int) -> AsyncIter
     folder.mkdir(parents=True)  # noqa: ASYNC240 - one small folder
     port = free_port()
     settings = {"port": port, "bind": "127.0.0.1", "dir": folder, "logfile": folder / "log"} | options
-    process = await create_subprocess_exec(
-        _binary(),
-        *arguments,
-        *(part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))),
-        stdin=DEVNULL,
-        stdout=DEVNULL,
-        preexec_fn=_die_with_parent,
-    )
+    named = (part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value)))
+    command = (_binary(), *arguments, *named)
+    found = Node(port, await _start(command), command)
     try:
-        found = Node(port, process)
         await happened(lambda: _answers(found))
         yield found
     finally:
-        if process.returncode is None:
-            os.kill(process.pid, 9)
-        await process.wait()
+        if found.process.returncode is None:
+            os.kill(found.process.pid, 9)
+        await found.process.wait()
+
+
+async def _start(command: tuple[str, ...]) -> Process:
+    return await create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, preexec_fn=_die_with_parent)
 
 
 async def _answers(found: Node) -> bool:
@@ -85,7 +90,7 @@ async def _answers(found: Node) -> bool:
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[list[Node]]:
+async def cluster(folder: Path, **options: str | int) -> AsyncIterator[list[Node]]:
     """Three masters that share all slots; what is left of them serves on where one is down."""
     async with AsyncExitStack() as stack:
         nodes, buses = [], []
@@ -98,6 +103,7 @@ async def cluster(folder: Path) -> AsyncIterator[list[Node]]:
                 cluster_port=buses[-1],
                 cluster_require_full_coverage="no",
                 cluster_node_timeout=2000,
+                **options,
             )
             nodes.append(await stack.enter_async_context(starting))
         for number, one in enumerate(nodes):
@@ -112,6 +118,58 @@ async def cluster(folder: Path) -> AsyncIterator[list[Node]]:
 async def _knows_all(one: Node) -> bool:
     facts = await one.ask("CLUSTER", "INFO")
     return b"cluster_state:ok" in facts and b"cluster_slots_ok:%d\r" % SLOTS in facts
+
+
+@asynccontextmanager
+async def with_replicas(masters: list[Node], folder: Path, **options: str | int) -> AsyncIterator[list[Node]]:
+    """A replica of each master, which takes its place when it is down."""
+    async with AsyncExitStack() as stack:
+        replicas = []
+        for number, master in enumerate(masters):
+            starting = node(
+                folder / str(number),
+                save="",
+                cluster_enabled="yes",
+                cluster_port=free_port(),
+                cluster_require_full_coverage="no",
+                cluster_node_timeout=2000,
+                cluster_allow_replica_migration="no",
+                **options,
+            )
+            replicas.append(replica := await stack.enter_async_context(starting))
+            bus = _option(master, "--cluster-port")
+            await replica.ask("CLUSTER", "MEET", "127.0.0.1", master.port, bus)
+            await happened(lambda master=master, replica=replica: _replicates(replica, master))  # type: ignore[misc]
+        for one in (*masters, *replicas):
+            await happened(lambda one=one: _knows_all(one))  # type: ignore[misc]
+        for replica in replicas:
+            await happened(lambda replica=replica: _is_linked(replica))  # type: ignore[misc]
+        yield replicas
+
+
+def _option(one: Node, name: str) -> str:
+    return one.command[one.command.index(name) + 1]
+
+
+async def _replicates(replica: Node, master: Node) -> bool:
+    try:
+        await replica.ask("CLUSTER", "REPLICATE", (await master.ask("CLUSTER", "MYID")).decode())
+    except ResponseError:  # it has not met it so far
+        return False
+    return True
+
+
+async def take_over(master: Node, replica: Node) -> None:
+    """The master dies, its replica takes its place, and it comes back as that one's replica."""
+    master.kill()
+    await happened(lambda: _has_role(replica, b"master"))
+    await master.restart()
+    await happened(lambda: _follows(master))
+
+
+async def _follows(one: Node) -> bool:
+    role = await one.ask("ROLE")
+    return bool(role[0] == b"slave" and role[3] == b"connected")
 
 
 class Watched(msgspec.Struct):
@@ -138,15 +196,19 @@ class Watched(msgspec.Struct):
 
 
 @asynccontextmanager
-async def watched_by_sentinel(folder: Path) -> AsyncIterator[Watched]:
-    """A master and its replica, of which the Sentinel knows."""
+async def watched_by_sentinel(
+    folder: Path, *, watch: tuple[str, ...] = (), **options: str | int
+) -> AsyncIterator[Watched]:
+    """A master and its replica, of which the Sentinel knows. `watch`: lines of its configuration, `{}` being the master's name."""
+    options |= {"save": "", "repl_diskless_sync_delay": 0}
     async with (
-        node(folder / "master", save="", repl_diskless_sync_delay=0) as master,
-        node(folder / "replica", save="", replicaof=f"127.0.0.1 {master.port}") as replica,
+        node(folder / "master", **options) as master,
+        node(folder / "replica", replicaof=f"127.0.0.1 {master.port}", **options) as replica,
     ):
         await happened(lambda: _is_linked(replica))
         written = folder / "sentinel.conf"
-        written.write_text(f"sentinel monitor {MASTER} 127.0.0.1 {master.port} 1\n")
+        lines = (f"monitor {MASTER} 127.0.0.1 {master.port} 1", *(line.format(MASTER) for line in watch))
+        written.write_text("".join(f"sentinel {line}\n" for line in lines))
         async with node(folder / "sentinel", str(written), "--sentinel") as sentinel:
             await happened(lambda: _knows_replica(sentinel))
             yield Watched(master, replica, sentinel)

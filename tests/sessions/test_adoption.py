@@ -302,7 +302,7 @@ async def test_a_row_that_comes_before_its_conversation_stays(upgraded: Sessions
 async def test_a_row_that_was_touched_meanwhile_stays(old: Redis) -> None:
     index, phone = Index(old, ttl_s=TTL_S), Owner("jwt:ann", "phone")
     ((name, at_ms),) = await index.newest(phone, first=0, limit=9)
-    await index.touch(phone, name, now_ms())
+    await index.touch(phone, name)
     await index.forget_as_of(phone, name, at_ms)
     ((name, later_ms),) = await index.newest(phone, first=0, limit=9)
     await index.forget_as_of(phone, name, later_ms)

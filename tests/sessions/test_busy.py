@@ -7,7 +7,7 @@ import pytest
 from engine.scripted import ScriptedEngine
 from sessions.errors import Busy
 from sessions.events import Accepted, Cause, Done, Reason
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -102,7 +102,7 @@ async def test_another_replicas_reply_makes_the_conversation_busy(chat: Chat) ->
     await chat.sessions._client.hset(chat.keys.conversation, "running", "turn_elsewhere")
     with pytest.raises(Busy):
         await chat.send("And now?")
-    assert await chat.sessions._client.hlen("ms:running") == 0
+    assert await named(chat.sessions._client) == 0
 
 
 async def test_stale_facts_are_read_again(chat: Chat) -> None:

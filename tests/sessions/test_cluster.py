@@ -13,14 +13,14 @@ from redis.exceptions import RedisError
 
 from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
-from sessions.events import Done, Resumed
+from sessions.events import Delta, Done, Resumed
 from sessions.records import Owner, digest
 from sessions.service import Sessions
 from sessions.store.ownership import Ownership
-from sessions.store.servers import connect
+from sessions.store.servers import connect, replica_name
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.policy import Policy
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.old_store import ANN, CALL, LAPTOP, PHONE, lay_out
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, watched_by_sentinel
@@ -33,10 +33,11 @@ ROOMS = [f"room-{number}" for number in range(9)]
 
 
 @asynccontextmanager
-async def chatting(store: Redis, *, alone: bool = False) -> AsyncIterator[Chat]:
-    """A replica of its own, with one connection."""
+async def chatting(store: Redis, *, alone: bool = False, classic: bool = False) -> AsyncIterator[Chat]:
+    """A replica of its own, with one connection. `classic`: as replicas of 0.1.0 listen, and of clusters before Redis 7."""
     engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    sessions = Sessions(client=store, engine=engine, policy=POLICY)
+    name = None if classic else await replica_name(store)
+    sessions = Sessions(client=store, engine=engine, policy=POLICY, replica=name)
     chat = Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
     async with sessions.running(alone=alone):
         yield chat
@@ -124,6 +125,89 @@ async def test_events_reach_the_other_replica_whichever_node_they_come_from(
         await other.resume(other.reader, accepted.seq)
         assert other.reader.of(Resumed)[0].live == accepted.turn_id
         chat.cancel()
+
+
+async def calls(nodes: list[Node], command: str) -> int:
+    """How often all nodes carried out a command."""
+    counted = 0
+    for node in nodes:
+        async with Redis(port=node.port) as client:
+            facts: dict[str, dict[str, int]] = await client.info("commandstats")
+        counted += facts.get(f"cmdstat_{command}", {"calls": 0})["calls"]
+    return counted
+
+
+async def test_no_event_and_no_letter_goes_to_all_nodes(clustered: Redis, nodes: list[Node]) -> None:
+    """It is published in the slot of what it is about."""
+    async with chatting(clustered) as chat, chatting(clustered) as other:
+        for node in nodes:
+            await node.ask("CONFIG", "RESETSTAT")
+        await chat.exchange("Hi!", "Hi.")
+        await other.history()
+        await chat.running("Hello?", "This")
+        await other.reader.next(Delta)
+        await other.sessions.cancel_elsewhere(other.owner, Cancel(conversation_id=ROOM))
+        await other.reader.next(Done)
+        assert await calls(nodes, "publish") == 0
+        assert await calls(nodes, "spublish") > 3
+
+
+async def test_replicas_that_listen_on_channels_of_both_kinds_are_told(clustered: Redis) -> None:
+    """As while those of 0.1.0 are replaced."""
+    async with chatting(clustered) as chat, chatting(clustered, classic=True) as other:
+        await chat.exchange("Hi!", "Hi.")
+        await other.history()
+        await chat.exchange("Hello?", "Hello.")
+        await other.reader.next(Done)
+        accepted = await other.running("And now?", "This", client_msg_id="other")
+        met = await chat.sessions.cancel_elsewhere(chat.owner, Cancel(conversation_id=ROOM))
+        assert met == Cancelled(accepted.turn_id, already=False)
+        await chat.reader.next(Done, count=3)
+        assert continuous(other.reader.events)
+        assert continuous(chat.reader.events)
+
+
+async def test_a_node_that_loses_its_listeners_is_listened_to_again(
+    clustered: Redis, nodes: list[Node]
+) -> None:
+    async with chatting(clustered) as chat, chatting(clustered) as other:
+        await chat.exchange("Hi!", "Hi.")
+        await other.history()
+        await chat.running("Hello?", "This")
+        await other.reader.next(Delta)
+        for node in nodes:
+            await node.ask("CLIENT", "KILL", "TYPE", "pubsub")
+        chat.engine.step(20)
+        done = await other.reader.next(Done)
+        assert digest(other.reader.text(done.turn_id)) == done.text_sha256
+        assert continuous(other.reader.events)
+
+
+async def test_a_slot_that_moves_to_another_node_is_followed(clustered: Redis, nodes: list[Node]) -> None:
+    async with chatting(clustered) as chat, chatting(clustered) as other:
+        await chat.exchange("Hi!", "Hi.")
+        await other.history()
+        await chat.quiet()
+        await move_slot(clustered, nodes, chat.keys.conversation)
+        for number in range(2, 5):
+            await chat.exchange("Hello?", "Hello.")
+            await other.reader.next(Done, count=number - 1)
+        assert continuous(other.reader.events)
+
+
+async def move_slot(store: Redis, nodes: list[Node], key: str) -> None:
+    """Gives a key's slot, and all keys in it, to another node."""
+    slot: int = store.keyslot(key)  # type: ignore[attr-defined]
+    by_port = {node.port: node for node in nodes}
+    source = by_port[store.get_node_from_key(key).port]  # type: ignore[attr-defined]
+    target = next(node for node in nodes if node is not source)
+    names = [(await node.ask("CLUSTER", "MYID")).decode() for node in (source, target)]
+    await target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", names[0])
+    await source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", names[1])
+    while keys := await source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
+        await source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+    for node in (target, source, *nodes):
+        await node.ask("CLUSTER", "SETSLOT", slot, "NODE", names[1])
 
 
 async def test_a_cancel_reaches_the_replica_that_runs_the_turn(clustered: Redis) -> None:

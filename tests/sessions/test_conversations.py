@@ -14,7 +14,7 @@ from sessions.events import Accepted, Deleted, Done, Reason
 from sessions.records import Owner
 from sessions.store.index import MAX_LISTED, SLACK_MS
 from sessions.store.keys import now_ms
-from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.chat import ROOM, Chat, eventually, named
 from tests.sessions.recorder import Recorder
 
 
@@ -119,7 +119,7 @@ async def test_a_deletion_ends_the_running_turn_first(chat: Chat, reader: Record
     assert reader.of(Done)[0].reason is Reason.CANCELLED
     await chat.quiet()
     assert await store.keys("ms:*{*") == []
-    assert await store.hlen("ms:running") == 0
+    assert await named(store) == 0
 
 
 async def test_a_message_that_waits_is_refused_by_a_deletion(
@@ -137,7 +137,7 @@ async def test_a_message_that_waits_is_refused_by_a_deletion(
     await deleting
     assert len(reader.of(Accepted)) == 1
     assert await store.keys("ms:*{*") == []
-    assert await store.hlen("ms:running") == 0
+    assert await named(store) == 0
 
 
 async def test_a_deletion_goes_on_when_its_sender_leaves(chat: Chat, reader: Recorder, store: Redis) -> None:

@@ -13,7 +13,7 @@ from sessions.service import Sessions
 from sessions.store.history import History
 from sessions.store.keys import Keys
 from sessions.turn.policy import Policy
-from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.chat import ROOM, Chat, eventually, named
 from tests.sessions.recorder import Recorder
 
 
@@ -68,7 +68,7 @@ async def test_leaving_ends_what_runs(store: Redis, engine: ScriptedEngine, owne
     assert meta is not None
     assert meta.running is None
     assert await store.keys("ms:replica:*") == []
-    assert await store.hlen("ms:running") == 0
+    assert await named(store) == 0
 
 
 async def test_leaving_by_an_error_leaves_no_task(store: Redis, engine: ScriptedEngine, owner: Owner) -> None:

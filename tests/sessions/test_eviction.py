@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import StoreFault
 from sessions.events import Done, Reason, Resumed
-from tests.sessions.chat import Chat
+from tests.sessions.chat import Chat, named
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -83,7 +83,7 @@ async def test_replies_whose_journals_are_spoiled_end_as_internal_and_free_their
     chat.engine.step(150)
     assert (await reader.next(Done, count=4)).reason is Reason.STOP
     await chat.quiet()
-    assert await store.hlen("ms:running") == 0
+    assert await named(store) == 0
     for name in spoiled:
         await chat.exchange("And now?", "Now.", conversation_id=name)
 
@@ -103,7 +103,7 @@ async def test_an_end_that_can_not_be_kept_is_told_as_internal_and_given_up(
     assert done.error is not None
     assert done.error.code == "internal"
     await chat.quiet()
-    assert await store.hlen("ms:running") == 0
+    assert await named(store) == 0
     with pytest.raises(StoreFault) as refused:
         await chat.send("And now?")
     assert (refused.value.code, refused.value.retryable) == ("internal", False)
@@ -120,9 +120,9 @@ async def test_a_dead_replicas_turn_that_can_not_be_closed_keeps_no_other_from_i
     await store.set(spoiled, "no hash")
     await store.delete(f"ms:replica:{chat.sessions._ownership.replica}")
     await other.sessions._reaper.reap()
-    assert await store.hlen("ms:running") == 1
+    assert await named(store) == 1
     for _ in range(2):
         await other.sessions._reaper.reap()
-    assert await store.hlen("ms:running") == 0
+    assert await named(store) == 0
     chat.engine.step(20)
     await chat.quiet()

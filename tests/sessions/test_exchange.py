@@ -15,7 +15,7 @@ from sessions.events import Accepted, Delta, Done, Reason
 from sessions.records import Owner, digest
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -117,7 +117,7 @@ async def test_an_empty_system_prompt_removes_it(chat: Chat, engine: ScriptedEng
 
 async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, owner: Owner) -> None:
     await chat.exchange("Hello?")
-    keys = [key async for key in store.scan_iter() if key != b"ms:running"]
+    keys = [key async for key in store.scan_iter() if key != b"ms:runners"]
     assert len(keys) == 5
     for key in keys:
         assert 0 < await store.pttl(key) <= 3_600_000
@@ -126,7 +126,7 @@ async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, own
 async def test_no_running_turn_is_named_after_its_end(chat: Chat, store: Redis) -> None:
     await chat.exchange("Hello?")
     await chat.quiet()
-    assert await store.hlen("ms:running") == 0
+    assert await named(store) == 0
 
 
 async def test_a_server_with_all_its_turns_refuses_one_more(

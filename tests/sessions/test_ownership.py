@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
@@ -9,9 +10,11 @@ from engine.scripted import ScriptedEngine
 from sessions.events import Cause, Deleted, Done, Reason
 from sessions.records import Owner, digest
 from sessions.service import Sessions
+from sessions.store import ownership
+from sessions.store.ownership import RunningTurn
 from sessions.turn.policy import Policy
 from tests.refusing_store import refusing_writes
-from tests.sessions.chat import Chat
+from tests.sessions.chat import ROOM, Chat, named
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -94,7 +97,7 @@ async def test_a_turn_whose_conversation_was_deleted_elsewhere_ends_first(
     await reader.next(Deleted)
     assert [done.cancel.cause for done in reader.of(Done) if done.cancel] == [Cause.CLIENT]
     assert [told.ref for told in other.reader.of(Deleted)] == ["gone"]
-    assert await store.hlen("ms:running") == 0
+    assert await named(store) == 0
     await chat.exchange("Hello?", "Hello again.")
 
 
@@ -138,7 +141,7 @@ async def test_a_start_alone_closes_what_the_last_service_left(
     assert await store.exists("ms:replica:old")
     async with successor.running(alone=True):
         assert not await store.exists("ms:replica:old")
-        assert await store.hlen("ms:running") == 0
+        assert await named(store) == 0
         page = await Chat(successor, engine, owner, Recorder()).history()
     assert (page.messages[-1].content, page.messages[-1].status) == ("This", "interrupted")
 
@@ -147,11 +150,12 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     accepted = await chat.running("Hello?", "This")
-    row = await store.hget("ms:running", accepted.turn_id)
-    assert isinstance(row, bytes)
-    await store.hset("ms:running", "never", row.replace(accepted.turn_id.encode(), b"never"))
+    own = chat.sessions._ownership
+    here = f"ms:running:{own.replica}"
+    await own.add(RunningTurn(owner=chat.owner, conversation_id=ROOM, turn_id="never", replica=own.replica))
+    assert await store.hlen(here) == 2
     assert await chat.sessions._reaper.reap() == 1
-    assert await store.hkeys("ms:running") == [accepted.turn_id.encode()]
+    assert await store.hkeys(here) == [accepted.turn_id.encode()]
     chat.cancel()
 
 
@@ -166,4 +170,92 @@ async def test_two_reapers_close_a_turn_once(chat: Chat, other: Chat, store: Red
     journal = await other.sessions._history.journal(chat.keys, after_seq=0)
     assert [type(event) for event in journal].count(Done) == 1
     assert [event.seq for event in journal] == [1, 2, 3]
+    chat.cancel()
+
+
+def row(chat: Chat, turn_id: str, replica: str) -> bytes:
+    """A running turn as replicas of this version and of 0.1.0 name it."""
+    return msgspec.json.encode(
+        RunningTurn(owner=chat.owner, conversation_id=ROOM, turn_id=turn_id, replica=replica)
+    )
+
+
+async def told_bytes(store: Redis) -> int:
+    """What the store wrote to its clients so far."""
+    facts: dict[str, int] = await store.info("stats")
+    return facts["total_net_output_bytes"]
+
+
+async def test_a_living_replicas_turns_cost_a_reaper_nothing(chat: Chat, other: Chat, store: Redis) -> None:
+    """However many they are: nobody reads what a lease stands for."""
+    living = other.sessions._ownership.replica
+    await chat.sessions._reaper.reap()
+    rows = {f"turn_{number}": row(chat, f"turn_{number}", living) for number in range(20_000)}
+    await store.hset(f"ms:running:{living}", mapping=rows)  # type: ignore[arg-type]
+    before = await told_bytes(store)
+    assert await chat.sessions._reaper.reap() == 0
+    assert await told_bytes(store) - before < 20_000
+    await store.delete(f"ms:running:{living}")
+
+
+async def test_the_turns_of_a_replica_of_0_1_0_are_closed_when_it_is_dead(
+    chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names them in the one hash; a living one's are left alone, and found by their ids."""
+    monkeypatch.setattr(ownership, "OLD_LOOK_S", 0.0)
+    accepted = await chat.running("Hello?", "This")
+    name = chat.sessions._ownership.replica
+    await store.delete(f"ms:running:{name}")
+    await store.hset("ms:running", accepted.turn_id, row(chat, accepted.turn_id, name).decode())
+    assert await other.sessions._reaper.reap() == 0
+    found = await other.sessions._ownership.find(accepted.turn_id)
+    assert found is not None
+    assert found.conversation_id == ROOM
+    await lose_lease(chat, store)
+    assert await other.sessions._reaper.reap() == 1
+    assert await named(store) == 0
+    assert (await other.told())[-1] == ("assistant", "This")
+    chat.cancel()
+
+
+async def test_the_old_hash_of_living_replicas_is_looked_at_now_and_then_alone(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    living = other.sessions._ownership.replica
+    await store.hset("ms:running", "turn_x", row(chat, "turn_x", living).decode())
+    await chat.sessions._reaper.reap()
+    await store.config_resetstat()
+    for _ in range(10):
+        await chat.sessions._reaper.reap()
+    calls: dict[str, dict[str, int]] = await store.info("commandstats")
+    assert "cmdstat_hgetall" not in calls
+    await store.delete("ms:running")
+
+
+async def test_a_replica_that_lost_its_lease_takes_it_before_it_names_a_turn(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    """Else its turn would be in no set that a reaper looks at, or closed at once."""
+    own = chat.sessions._ownership
+    await lose_lease(chat, store)
+    await other.sessions._reaper.reap()
+    assert not await store.sismember("ms:runners", own.replica)
+    own._held_until = 0.0
+    accepted = await chat.running("Hello?", "This")
+    assert await store.sismember("ms:runners", own.replica)
+    assert await other.sessions._reaper.reap() == 0
+    await lose_lease(chat, store)
+    assert await other.sessions._reaper.reap() == 1
+    assert accepted.turn_id not in await store.hkeys(f"ms:running:{own.replica}")
+    chat.cancel()
+
+
+async def test_a_row_of_another_version_keeps_no_other_turn_open(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    await chat.running("Hello?", "This")
+    await store.hset(f"ms:running:{chat.sessions._ownership.replica}", "odd", "{}")
+    await lose_lease(chat, store)
+    assert await other.sessions._reaper.reap() == 1
+    assert await other.sessions._reaper.reap() == 0
     chat.cancel()

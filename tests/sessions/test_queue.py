@@ -15,7 +15,7 @@ from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
 from sessions.turn.positions import Beside
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.recorder import WAIT_S, Recorder, continuous
 
 
@@ -210,7 +210,7 @@ async def test_whoever_leaves_takes_the_waiting_messages_along(
     chat.sessions.disconnect(reader)
     await chat.quiet()
     assert len(chat.engine.requests) == 1
-    assert await store.hlen("ms:running") == 0
+    assert await named(store) == 0
 
 
 async def test_messages_that_a_dead_replica_left_waiting_have_their_end(
@@ -229,7 +229,7 @@ async def test_messages_that_a_dead_replica_left_waiting_have_their_end(
         assert {done.reason for done in second.reader.of(Done)} == {Reason.INTERRUPTED}
         said = [said for _, said in await second.told()]
         assert said == ["One?", "This", "Two?", "", "Three?", ""]
-        assert await store.hlen("ms:running") == 0
+        assert await named(store) == 0
         chat.engine.step()
         await chat.quiet()
 

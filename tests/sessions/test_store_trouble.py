@@ -29,7 +29,7 @@ from sessions.store.embedded import embedded_store
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
 from tests.refusing_store import refusing_writes
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -98,7 +98,7 @@ async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(
     assert (record.done.saved, record.done.text_sha256) == (True, done.text_sha256)
     assert await journal_is_whole(chat)
     assert len(reader.of(Done)) == 1
-    assert await store.hlen("ms:running") == 0
+    assert await named(store) == 0
 
 
 async def test_each_trouble_of_a_reply_is_told(chat: Chat, reader: Recorder, store: Redis) -> None:

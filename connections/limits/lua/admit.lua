@@ -1,19 +1,20 @@
--- Counts a message where every limit has room for it, and nothing where one has not.
--- KEYS: one for each limit. ARGV: for each of them its kind and its number.
+-- Counts a message where every limit has room for it, and nothing where one has not. Asked again about the same message
+-- it counts nothing more and says the same.
+-- KEYS: one for each limit. ARGV: the message's number, then for each limit its kind and its number.
 -- Answers 1 or 0 (counted or not), then for each limit what is counted and the milliseconds until there is more room.
--- Messages: a list of the times of those of the last minute. Tokens: a number that expires at midnight, UTC.
+-- Messages: those of the last minute by their times. Tokens: a number that expires at midnight, UTC.
 local MINUTE, DAY = 60000, 86400000
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local message = ARGV[1]
+local known = false
 
 local function messages(key, limit)
-  local oldest = redis.call('LINDEX', key, 0)
-  while oldest and tonumber(oldest) <= now - MINUTE do
-    redis.call('LPOP', key)
-    oldest = redis.call('LINDEX', key, 0)
-  end
-  local used = redis.call('LLEN', key)
-  local first = redis.call('LINDEX', key, math.max(0, used - limit)) or now
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', now - MINUTE)
+  if redis.call('ZSCORE', key, message) then known = true end
+  local used = redis.call('ZCARD', key)
+  local place = math.max(0, used - limit)
+  local first = redis.call('ZRANGE', key, place, place, 'WITHSCORES')[2] or now
   return used, first + MINUTE - now
 end
 
@@ -23,17 +24,19 @@ end
 
 local counted, resets, room = {}, {}, 1
 for number, key in ipairs(KEYS) do
-  local kind, limit = ARGV[2 * number - 1], tonumber(ARGV[2 * number])
+  local kind, limit = ARGV[2 * number], tonumber(ARGV[2 * number + 1])
   local read = kind == 'messages' and messages or tokens
   counted[number], resets[number] = read(key, limit)
   if counted[number] >= limit then room = 0 end
 end
+if known then room = 1 end
 
 local answer = {room}
 for number, key in ipairs(KEYS) do
-  if room == 1 and ARGV[2 * number - 1] == 'messages' then
-    counted[number] = redis.call('RPUSH', key, now)
+  if room == 1 and not known and ARGV[2 * number] == 'messages' then
+    redis.call('ZADD', key, now, message)
     redis.call('PEXPIRE', key, MINUTE)
+    counted[number] = counted[number] + 1
   end
   table.insert(answer, counted[number])
   table.insert(answer, resets[number])

@@ -13,6 +13,6 @@ local watchers = table.concat(left, ' ')
 if watchers == facts[1] then return watchers end
 redis.call('HSET', conversation, 'watchers', watchers)
 if facts[2] and facts[2] ~= '' and facts[3] and not gone[facts[3]] then
-  redis.call('PUBLISH', 'ms:to:' .. facts[3], 'watchers ' .. #conversation .. ' ' .. conversation .. watchers)
+  SEND(conversation, facts[3], 'watchers ' .. #conversation .. ' ' .. conversation .. watchers)
 end
 return watchers

@@ -7,6 +7,6 @@ if not facts[1] then return false end
 local watchers = WATCH(conversation, replica)
 local runner = facts[4] or ''
 if facts[3] ~= '' and runner ~= '' and runner ~= replica then
-  redis.call('PUBLISH', 'ms:to:' .. runner, 'watchers ' .. #conversation .. ' ' .. conversation .. watchers)
+  SEND(conversation, runner, 'watchers ' .. #conversation .. ' ' .. conversation .. watchers)
 end
 return {facts[1], tonumber(facts[2]), facts[3] or '', runner}

@@ -1,0 +1,39 @@
+"""Looks at the store when the service starts: whether it can do what the settings ask, and what its operator should know."""
+
+from __future__ import annotations
+
+import structlog
+from redis.asyncio import Redis
+
+from app.settings import Settings, SettingsError
+from sessions.store.durability import Confirming, Durability, Unsupported
+from sessions.store.setup import advice, setups
+
+_log = structlog.get_logger("midstream.store")
+
+
+def asked_of(settings: Settings) -> Durability:
+    """What has to be asked of the store; the embedded one does by itself what it can. Raises SettingsError."""
+    asked = Durability(settings.store_durability)
+    if settings.redis_url is not None:
+        return asked
+    if asked is Durability.REPLICATED:
+        raise SettingsError(f"{_NAME}: the embedded store has no replicas. Name a store by --redis-url.")
+    return Durability.EVERYSEC
+
+
+async def look_at_store(settings: Settings, store: Redis) -> None:
+    """Logs what an operator should know. Raises SettingsError where the store can't do what is asked, StoreDown."""
+    asked = asked_of(settings)
+    try:
+        await Confirming(store, asked).check()
+    except Unsupported as error:
+        raise SettingsError(f"{_NAME}: this store can't do that: {error}") from error
+    found = await setups(store)
+    for sentence in advice(found, asked):
+        _log.warning(sentence)
+    for setup in found[:1]:
+        _log.info("store", policy=setup.policy, append_only=setup.append_only, fsync=setup.fsync)
+
+
+_NAME = "MIDSTREAM_STORE_DURABILITY (--store-durability)"

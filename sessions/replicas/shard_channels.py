@@ -1,0 +1,160 @@
+"""Sharded channels of a cluster (Redis 7, Valkey): what is published there reaches one node, not all of them.
+
+A script may publish in slots of its own node alone, so a replica has a channel for each key that it is told about: the
+key's name with its own behind it, in the key's slot. It knows no conversations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import msgspec
+import structlog
+from redis.asyncio import ConnectionPool, RedisCluster
+from redis.asyncio.client import PubSub
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from sessions.errors import StoreDown
+from sessions.store.client import store_errors
+
+LISTEN_S = 1.0
+AGAIN_S = 0.2
+JOIN_S = 1.0
+"""How long somebody waits for a subscription; without one, what is missed meanwhile is found when it stands."""
+WAITING = 1024
+"""Messages that wait for their reader; more wait in the nodes."""
+
+_log = structlog.get_logger("midstream.relay")
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A message about a key; None: the channel stands from now on, and messages may have been missed before."""
+
+    key: str
+    message: bytes | None
+
+
+class ShardChannels:
+    """The channels of one replica, on a connection to each node that has some. `run` must be running."""
+
+    def __init__(self, cluster: RedisCluster, *, replica: str) -> None:
+        self._cluster = cluster
+        self._suffix = f":to:{replica}"
+        self._wanted: dict[str, asyncio.Event] = {}
+        self._node_of: dict[str, str] = {}
+        self._doubted: set[str] = set()
+        self._nodes: dict[str, PubSub] = {}
+        self._changed = asyncio.Event()
+        self._tasks: asyncio.TaskGroup
+        self.heard: asyncio.Queue[Heard] = asyncio.Queue(WAITING)
+
+    def follow(self, key: str) -> None:
+        """Has this replica told about a key, as soon as its node knows. Synchronous."""
+        self._wanted.setdefault(key + self._suffix, asyncio.Event())
+        self._changed.set()
+
+    def leave(self, key: str) -> None:
+        """Ends that. Synchronous."""
+        self._wanted.pop(key + self._suffix, None)
+        self._changed.set()
+
+    async def joined(self, key: str) -> None:
+        """Returns once the key's channel stands, or after `JOIN_S`."""
+        if (stands := self._wanted.get(key + self._suffix)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(JOIN_S):
+                    await stands.wait()
+
+    async def run(self) -> None:
+        """Subscribes and listens until cancelled."""
+        async with asyncio.TaskGroup() as self._tasks:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                try:
+                    await self._reconcile()
+                except StoreDown:  # a slot or its node is not to be had for now
+                    self._changed.set()
+                    await asyncio.sleep(AGAIN_S)
+
+    async def _reconcile(self) -> None:
+        for channel in self._node_of.keys() - self._wanted.keys():
+            await self._unsubscribe(channel)
+        trouble: StoreDown | None = None
+        for channel in self._wanted.keys() - self._node_of.keys():
+            try:
+                await self._subscribe(channel)
+            except StoreDown as down:  # other nodes' channels need not wait for this one
+                trouble = down
+        if trouble is not None:
+            raise trouble
+
+    async def _subscribe(self, channel: str) -> None:
+        with store_errors():
+            if channel in self._doubted:
+                await self._cluster.exists(channel)  # a slot that moved is found by any command
+                self._doubted.discard(channel)
+            node = self._cluster.get_node_from_key(channel)
+            if node is None:
+                raise StoreDown("No node has the slot of a channel.")
+            self._node_of[channel] = node.name
+            try:
+                await self._subscribe_at(node, channel)
+            except BaseException:
+                self._forget(channel)
+                raise
+
+    async def _subscribe_at(self, node: ClusterNode, channel: str) -> None:
+        pubsub = self._nodes.get(node.name)
+        if pubsub is not None:
+            await pubsub.ssubscribe(channel)
+            return
+        options = node.connection_kwargs | {"retry": Retry(NoBackoff(), 0)}
+        opened = PubSub(ConnectionPool(connection_class=node.connection_class, **options))
+        await opened.ssubscribe(channel)  # it connects, or gives what it took back
+        self._nodes[node.name] = opened
+        self._tasks.create_task(self._listen(node.name, opened))
+
+    async def _unsubscribe(self, channel: str) -> None:
+        pubsub = self._nodes.get(self._node_of.pop(channel))
+        if pubsub is not None:
+            with store_errors():
+                await pubsub.sunsubscribe(channel)
+
+    async def _listen(self, name: str, pubsub: PubSub) -> None:
+        """Takes a node's messages until the connection is lost: its channels are subscribed anew, wherever they are then."""
+        try:
+            while True:
+                with store_errors():
+                    message = await pubsub.get_message(timeout=LISTEN_S)
+                if message is not None:
+                    await self._take(name, message["type"], message["channel"].decode(), message["data"])
+        except StoreDown:
+            _log.warning("a node's channels were lost", node=name)
+        finally:
+            self._nodes.pop(name, None)
+            for channel in [channel for channel, node in self._node_of.items() if node == name]:
+                self._forget(channel)
+            with suppress(StoreDown), store_errors():
+                await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def _take(self, node: str, kind: str, channel: str, message: bytes) -> None:
+        key = channel.removesuffix(self._suffix)
+        if kind == "smessage":
+            await self.heard.put(Heard(key, message))
+        elif kind == "ssubscribe" and channel in self._wanted:
+            self._wanted[channel].set()
+            await self.heard.put(Heard(key, None))
+        elif kind == "sunsubscribe" and self._node_of.get(channel) == node:  # its slot moves to another node
+            self._forget(channel)
+
+    def _forget(self, channel: str) -> None:
+        """A channel does not stand any more; it is subscribed anew if it is wanted still."""
+        self._node_of.pop(channel, None)
+        self._doubted.add(channel)
+        if channel in self._wanted:
+            self._wanted[channel].clear()
+        self._changed.set()

@@ -1,0 +1,98 @@
+"""How safe a write has to be before anybody is told of it, beyond what the store does by itself.
+
+A server says how far its disk or its replicas are for what came over the same connection, so a write goes ahead of the
+question: it prolongs the conversation by nothing, and is later than what has to be safe.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, cast
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import PipelineCommand
+from redis.exceptions import MovedError, ResponseError
+
+from sessions.errors import StoreDown
+from sessions.store.client import store_errors
+
+WAIT_MS = 1000
+"""How long an `accepted` or a `done` waits. Beyond it the message is refused, or the reply told as not saved."""
+
+
+class Durability(StrEnum):
+    """What is waited for before an `accepted` or a `done` is told."""
+
+    EVERYSEC = "everysec"
+    """The store's memory; how often it writes to disk is its own setting."""
+    ALWAYS = "always"
+    """Its disk (WAITAOF: Redis 7.2, Valkey)."""
+    REPLICATED = "replicated"
+    """The memory of one of its replicas too (WAIT)."""
+
+
+_QUESTIONS: dict[Durability, tuple[str | int, ...]] = {
+    Durability.ALWAYS: ("WAITAOF", 1, 0, WAIT_MS),
+    Durability.REPLICATED: ("WAIT", 1, WAIT_MS),
+}
+
+
+class Unsupported(Exception):
+    """The store can't do what is asked of it. The message is for the operator."""
+
+
+class Confirming:
+    """Waits until what was written is as safe as it has to be."""
+
+    def __init__(self, client: Redis, durability: Durability) -> None:
+        self._client = client
+        self._question = _QUESTIONS.get(durability)
+
+    async def confirm(self, key: str, *, ttl_ms: int) -> None:
+        """Returns once all that was written to the key's server before is safe. Raises StoreDown where it takes too long."""
+        if self._question is None:
+            return
+        with store_errors():
+            answer = await self._ask(("PEXPIRE", key, ttl_ms), self._question)
+        if not (answer[0] if isinstance(answer, list) else answer):
+            raise StoreDown(f"The store did not confirm a write within {WAIT_MS} ms.")
+
+    async def check(self) -> None:
+        """Raises Unsupported where the store can't answer at all, StoreDown where it is away."""
+        if self._question is None:
+            return
+        name, *numbers, _ = self._question
+        with store_errors():
+            try:
+                await self._ask(("EXISTS", "ms:runners"), (name, *numbers, 1))
+            except ResponseError as error:
+                raise Unsupported(str(error)) from error
+
+    async def _ask(self, *commands: tuple[str | int, ...]) -> Any:
+        """The answer to the last of them, all over one connection to the server of the first one's key."""
+        cluster = cast("object", self._client)
+        if isinstance(cluster, RedisCluster):
+            return await _ask_in_cluster(cluster, commands)
+        pipe = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipe.execute_command(*command)
+        return (await pipe.execute())[-1]
+
+
+async def _ask_in_cluster(cluster: RedisCluster, commands: tuple[tuple[str | int, ...], ...]) -> Any:
+    """A cluster's pipelines know no commands without keys."""
+    key = str(commands[0][1])
+    await cluster.initialize()
+    for is_last in (False, True):
+        asked = [PipelineCommand(place, *command) for place, command in enumerate(commands)]
+        node = cluster.get_node_from_key(key)
+        if node is None:
+            raise StoreDown("No node has the slot of a conversation.")
+        await node.execute_pipeline(asked)
+        failed = [one.result for one in asked if isinstance(one.result, Exception)]
+        if not failed:
+            break
+        if is_last or not isinstance(failed[0], MovedError):
+            raise failed[0]
+        await cluster.exists(key)  # it learns where the slot is
+    return asked[-1].result

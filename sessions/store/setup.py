@@ -1,0 +1,100 @@
+"""How the store is set up, as far as it tells, and what an operator should know of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.exceptions import ResponseError
+
+from sessions.store.client import store_errors
+from sessions.store.durability import Durability
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """One server's. None: it does not tell, as managed ones that forbid CONFIG."""
+
+    policy: str | None
+    max_memory: int | None
+    append_only: bool | None
+    fsync: str | None
+    snapshots: bool | None
+    replicas: int | None
+
+    @property
+    def evicts(self) -> bool:
+        """Whether it takes keys away when its memory is full."""
+        return self.policy not in (None, "noeviction") and self.max_memory != 0
+
+
+async def setups(client: Redis) -> list[Setup]:
+    """The setup of the server, or of each of a cluster's masters. Raises StoreDown."""
+    cluster = cast("object", client)
+    with store_errors():
+        if not isinstance(cluster, RedisCluster):
+            return [await _setup(client)]
+        await cluster.initialize()
+        return [await _setup(client, node) for node in cluster.get_primaries()]
+
+
+def advice(found: Iterable[Setup], durability: Durability) -> list[str]:
+    """What is to be said of them, in sentences, each once."""
+    return list(dict.fromkeys(sentence for setup in found for sentence in _sentences(setup, durability)))
+
+
+def _sentences(setup: Setup, durability: Durability) -> list[str]:
+    told = []
+    if setup.evicts:
+        told.append(
+            f"The store evicts keys when its memory is full (maxmemory-policy {setup.policy}): conversations may vanish, "
+            "whole or in part. Set maxmemory-policy to noeviction."
+        )
+    if setup.append_only is False and setup.snapshots is False:
+        told.append(
+            "The store writes nothing to disk (appendonly no, no save): a restart of it loses every conversation."
+        )
+    elif setup.append_only is False and setup.snapshots:
+        told.append(
+            "The store writes snapshots alone (appendonly no): a restart of it loses what came after the last one."
+        )
+    elif setup.append_only is False:
+        told.append(
+            "The store has no append-only file: a restart of it may lose conversations, or what came last."
+        )
+    elif setup.append_only and setup.fsync == "no":
+        told.append(
+            "The store leaves it to the system when to write to disk (appendfsync no): a power cut may lose half a minute."
+        )
+    if durability is Durability.REPLICATED and setup.replicas == 0:
+        told.append(
+            "The store has no replica at the moment (store_durability replicated): messages are refused until it has one."
+        )
+    return told
+
+
+async def _setup(client: Redis, node: ClusterNode | None = None) -> Setup:
+    where: dict[str, Any] = {} if node is None else {"target_nodes": node}
+    replication: Any = await client.info("replication", **where)
+    memory: Any = await client.info("memory", **where)
+    persistence: Any = await client.info("persistence", **where)
+    save, fsync = await _config(client, "save", where), await _config(client, "appendfsync", where)
+    return Setup(
+        policy=memory.get("maxmemory_policy") or await _config(client, "maxmemory-policy", where),
+        max_memory=memory.get("maxmemory"),
+        append_only=bool(persistence["aof_enabled"]) if "aof_enabled" in persistence else None,
+        fsync=fsync,
+        snapshots=None if save is None else bool(save),
+        replicas=replication.get("connected_slaves"),
+    )
+
+
+async def _config(client: Redis, name: str, where: dict[str, Any]) -> str | None:
+    try:
+        found: Any = await client.config_get(name, **where)
+    except ResponseError:  # forbidden, or renamed
+        return None
+    value: str | None = found.get(name)
+    return value

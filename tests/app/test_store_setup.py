@@ -1,0 +1,62 @@
+"""The start looks at the store: what it can't do stops it, what may lose conversations is in the log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from structlog.testing import capture_logs
+
+from app.settings import Settings, SettingsError
+from app.store_setup import asked_of, look_at_store
+from sessions.store.durability import Durability
+from sessions.store.servers import connect
+from tests.sessions.server_group import node
+
+
+@pytest.fixture
+async def careless(tmp_path: Path) -> AsyncIterator[Redis]:
+    """A server that keeps nothing and evicts."""
+    options = {"save": "", "maxmemory": "64mb", "maxmemory_policy": "volatile-lru"}
+    async with (
+        node(tmp_path / "one", **options) as one,
+        connect(f"redis://127.0.0.1:{one.port}") as store,
+    ):
+        yield store
+
+
+def settings(durability: str, *, url: str | None = "redis://somewhere") -> Settings:
+    environ = {"MIDSTREAM_STORE_DURABILITY": durability} | ({"MIDSTREAM_REDIS_URL": url} if url else {})
+    return Settings.read(environ)
+
+
+async def test_a_store_that_may_lose_conversations_is_warned_of(careless: Redis) -> None:
+    with capture_logs() as logged:
+        await look_at_store(settings("everysec"), careless)
+    warnings = [entry["event"] for entry in logged if entry["log_level"] == "warning"]
+    assert len(warnings) == 2
+    assert "volatile-lru" in warnings[0]
+    assert "writes nothing to disk" in warnings[1]
+
+
+async def test_a_store_that_is_set_up_well_is_not(store: Redis) -> None:
+    with capture_logs() as logged:
+        await look_at_store(settings("always"), store)
+    assert [entry for entry in logged if entry["log_level"] == "warning"] == []
+
+
+async def test_what_a_store_can_not_do_stops_the_start(careless: Redis) -> None:
+    with pytest.raises(SettingsError, match=r"STORE_DURABILITY.*appendonly"):
+        await look_at_store(settings("always"), careless)
+
+
+def test_the_embedded_store_has_no_replicas() -> None:
+    with pytest.raises(SettingsError, match="no replicas"):
+        asked_of(settings("replicated", url=None))
+
+
+def test_the_embedded_store_writes_to_its_disk_by_itself() -> None:
+    assert asked_of(settings("always", url=None)) is Durability.EVERYSEC
+    assert asked_of(settings("always")) is Durability.ALWAYS

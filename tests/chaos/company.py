@@ -1,0 +1,144 @@
+"""Clients that talk to several gateways on one store while something happens to that store, and what became of it all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+
+import msgspec
+
+from tests.bench.engine.findings import Target
+from tests.chaos import gateway
+from tests.chaos.device import Lost
+from tests.chaos.report import Finding, Part
+from tests.chaos.stage import Stage
+from tests.chaos.talker import Account, Talker
+from tests.server_process import ServerProcess
+
+PACE_S = 0.03
+QUIET_S = 60.0
+GO_ON_S = 30.0
+LOOK_S = 0.05
+NONE = Target(0.0, at_most=True)
+
+
+class NoReplies(Exception):
+    """Nobody got a reply any more, though everything is well again."""
+
+
+class Company:
+    """Talkers, each of which goes from gateway to gateway whenever it loses one."""
+
+    def __init__(self, talkers: list[Talker]) -> None:
+        self.talkers = talkers
+
+    @property
+    def ended(self) -> int:
+        """Replies that came to their end."""
+        return sum(talker.ended for talker in self.talkers)
+
+    @property
+    def unsaved(self) -> set[str]:
+        """Turns whose end was told as not saved: whoever was away for longer than a lease may have lost it."""
+        turns = (pair for talker in self.talkers for pair in talker.device.ledger.turns.items())
+        return {turn_id for turn_id, turn in turns if turn.done is not None and not turn.done["saved"]}
+
+    def judged(self, account: Account) -> Account:
+        """An account without what nobody promised: ends told as not saved, and turns of messages that were refused.
+
+        Of these somebody may have been told before the store lost them with its master; a gap says that it did.
+        """
+        promised = {said.turn_id for talker in self.talkers for said in talker.said}
+        refused = self._seen - promised
+        different = [
+            one for one in account.different if not any(turn_id in one for turn_id in self.unsaved | refused)
+        ]
+        return msgspec.structs.replace(account, different=different)
+
+    @property
+    def _seen(self) -> set[str]:
+        return {turn_id for talker in self.talkers for turn_id in talker.device.ledger.turns}
+
+    async def go_on(self) -> None:
+        """Returns once each got a reply again. Raises NoReplies."""
+        before = [talker.ended for talker in self.talkers]
+        end = asyncio.get_running_loop().time() + GO_ON_S
+        while any(talker.ended == ended for talker, ended in zip(self.talkers, before, strict=True)):
+            if asyncio.get_running_loop().time() > end:
+                raise NoReplies(f"some talkers got no reply in {GO_ON_S:g} s")
+            await asyncio.sleep(LOOK_S)
+
+    def findings(self, part: Part, label: str, accounts: Sequence[Account], times: int) -> Iterator[Finding]:
+        """What became of it; `label` says what happened `times` times."""
+        yield Finding(
+            part=part,
+            label=f"{label}: replies to the end",
+            value=float(self.ended),
+            readings={
+                "times": float(times),
+                "acknowledged": float(sum(len(talker.said) for talker in self.talkers)),
+                "connections lost": float(sum(talker.device.losses for talker in self.talkers)),
+                "gaps told": float(sum(talker.device.ledger.gaps for talker in self.talkers)),
+                "ends told as not saved": float(len(self.unsaved)),
+            },
+        )
+        for each, name in Account.LABELS.items():
+            found = [one for account in accounts for one in getattr(account, name)]
+            yield Finding(
+                part=part, label=f"{label}: {each}", value=float(len(found)), target=NONE,
+                note="; ".join(found[:3]),
+            )  # fmt: skip
+
+
+@asynccontextmanager
+async def gateways(stage: Stage, *environs: dict[str, str]) -> AsyncIterator[list[ServerProcess]]:
+    """A scripted gateway for each environment."""
+    command = gateway.command(gateway.Script(words=20, pace_s=PACE_S, hurry=stage.scale.hurry))
+    servers = []
+    for number, environ in enumerate(environs):
+        folder = stage.folder / f"gateway-{number}"
+        folder.mkdir()
+        servers.append(ServerProcess(folder, {"MIDSTREAM_LOG_LEVEL": "warning"} | environ, command=command))
+    try:
+        for server in servers:
+            await asyncio.to_thread(server.start)
+        yield servers
+    finally:
+        for server in servers:
+            await asyncio.to_thread(server.stop)
+
+
+async def talk_through(
+    stage: Stage, urls: Sequence[str], happens: Callable[[Company], Awaitable[None]]
+) -> tuple[Company, list[Account]]:
+    """Have clients talk while it happens and for a while longer; gives their accounts."""
+    turns = count()
+    names = [f"talker-{number}" for number in range(stage.scale.talkers)]
+    company = Company([Talker(name, lambda: urls[next(turns) % len(urls)]) for name in names])
+    talking = [asyncio.create_task(talker.talk()) for talker in company.talkers]
+    try:
+        await company.go_on()
+        await happens(company)
+        await company.go_on()
+        for talker in company.talkers:
+            talker.stop()
+        await asyncio.wait(talking, timeout=QUIET_S)
+        return company, [company.judged(await _account(talker)) for talker in company.talkers]
+    finally:
+        for task in talking:
+            task.cancel()
+        await asyncio.gather(*talking, return_exceptions=True)
+        for talker in company.talkers:
+            await talker.device.leave()
+
+
+async def _account(talker: Talker) -> Account:
+    """Ask until a server answers. Raises TimeoutError."""
+    async with asyncio.timeout(QUIET_S):
+        while True:
+            try:
+                return await talker.account()
+            except Lost:
+                await asyncio.sleep(0.1)

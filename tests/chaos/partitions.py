@@ -1,0 +1,71 @@
+"""Partitions: one of several replicas is cut off from the store, or its way there lags, trickles or stands still; the others go on.
+
+What stands still for longer than a lease is the hardest: its turns are closed by others, and it learns of that later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from sessions.store.ownership import LEASE_S
+from tests.chaos.company import Company, gateways, talk_through
+from tests.chaos.proxy import FAIR, Proxy, Weather, proxy
+from tests.chaos.report import Finding, Part
+from tests.chaos.stage import Stage
+from tests.chaos.store_server import StoreServer, store_server
+
+REPLICAS = 3
+LAG = Weather(delay_s=0.05)
+TRICKLE = Weather(delay_s=0.002, piece_bytes=64)
+LOSS = Weather(delay_s=0.3)
+"""As a network that loses packets: each comes when it was sent again."""
+KINDS = ("lags", "trickles", "loses packets", "is cut", "is out of reach", "stands still")
+
+
+def measure(stage: Stage) -> Sequence[Finding]:
+    """Play each kind of trouble on one replica after the other."""
+    with store_server(stage.folder / "store") as store:
+        return asyncio.run(_measure(stage, store))
+
+
+async def _measure(stage: Stage, store: StoreServer) -> Sequence[Finding]:
+    draw = stage.draw()
+    async with AsyncExitStack() as stack:
+        ways = [await stack.enter_async_context(proxy(store.port)) for _ in range(REPLICAS)]
+        environs = ({"MIDSTREAM_REDIS_URL": f"redis://127.0.0.1:{way.port}"} for way in ways)
+        servers = await stack.enter_async_context(gateways(stage, *environs))
+
+        async def troubles(company: Company) -> None:
+            for number in range(stage.scale.partitions):
+                kind, way = KINDS[number % len(KINDS)], draw.choice(ways)
+                stage.say(f"  {number + 1}: one replica's way to the store {kind}, {company.ended} replies")
+                await _trouble(way, kind, stage)
+                await company.go_on()
+
+        urls = [server.ws_url for server in servers]
+        company, accounts = await talk_through(stage, urls, troubles)
+    label = f"one of {REPLICAS} replicas is parted from the store"
+    return tuple(company.findings(Part.PARTITIONS, label, accounts, stage.scale.partitions))
+
+
+async def _trouble(way: Proxy, kind: str, stage: Stage) -> None:
+    lasts = stage.scale.weather_s
+    match kind:
+        case "is cut":
+            way.cut()
+        case "is out of reach":
+            way.refuse()
+            way.cut()
+        case "stands still":
+            way.stall()
+            lasts = 1.5 * LEASE_S / stage.scale.hurry
+        case _:
+            way.there = way.back = {"lags": LAG, "trickles": TRICKLE, "loses packets": LOSS}[kind]
+    try:
+        await asyncio.sleep(lasts)
+    finally:
+        way.there = way.back = FAIR
+        way.refuse(refuse=False)
+        way.flow()

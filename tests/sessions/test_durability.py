@@ -1,0 +1,149 @@
+"""What is waited for before an `accepted` or a `done` is told, with real disks and real replicas."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.scripted import ScriptedEngine
+from sessions.errors import StoreDown
+from sessions.events import Done
+from sessions.records import Owner
+from sessions.service import Sessions
+from sessions.store import durability
+from sessions.store.durability import Confirming, Durability, Unsupported
+from sessions.store.embedded import embedded_store
+from sessions.store.servers import connect
+from sessions.turn.policy import Policy
+from tests.refusing_store import stalled
+from tests.sessions.chat import Chat
+from tests.sessions.recorder import Recorder
+from tests.sessions.server_group import Node, cluster, happened, node
+
+
+@asynccontextmanager
+async def chatting(url: str, asked: Durability) -> AsyncIterator[Chat]:
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    policy = Policy(ttl_s=3600, max_turns=100, durability=asked)
+    async with connect(url) as store:
+        sessions = Sessions(client=store, engine=engine, policy=policy)
+        async with sessions.running(alone=False):
+            chat = Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
+            yield chat
+            chat.leave()
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[tuple[Node, Node]]:
+    """A server and its replica."""
+    async with (
+        node(tmp_path / "master", save="", repl_diskless_sync_delay=0) as master,
+        node(tmp_path / "replica", save="", replicaof=f"127.0.0.1 {master.port}") as replica,
+    ):
+
+        async def is_linked() -> bool:
+            return b"connected" in await replica.ask("ROLE")
+
+        await happened(is_linked)
+        yield master, replica
+
+
+def on_disk(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.glob("appendonlydir/*.incr.aof"))
+
+
+@contextmanager
+def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server that does not confirm is not waited for long."""
+    with monkeypatch.context() as patched:
+        questions = {kind: (*asked[:-1], 50) for kind, asked in durability._QUESTIONS.items()}
+        patched.setattr(durability, "_QUESTIONS", questions)
+        yield
+
+
+async def test_what_is_told_a_replica_has_too(pair: tuple[Node, Node]) -> None:
+    master, replica = pair
+    async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
+        accepted = await chat.send("Hello?")
+        assert await replica.ask("HEXISTS", chat.keys.conversation, f"turn:{accepted.turn_id}")
+        chat.engine.step(20)
+        done = await chat.reader.next(Done)
+        assert done.saved
+        assert await replica.ask("HEXISTS", chat.keys.conversation, f"message:{done.message_id}")
+
+
+async def test_a_message_that_no_replica_takes_is_refused_and_leaves_nothing(
+    pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, replica = pair
+    with hasty(monkeypatch):
+        async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
+            with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
+                await chat.send("Hello?", client_msg_id="one")
+            await chat.sessions._reaper.reap()
+            assert await chat.told() == []
+            await chat.exchange("Hello?", "Hello.", client_msg_id="one")
+            assert [content for _, content in await chat.told()] == ["Hello?", "Hello."]
+
+
+async def test_without_being_asked_for_no_replica_is_waited_for(pair: tuple[Node, Node]) -> None:
+    master, replica = pair
+    async with chatting(f"redis://127.0.0.1:{master.port}", Durability.EVERYSEC) as chat:
+        with stalled(replica.process.pid):
+            await chat.exchange("Hello?", "Hello.")
+        assert "cmdstat_wait" not in await master.ask("INFO", "commandstats")
+
+
+async def test_what_is_told_is_on_the_disk(tmp_path: Path) -> None:
+    async with node(tmp_path / "one", save="", appendonly="yes", appendfsync="everysec") as one:
+        async with chatting(f"redis://127.0.0.1:{one.port}", Durability.ALWAYS) as chat:
+            accepted = await chat.send("Hello?")
+            assert accepted.turn_id.encode() in on_disk(tmp_path / "one")
+            chat.engine.step(20)
+            assert (await chat.reader.next(Done)).saved
+        assert (await one.ask("INFO", "commandstats"))["cmdstat_waitaof"]["calls"] == 2
+
+
+async def test_a_server_without_an_append_only_file_is_not_asked_for_its_disk(tmp_path: Path) -> None:
+    async with (
+        node(tmp_path / "one", save="") as one,
+        connect(f"redis://127.0.0.1:{one.port}") as store,
+    ):
+        await Confirming(store, Durability.REPLICATED).check()
+        await Confirming(store, Durability.EVERYSEC).check()
+        with pytest.raises(Unsupported, match="appendonly"):
+            await Confirming(store, Durability.ALWAYS).check()
+
+
+async def test_a_cluster_is_asked_where_the_conversation_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(tmp_path / "cluster") as nodes:
+        for one in nodes:
+            await one.ask("CONFIG", "SET", "appendonly", "yes")
+        url = f"redis+cluster://127.0.0.1:{nodes[0].port}"
+        async with chatting(url, Durability.ALWAYS) as chat:
+            for room in "abcdef":
+                await chat.exchange("Hello?", "Hello.", conversation_id=room)
+            assert all(done.saved for done in chat.reader.of(Done))
+        async with connect(url) as store:
+            await Confirming(store, Durability.ALWAYS).check()
+        with hasty(monkeypatch):
+            async with chatting(url, Durability.REPLICATED) as chat:
+                with pytest.raises(StoreDown, match="did not confirm"):
+                    await chat.send("Hello?", conversation_id="room")
+
+
+async def test_the_embedded_store_writes_to_its_disk_before_it_answers(tmp_path: Path) -> None:
+    async with embedded_store(tmp_path, fsync="always") as url, connect(url) as store:
+        assert (await store.config_get("appendfsync"))["appendfsync"] == "always"
+        await store.set("written", "at once")
+        os.kill((await store.info("server"))["process_id"], signal.SIGKILL)
+    async with embedded_store(tmp_path) as url, connect(url) as store:
+        assert (await store.config_get("appendfsync"))["appendfsync"] == "everysec"
+        assert await store.get("written") == b"at once"

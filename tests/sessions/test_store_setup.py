@@ -1,0 +1,74 @@
+"""What an operator is told about how the store is set up."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from sessions.store.durability import Durability
+from sessions.store.servers import connect
+from sessions.store.setup import advice, setups
+from tests.sessions.server_group import cluster, node
+
+
+@asynccontextmanager
+async def server(folder: Path, **options: str | int) -> AsyncIterator[Redis]:
+    async with node(folder / "one", **options) as one, connect(f"redis://127.0.0.1:{one.port}") as store:
+        yield store
+
+
+async def said(store: Redis, durability: Durability = Durability.EVERYSEC) -> str:
+    return " ".join(advice(await setups(store), durability))
+
+
+async def test_of_the_embedded_store_there_is_nothing_to_say(store: Redis) -> None:
+    assert await said(store) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"appendonly": "yes", "maxmemory": "64mb", "maxmemory-policy": "volatile-lru"}, "evicts keys"),
+        ({"save": ""}, "writes nothing to disk"),
+        ({"save": "3600 1"}, "snapshots alone"),
+        ({"appendonly": "yes", "appendfsync": "no"}, "leaves it to the system"),
+    ],
+)
+async def test_what_may_lose_conversations_is_said(
+    tmp_path: Path, options: dict[str, str], sentence: str
+) -> None:
+    async with server(tmp_path, **options) as store:
+        assert sentence in await said(store)
+
+
+async def test_a_policy_that_never_comes_to_pass_is_not_spoken_of(tmp_path: Path) -> None:
+    async with server(tmp_path, appendonly="yes", maxmemory_policy="allkeys-lru") as store:
+        assert await said(store) == ""
+
+
+async def test_a_server_that_forbids_config_is_asked_otherwise(tmp_path: Path) -> None:
+    """As managed ones do."""
+    async with server(tmp_path, save="", maxmemory="64mb", maxmemory_policy="allkeys-lru") as store:
+        await store.execute_command("ACL", "SETUSER", "default", "-config")
+        words = await said(store)
+        assert "evicts keys" in words
+        assert "no append-only file" in words
+
+
+async def test_replicas_that_are_asked_for_and_missing_are_spoken_of(tmp_path: Path) -> None:
+    async with server(tmp_path, appendonly="yes") as store:
+        assert "no replica" in await said(store, Durability.REPLICATED)
+
+
+async def test_every_master_of_a_cluster_is_asked(tmp_path: Path) -> None:
+    async with cluster(tmp_path / "nodes") as nodes:
+        for one in nodes:
+            await one.ask("CONFIG", "SET", "appendonly", "yes")
+        await nodes[2].ask("CONFIG", "SET", "appendfsync", "no")
+        async with connect(f"redis+cluster://127.0.0.1:{nodes[0].port}") as store:
+            assert len(await setups(store)) == len(nodes)
+            assert "leaves it to the system" in await said(store)
