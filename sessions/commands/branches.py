@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.paging import page_of, read_steadily
-from sessions.errors import BadParams, Busy, NotFound
+from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.records import MessageRecord, Meta
 from sessions.running import running
 from sessions.store.client import ACTIVATE, run_script
@@ -20,6 +20,8 @@ from sessions.store.keys import Keys
 from sessions.turn.live_turn import Subscriber
 from sessions.turn.positions import Again, Behind, Beside, Place
 
+MAX_CHILDREN = 1000
+"""Messages behind one, or at the root: each write looks at all of them."""
 TOLD_MESSAGES = 50
 """How many messages those are told who did not ask for the branch that is active now: as many as a page has by default."""
 
@@ -34,7 +36,16 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def placed(history: History, keys: Keys, place: Place, meta: Meta) -> Placed:
-    """Finds a place. Raises NotFound, BadParams, StoreDown."""
+    """Finds a place. Raises NotFound, BadParams, Conflict where it has as many versions as may be, StoreDown."""
+    found = await _placed(history, keys, place, meta)
+    if place != Behind():
+        beside = found.parent_id if found.answered is None else found.answered.message_id
+        if await history.children(keys, beside) >= MAX_CHILDREN:
+            raise Conflict(f"This message has {MAX_CHILDREN} versions, and may not have more.")
+    return found
+
+
+async def _placed(history: History, keys: Keys, place: Place, meta: Meta) -> Placed:
     match place:
         case Behind(parent_id):
             if isinstance(parent_id, msgspec.UnsetType):

@@ -117,6 +117,15 @@ class History:
             )
         return None if parent is None else parent.decode()
 
+    async def children(self, keys: Keys, message_id: str | None) -> int:
+        """How many messages stand behind one; None: at the root."""
+        with store_errors():
+            names = await cast(
+                "Awaitable[bytes | None]",
+                self._client.hget(keys.conversation, f"children:{message_id or ''}"),
+            )
+        return len(names.split()) if names else 0
+
     async def branch(
         self, keys: Keys, *, leaf: str | None = None, limit: int = 1_000_000, last: str | None = None
     ) -> Branch:

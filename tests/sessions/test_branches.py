@@ -10,6 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
+from sessions.commands.branches import MAX_CHILDREN
 from sessions.conversation.paging import HistoryPage
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Accepted, Done, Reason, Removed, Status
@@ -353,3 +354,16 @@ async def test_a_message_that_comes_with_another_branch_goes_behind_that(chat: C
     assert accepted.parent_id == first.message_id
     chat.cancel()
     await eventually(lambda: chat.sessions.statistics().turns == 0)
+
+
+async def test_a_message_has_so_many_versions_and_no_more(chat: Chat, store: Redis) -> None:
+    """Each write looks at all of them."""
+    await chat.exchange("Hello?", "Hello.")
+    first, reply = await ids(chat)
+    for parent in ("", first):
+        names = await store.hget(chat.keys.conversation, f"children:{parent}")
+        crowd = " ".join([names.decode(), *(f"x{number}" for number in range(MAX_CHILDREN - 1))])
+        await store.hset(chat.keys.conversation, f"children:{parent}", crowd)
+    for place in (Beside(first), Again(reply), Behind(None)):
+        with pytest.raises(Conflict):
+            await chat.send("" if isinstance(place, Again) else "Hi?", place=place)
