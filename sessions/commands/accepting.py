@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from time import monotonic
 
@@ -9,7 +10,7 @@ import msgspec
 
 from engine.messages import Request
 from sessions.commands.announcing import Announcer
-from sessions.commands.branches import placed
+from sessions.commands.branches import Placed, placed
 from sessions.commands.repeating import accepted_event
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
@@ -26,6 +27,9 @@ from sessions.turn.prompting import Prompts
 from sessions.turn.sends import Generation
 
 TITLE_CHARS = 80
+AT_ONCE = 20
+"""Messages that ask the store at the same moment; the others wait for that, in the order of arrival. Were all to ask at once,
+many would wait for a connection to it longer than one may, and be refused after all that work."""
 
 
 class Acceptor:
@@ -39,16 +43,12 @@ class Acceptor:
         self._prompts = prompts
         self._replica = replica
         self._unsettled = unsettled
+        self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
         """What is to run. Raises Refused, Duplicate, Elsewhere, and Moved where the store changed meanwhile."""
-        if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
-            raise Duplicate(known)
-        meta = await known_meta(self._history, conversation)
-        if (meta.running or meta.queue) and meta.runner not in (None, self._replica):
-            raise Elsewhere(meta.runner or "")
-        await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
-        place = await placed(self._history, conversation.keys, live.send.place, meta)
+        async with self._at_once:
+            meta, place = await self._look(conversation, live)
         record = live.record = msgspec.structs.replace(
             live.record,
             message_id=place.answered.message_id if place.answered else live.record.message_id,
@@ -69,11 +69,22 @@ class Acceptor:
             context_from=prompt.context_from if prompt else meta.context_from or record.message_id,
             continues=live.send.place == Behind(),
         )
-        await self._announcer.announce(conversation, record.turn_id)
-        await self._write(conversation, live, beginning)
+        async with self._at_once:
+            await self._announcer.announce(conversation, record.turn_id)
+            await self._write(conversation, live, beginning)
         return request_of(
             conversation, record.turn_id, prompt, generation.params, system, group=live.send.group
         )
+
+    async def _look(self, conversation: Conversation, live: LiveTurn) -> tuple[Meta, Placed]:
+        """The conversation's facts, and the message's place in it. Raises Refused, Duplicate, Elsewhere."""
+        if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
+            raise Duplicate(known)
+        meta = await known_meta(self._history, conversation)
+        if (meta.running or meta.queue) and meta.runner not in (None, self._replica):
+            raise Elsewhere(meta.runner or "")
+        await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
+        return meta, await placed(self._history, conversation.keys, live.send.place, meta)
 
     async def _write(self, conversation: Conversation, live: LiveTurn, beginning: Beginning) -> None:
         """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""
