@@ -1,0 +1,50 @@
+"""Many messages at once leave the store's connections to others: nobody waits for one longer than one may."""
+
+from __future__ import annotations
+
+import asyncio
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import BlockingConnectionPool
+
+from engine.scripted import ScriptedEngine
+from sessions.commands.accepting import AT_ONCE
+from sessions.records import Owner
+from sessions.running.admission import COMING
+from sessions.service import Sessions
+from sessions.store.servers import connect
+from sessions.turn.policy import Policy
+from sessions.turn.sends import Generation, Send
+from tests.sessions.recorder import Recorder
+
+CHORES = 6
+"""Connections that a replica's own chores take."""
+
+
+def in_use(client: Redis) -> int:
+    pool = client.connection_pool
+    assert isinstance(pool, BlockingConnectionPool)
+    return len(pool._in_use_connections)
+
+
+async def test_messages_that_come_together_leave_connections_for_others(store: Redis, store_url: str) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    async with connect(store_url) as client:
+        policy = Policy(ttl_s=60, max_turns=2 * COMING)
+        sessions = Sessions(client=client, engine=engine, policy=policy, lane=store)
+        async with sessions.running(alone=True):
+            sends = [
+                sessions.send(
+                    Owner("anonymous", f"owner-{number}"),
+                    Recorder(),
+                    Send(client_msg_id="m", conversation_id="c", content="Hello?", on_disconnect="continue"),
+                    Generation(),
+                )
+                for number in range(COMING)
+            ]
+            most = 0
+            while not all(send.done() for send in sends):
+                most = max(most, in_use(client))
+                await asyncio.sleep(0)
+            assert [send.result() for send in sends] == [None] * COMING
+            assert most <= AT_ONCE + CHORES
