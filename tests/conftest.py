@@ -11,6 +11,8 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
+from connections.limits import meter, shared_seats
+from sessions.commands import adopting
 from sessions.running import running
 from sessions.store.embedded import embedded_store
 from sessions.store.servers import connect
@@ -31,7 +33,7 @@ def few_traced() -> None:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no slow store, but where a test is about slow ones."""
-    for module in (running, turn_journal):
+    for module in (running, turn_journal, meter, shared_seats, adopting):
         monkeypatch.setattr(module, "PATIENCE_S", 10.0)
 
 

@@ -31,6 +31,11 @@ async def without_memory(store: Redis) -> AsyncIterator[None]:
         await store.config_set("maxmemory", before)
 
 
+async def pid_of(store: Redis) -> int:
+    """The store's process."""
+    return int((await store.info("server"))["process_id"])
+
+
 @contextmanager
 def stalled(pid: int) -> Iterator[None]:
     """It neither reads nor answers; what is sent meanwhile it finds later."""

@@ -14,8 +14,14 @@ from tests.app.in_process import Running, serving
 
 
 @pytest.fixture
-def logging_as_it_was() -> Iterator[None]:
-    """Undoes what a test sets up for logs."""
+def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undoes what a test sets up for logs. No logger keeps that: one that is cached would, for all tests to come."""
+    configure = structlog.configure
+    monkeypatch.setattr(
+        structlog,
+        "configure",
+        lambda **options: configure(**options | {"cache_logger_on_first_use": False}),
+    )
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield

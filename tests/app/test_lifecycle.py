@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
 import pytest
-import structlog
 
 from app import logs
 from app.server import address, listen
@@ -144,33 +140,21 @@ def test_the_address_shown_can_be_opened_here(host: str, shown: str) -> None:
         assert address(listener) == f"http://{shown}:{listener.getsockname()[1]}"
 
 
-@contextmanager
-def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[StringIO]:
-    """What the service logs at its most talkative."""
-    root = logging.getLogger()
-    handlers, level, stream = list(root.handlers), root.level, StringIO()
-    with monkeypatch.context() as patched:
-        patched.setattr(sys, "stderr", stream)
-        logs.set_up(style="json", level="debug")
-    yield stream
-    root.handlers = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-
-
 async def test_the_logs_hold_one_line_a_turn_and_nothing_of_what_people_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logging_as_it_was: None
 ) -> None:
-    with logged(monkeypatch) as stream:
-        async with serving(tmp_path, ScriptedEngine(reply="a private answer")) as running:
-            running.ws_url += "?token=query-secret"
-            hello = {"client_id": "ann", "token": "hello-secret"}
-            async with running.socket(hello) as socket:
-                await socket.send(type="send", client_msg_id="m1", content="a private question")
-                await socket.until("done")
-                await socket.opened.send('{"type":"a private mistake"}')
-                await socket.next("error")
-            await running.get("/nowhere?token=path-secret")
+    stream = StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    logs.set_up(style="json", level="debug")
+    async with serving(tmp_path, ScriptedEngine(reply="a private answer")) as running:
+        running.ws_url += "?token=query-secret"
+        hello = {"client_id": "ann", "token": "hello-secret"}
+        async with running.socket(hello) as socket:
+            await socket.send(type="send", client_msg_id="m1", content="a private question")
+            await socket.until("done")
+            await socket.opened.send('{"type":"a private mistake"}')
+            await socket.next("error")
+        await running.get("/nowhere?token=path-secret")
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     (ended,) = [line for line in lines if line["event"] == "turn ended"]
     assert (ended["reason"], ended["conversation_id"], ended["generated_tokens"]) == ("stop", "default", 4)

@@ -12,7 +12,10 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from connections.limits import meter
 from tests.app.in_process import Frame, Running, Socket, serving
+from tests.refusing_store import pid_of, stalled
+from tests.sessions.chat import eventually
 
 Replica = Callable[..., AbstractAsyncContextManager[Running]]
 
@@ -129,14 +132,18 @@ async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(
     replica: Replica, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor out: what a store that is gone means for a message is told by those who need it."""
-    monkeypatch.setattr("connections.limits.meter.PATIENCE_S", 0.05)
+    monkeypatch.setattr(meter, "BLIND_S", 3600.0)
     async with replica(messages_per_minute=1) as running, running.socket() as socket:
+        shared = running.service._presence._limiters.meter
+        assert shared is not None
         await say(socket, "m1")
-        await store.client_pause(300)
-        assert (await say(socket, "m2"))[-1]["type"] == "done"
-        monkeypatch.setattr("connections.limits.meter.PATIENCE_S", 5.0)
+        with monkeypatch.context() as hasty, stalled(await pid_of(store)):
+            hasty.setattr(meter, "PATIENCE_S", 0.05)
+            saying = asyncio.create_task(say(socket, "m2"))
+            await eventually(lambda: shared._blind_until > 0)
+        assert (await saying)[-1]["type"] == "done"
         assert (await say(socket, "m3"))[-1]["type"] == "done"  # for a moment nobody looks again
-        running.service._presence._limiters.meter._blind_until = 0.0  # type: ignore[union-attr]
+        shared._blind_until = 0.0
         assert (await say(socket, "m4"))[-1]["code"] == "rate_limited"
 
 

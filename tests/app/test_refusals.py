@@ -14,7 +14,7 @@ from sessions.running import running as turns_running
 from sessions.service import Sessions
 from sessions.turn import turn_journal
 from tests.app.in_process import Frame, Running, Socket, serving
-from tests.refusing_store import refusing_writes
+from tests.refusing_store import pid_of, refusing_writes, stalled
 from tests.sessions.chat import eventually
 
 SEND = {"type": "send", "client_msg_id": "m", "content": "Hello?", "ref": "r"}
@@ -49,24 +49,24 @@ async def test_a_running_reply_outlives_a_stalled_store(
     tmp_path: Path, store_url: str, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reply goes on from memory, which is told, and so is that its end is not saved."""
-    for module in (turns_running, turn_journal):
-        monkeypatch.setattr(module, "PATIENCE_S", 0.25)
     engine = ScriptedEngine(by_hand=True, reply="one two three")
     async with serving(tmp_path, engine, redis_url=store_url) as service, service.socket() as socket:
         accepted = await socket.ask(**SEND)
         engine.step()
         await socket.next("delta")
-        await store.client_pause(1500)
-        engine.step()
-        frames = await socket.until("delta")
-        assert {**frames[0], "turn_id": ""} == {
-            "type": "status",
-            "conversation_id": "default",
-            "turn_id": "",
-            "state": "unsaved",
-        }
-        engine.step(5)
-        end = await done(socket)
+        for module in (turns_running, turn_journal):
+            monkeypatch.setattr(module, "PATIENCE_S", 0.25)
+        with stalled(await pid_of(store)):
+            engine.step()
+            frames = await socket.until("delta")
+            assert {**frames[0], "turn_id": ""} == {
+                "type": "status",
+                "conversation_id": "default",
+                "turn_id": "",
+                "state": "unsaved",
+            }
+            engine.step(5)
+            end = await done(socket)
         assert (end["turn_id"], end["reason"], end["saved"]) == (accepted["turn_id"], "stop", False)
 
 
@@ -95,10 +95,10 @@ async def test_requests_beyond_a_connections_share_are_refused(
     tmp_path: Path, store_url: str, store: Redis
 ) -> None:
     async with serving(tmp_path, redis_url=store_url) as running, running.socket() as socket:
-        await store.client_pause(300)
-        for number in range(MAX_REQUESTS + 1):
-            await socket.send(type="conversations", ref=f"r{number}")
-        assert told(await socket.next()) == ("error", "overloaded", f"r{MAX_REQUESTS}", True)
+        with stalled(await pid_of(store)):
+            for number in range(MAX_REQUESTS + 1):
+                await socket.send(type="conversations", ref=f"r{number}")
+            assert told(await socket.next()) == ("error", "overloaded", f"r{MAX_REQUESTS}", True)
 
 
 async def test_an_engine_that_dies_before_any_text_costs_one_retry(tmp_path: Path) -> None:

@@ -110,10 +110,12 @@ async def test_tokens_that_the_store_did_not_take_are_charged_when_it_is_back(
 ) -> None:
     monkeypatch.setattr("connections.limits.shared_counts.AGAIN_S", 0.01)
     gauges = Quotas(tokens_per_day=100).gauges(ANN)
+    await store.config_resetstat()
     async with without_memory(store):
         charging = asyncio.create_task(replicas[0].run())
         replicas[0].charge(gauges, 60)
-        await asyncio.sleep(0.05)
+        while "errorstat_OOM" not in await store.info("errorstats"):
+            pass
     while (await replicas[1].take(gauges))[1][0].used < 60:
         pass
     charging.cancel()

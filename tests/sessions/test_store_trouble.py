@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from sessions.store import reaping
 from sessions.store.embedded import embedded_store
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
-from tests.refusing_store import refusing_writes
+from tests.refusing_store import pid_of, refusing_writes, stalled
 from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.recorder import Recorder, continuous
 
@@ -51,17 +50,7 @@ async def store_url(tmp_path: Path) -> AsyncIterator[str]:
 @pytest.fixture
 async def pid(store: Redis) -> int:
     """The store's process."""
-    return int((await store.info("server"))["process_id"])
-
-
-@contextmanager
-def stalled(pid: int) -> Iterator[None]:
-    """The store neither reads nor answers."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
+    return await pid_of(store)
 
 
 async def journal_is_whole(chat: Chat) -> bool:
@@ -109,6 +98,7 @@ async def test_each_trouble_of_a_reply_is_told(chat: Chat, reader: Recorder, sto
             while len(reader.of(Status)) < trouble:
                 await chat.step()
         while chat.room.turns[0].unsaved:
+            await store.ping()  # it has answered what was written before
             await chat.step()
     chat.cancel()
 
@@ -193,7 +183,8 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(  # noqa: PLR09
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The store carried out what its client had given up on. The conversation must not stay busy for ever."""
-    impatient = Redis.from_url(store_url, socket_timeout=0.3, retry=Retry(NoBackoff(), 0))
+    monkeypatch.setattr(reaping, "REAP_S", 3600.0)  # it reaps when it is told to
+    impatient = Redis.from_url(store_url, socket_timeout=1.0, retry=Retry(NoBackoff(), 0))
     sessions = Sessions(client=impatient, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
     async with impatient, sessions.running(alone=True):
         chat = Chat(sessions, engine, owner, Recorder())

@@ -17,8 +17,8 @@ from connections.wire import frames
 from sessions.events import Accepted, Removed
 from sessions.records import Client, Owner
 from sessions.service import Sessions
+from tests.connections.line.wire import Wire
 from tests.connections.realtime.session import LIMITS, done
-from tests.connections.wire import Wire
 
 
 class Conversation:

@@ -11,7 +11,7 @@ from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.filters.filter_hook import Filter
 from sessions.filters.filtered_reply import Released
 
-HERE = "tests.sessions.test_filters_file"
+HERE = "tests.sessions.filters.test_filter_file"
 
 
 class NoQuestions(Filter):
@@ -90,7 +90,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 async def test_the_example_does_what_it_says() -> None:
-    filters = filters_from(Path(__file__).parents[2] / "deploy" / "filters.toml")
+    filters = filters_from(Path(__file__).parents[3] / "deploy" / "filters.toml")
     await filters.check("Numbers like 1234 5678 are fine.")
     for message in ("1234-5678-1234-5678", "An  EXAMPLE phrase!"):
         with pytest.raises(Filtered):

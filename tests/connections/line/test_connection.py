@@ -21,7 +21,7 @@ from connections.wire.frames import Cancel, Cancelled, Delete, Hello, History, P
 from sessions.errors import NotFound
 from sessions.events import Deleted, Delta
 from sessions.records import Client, Owner
-from tests.connections.wire import Wire
+from tests.connections.line.wire import Wire
 
 SEND = {"type": "send", "client_msg_id": "m1", "content": "x"}
 

@@ -13,7 +13,7 @@ from sessions.errors import Conflict
 from sessions.store.client import ACTIVATE, run_script
 from sessions.store.history import History
 from sessions.store.transactions import Beginning, Siblings
-from tests.sessions.test_scripts import KEYS, beginning, ending, message, removal
+from tests.sessions.store.test_scripts import KEYS, beginning, ending, message, removal
 
 
 @pytest.fixture

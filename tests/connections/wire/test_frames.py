@@ -12,7 +12,7 @@ from connections.wire import frames
 from connections.wire.frames import CLIENT_FRAMES, SERVER_FRAMES, ClientFrame, Counts, ServerFrame
 from sessions.events import Event
 
-PROTOCOL = (Path(__file__).parents[2] / "PROTOCOL.md").read_text()
+PROTOCOL = (Path(__file__).parents[3] / "PROTOCOL.md").read_text()
 
 
 def leaves(root: type[msgspec.Struct]) -> Iterator[type[Any]]:

@@ -23,8 +23,10 @@ from sessions.store.client import HAND_OVER, run_script
 from sessions.store.index import Index
 from sessions.store.keys import Keys, now_ms
 from sessions.store.ownership import Ownership
+from sessions.store.servers import SOCKET_TIMEOUT_S
 from sessions.turn.policy import Policy
 from sessions.turn.sends import Generation, Send
+from tests.refusing_store import pid_of, stalled
 from tests.sessions.chat import eventually
 from tests.sessions.old_store import ALICE, ANN, CALL, LAPTOP, PHONE, lay_out
 from tests.sessions.recorder import Recorder
@@ -349,9 +351,8 @@ async def test_a_store_that_does_not_answer_lets_the_client_in(
     for bound in ("LOOK_S", "PATIENCE_S"):
         monkeypatch.setattr(adopting, bound, 0.05)
     async with replica(old, alone=True) as sessions:
-        await old.client_pause(2000, all=True)
-        await asyncio.wait_for(sessions.adopt(ANN, LAPTOP), 1)
-        await old.client_unpause()
+        with stalled(await pid_of(old)):
+            await asyncio.wait_for(sessions.adopt(ANN, LAPTOP), SOCKET_TIMEOUT_S - 1)
         await _listed_by(sessions, lambda ids: ids == {"cut", "default", "trip"})
 
 

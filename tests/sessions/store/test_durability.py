@@ -20,7 +20,7 @@ from sessions.store.durability import Confirming, Durability, Unsupported
 from sessions.store.embedded import embedded_store
 from sessions.store.servers import connect
 from sessions.turn.policy import Policy
-from tests.refusing_store import stalled
+from tests.refusing_store import pid_of, stalled
 from tests.sessions.chat import Chat
 from tests.sessions.recorder import Recorder
 from tests.sessions.server_group import Node, cluster, happened, node
@@ -143,7 +143,7 @@ async def test_the_embedded_store_writes_to_its_disk_before_it_answers(tmp_path:
     async with embedded_store(tmp_path, fsync="always") as url, connect(url) as store:
         assert (await store.config_get("appendfsync"))["appendfsync"] == "always"
         await store.set("written", "at once")
-        os.kill((await store.info("server"))["process_id"], signal.SIGKILL)
+        os.kill(await pid_of(store), signal.SIGKILL)
     async with embedded_store(tmp_path) as url, connect(url) as store:
         assert (await store.config_get("appendfsync"))["appendfsync"] == "everysec"
         assert await store.get("written") == b"at once"

@@ -13,7 +13,7 @@ from sessions.errors import Conflict
 from sessions.events import Accepted, Done, Gap, Removed
 from tests.sessions.chat import Chat
 from tests.sessions.recorder import Recorder, continuous
-from tests.sessions.test_compaction import compacted, told, whole
+from tests.sessions.store.test_compaction import compacted, told, whole
 
 KEPT: dict[str, Any] = json.loads((Path(__file__).parent / "store_of_0_1_0.json").read_text())
 SAID = [("user", "Hello?"), ("assistant", "Hello to you."), ("user", "Cut me."), ("assistant", "This rep")]
