@@ -153,7 +153,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     max_turns: Annotated[
-        int, Meta(ge=1, description="Turns running or waiting at once; more are refused.")
+        int,
+        Meta(
+            ge=1, description="Turns running at once, and as many that wait behind those; more are refused."
+        ),
     ] = 1024
     max_queued: Annotated[
         int, Meta(ge=0, le=1000, description="Messages that wait behind a running reply in one conversation.")

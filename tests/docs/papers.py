@@ -7,11 +7,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
+DESIGN = sorted((ROOT / "docs" / "design").glob("*.md"))
 PAPERS = [
     README,
+    ARCHITECTURE,
     *GUIDES,
-    *(ROOT / name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "PROTOCOL.md")),
+    *DESIGN,
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "PROTOCOL.md")),
     ROOT / "deploy" / "README.md",
     ROOT / "demo_model" / "README.md",
     ROOT / "app" / "page" / "client" / "README.md",

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.papers import GUIDES, PAPERS, README, ROOT, prose
+from tests.docs.papers import ARCHITECTURE, DESIGN, GUIDES, PAPERS, README, ROOT, prose
 
+SHORT = [README, ARCHITECTURE, *GUIDES, *DESIGN]
 COLUMNS = 100
 CELL = 80
 
@@ -21,12 +22,16 @@ def test_the_readme_is_read_in_five_minutes() -> None:
     assert len(README.read_text().splitlines()) < 120
 
 
-@pytest.mark.parametrize("paper", [README, *GUIDES], ids=named)
+def test_the_architecture_is_read_in_one_sitting() -> None:
+    assert len(ARCHITECTURE.read_text().splitlines()) < 250
+
+
+@pytest.mark.parametrize("paper", SHORT, ids=named)
 def test_lines_fit_a_screen(paper: Path) -> None:
     assert [line for line in paper.read_text().splitlines() if len(line) > COLUMNS] == []
 
 
-@pytest.mark.parametrize("paper", [README, *GUIDES], ids=named)
+@pytest.mark.parametrize("paper", SHORT, ids=named)
 def test_cells_of_tables_are_short(paper: Path) -> None:
     rows = [line for line in prose(paper).splitlines() if line.startswith("|")]
     assert [cell for row in rows for cell in row.split("|") if len(cell.strip()) > CELL] == []
@@ -35,6 +40,11 @@ def test_cells_of_tables_are_short(paper: Path) -> None:
 @pytest.mark.parametrize("guide", GUIDES, ids=named)
 def test_the_readme_leads_to_every_guide(guide: Path) -> None:
     assert f"]({named(guide)})" in README.read_text()
+
+
+@pytest.mark.parametrize("page", DESIGN, ids=named)
+def test_the_architecture_leads_to_its_details(page: Path) -> None:
+    assert f"]({named(page)})" in ARCHITECTURE.read_text()
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=named)

@@ -1,0 +1,80 @@
+"""The architecture's page speaks of modules and rooms that are there, and its picture has every import between rooms."""
+
+from __future__ import annotations
+
+import re
+from graphlib import TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.docs.papers import ARCHITECTURE, DESIGN, ROOT, prose, snippets
+from tests.test_architecture import imports, modules
+
+FLOORS_WITH_ROOMS = ("connections", "sessions")
+NAMED = ("app", "connections", "sessions", "engine", "specs", "midstream", "demo_model", "tests")
+
+
+def arrows() -> set[tuple[str, str]]:
+    """The picture of the rooms, as pairs."""
+    picture = snippets(ARCHITECTURE, "mermaid")[0]
+    chains = [re.split(r" *--> *", line.strip()) for line in picture.splitlines() if "-->" in line]
+    return {(above, below.partition("[")[0]) for chain in chains for above, below in pairwise(chain)}
+
+
+def below(room: str) -> set[str]:
+    """All that a room may import, as the picture has it."""
+    found: set[str] = set()
+    waiting = [room]
+    while waiting:
+        at = waiting.pop()
+        new = {lower for upper, lower in arrows() if upper == at} - found
+        found |= new
+        waiting.extend(new)
+    return found
+
+
+def rooms(floor: str) -> set[str]:
+    return {
+        module.split(".")[1] for module in modules() if module.startswith(floor) and module.count(".") > 1
+    }
+
+
+def imported(floor: str) -> set[tuple[str, str]]:
+    """The rooms of a floor that import each other."""
+    inside = [module.split(".") for module in modules() if module.startswith(f"{floor}.")]
+    pairs = {
+        (home[1], there.split(".")[1])
+        for home in inside
+        for there in imports(".".join(home))
+        if there.startswith(f"{floor}.")
+    }
+    return {(home, there) for home, there in pairs if {home, there} <= rooms(floor) and home != there}
+
+
+@pytest.mark.parametrize("floor", FLOORS_WITH_ROOMS)
+def test_the_picture_has_every_room(floor: str) -> None:
+    assert rooms(floor) <= {room for arrow in arrows() for room in arrow}
+
+
+@pytest.mark.parametrize("floor", FLOORS_WITH_ROOMS)
+def test_the_picture_has_every_import(floor: str) -> None:
+    assert {(home, there) for home, there in imported(floor) if there not in below(home)} == set()
+
+
+def test_the_picture_has_no_cycle() -> None:
+    graph: dict[str, set[str]] = {}
+    for above, lower in arrows():
+        graph.setdefault(above, set()).add(lower)
+    TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize("page", [ARCHITECTURE, *DESIGN], ids=lambda page: page.name)
+def test_modules_that_are_named_are_there(page: Path) -> None:
+    folders = [ROOT / name for name in NAMED]
+    files = {f"/{file.relative_to(ROOT)}" for top in folders for file in (top, *top.rglob("*"))}
+    named = re.findall(r"`([\w./]+\.(?:py|lua|c)|(?:[a-z_]+/)+)`", prose(page))
+    assert named
+    gone = [name for name in named if not any(file.endswith(f"/{name.rstrip('/')}") for file in files)]
+    assert gone == []
