@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from app.settings import Settings, SettingsError
 from sessions.store.durability import Confirming, Durability, Unsupported
+from sessions.store.ownership import older_replicas
 from sessions.store.setup import advice, setups
 
 _log = structlog.get_logger("midstream.store")
@@ -29,6 +30,11 @@ async def look_at_store(settings: Settings, store: Redis) -> None:
         await Confirming(store, asked).check()
     except Unsupported as error:
         raise SettingsError(f"{_NAME}: this store can't do that: {error}") from error
+    if older := await older_replicas(store):
+        raise SettingsError(
+            f"{len(older)} replicas of an older version still serve from this store, and can't read what this one "
+            "writes. Stop them first, and start again 10 s later."
+        )
     found = await setups(store)
     for sentence in advice(found, asked):
         _log.warning(sentence)

@@ -71,6 +71,9 @@ class Ownership:
         lease_ms = int(LEASE_S * 1000)
         with store_errors():
             if not await self._lane.pexpire(_lease(self.replica), lease_ms):
+                await self._lane.sadd(
+                    _RUNNERS, self.replica
+                )  # ahead of the lease: by that older versions are told apart
                 await self._lane.set(_lease(self.replica), b"1", px=lease_ms)
             if not await self._lane.sismember(_RUNNERS, self.replica):
                 await self._lane.sadd(_RUNNERS, self.replica)
@@ -181,6 +184,17 @@ class Ownership:
         left = [turn for turn in turns if turn.replica in dead]
         self._old_look_at = 0.0 if left else monotonic() + OLD_LOOK_S
         return left
+
+
+async def older_replicas(client: Redis) -> list[str]:
+    """The replicas of version 0.1.0 that live: they hold a lease, and are not in the set, which that version knows nothing of.
+
+    Raises StoreDown.
+    """
+    with store_errors():
+        leases = [key async for key in client.scan_iter(match=_lease("*"))]
+        names = [key.decode().removeprefix(_lease("")) for key in leases]
+        return [name for name in names if not await client.sismember(_RUNNERS, name)]
 
 
 def _lease(replica: str) -> str:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from app.settings import Settings, SettingsError
 from app.store_setup import asked_of, look_at_store
 from sessions.store.durability import Durability
+from sessions.store.ownership import Ownership
 from sessions.store.servers import connect
 from tests.sessions.server_group import node
 
@@ -60,3 +61,16 @@ def test_the_embedded_store_has_no_replicas() -> None:
 def test_the_embedded_store_writes_to_its_disk_by_itself() -> None:
     assert asked_of(settings("always", url=None)) is Durability.EVERYSEC
     assert asked_of(settings("always")) is Durability.ALWAYS
+
+
+async def test_a_replica_of_an_older_version_stops_the_start(store: Redis) -> None:
+    """It could not read what this one writes; it is known by its lease, as only newer ones are in the set of runners."""
+    here = Ownership(store, replica="here")
+    await here.renew()
+    await look_at_store(settings("everysec"), store)
+    await store.set("ms:replica:there", b"1", px=8000)
+    with pytest.raises(SettingsError, match="Stop them first"):
+        await look_at_store(settings("everysec"), store)
+    await store.delete("ms:replica:there")
+    await look_at_store(settings("everysec"), store)
+    await here.give_up()
