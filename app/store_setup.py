@@ -30,7 +30,7 @@ async def look_at_store(settings: Settings, store: Redis) -> None:
         await Confirming(store, asked).check()
     except Unsupported as error:
         raise SettingsError(f"{_NAME}: this store can't do that: {error}") from error
-    if older := await older_replicas(store):
+    if settings.redis_url is not None and (older := await older_replicas(store)):
         raise SettingsError(
             f"{len(older)} replicas of an older version still serve from this store, and can't read what this one "
             "writes. Stop them first, and start again 10 s later."
