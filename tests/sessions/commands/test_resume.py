@@ -50,13 +50,13 @@ async def witness(chat: Chat) -> Recorder:
 @pytest.fixture
 def slow(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Until it is set the store does not say what was missed, while it accepts messages."""
-    since, slow = chat.sessions._history.since, asyncio.Event()
+    since, slow = chat.sessions.parts.base.storage.history.since, asyncio.Event()
 
     async def slowly(keys: Keys, after_seq: int) -> Since | None:
         await slow.wait()
         return await since(keys, after_seq)
 
-    monkeypatch.setattr(chat.sessions._history, "since", slowly)
+    monkeypatch.setattr(chat.sessions.parts.base.storage.history, "since", slowly)
     return slow
 
 
