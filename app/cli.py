@@ -21,7 +21,7 @@ from connections.wire.errors import leaves
 from engine.errors import EngineError
 from midstream import chat as terminal
 from sessions.errors import StoreDown
-from sessions.store.embedded import EmbeddedStoreFailed
+from sessions.store.redis.embedded import EmbeddedStoreFailed
 
 _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 

@@ -43,8 +43,8 @@ from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Several
 from sessions.service import Sessions
-from sessions.store.embedded import embedded_store
-from sessions.store.servers import connect, replica_name
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect, replica_name
 from sessions.turn.policy import Policy
 
 

@@ -20,6 +20,7 @@ from sessions.conversation.guarding import Changes, Tasks
 from sessions.observer import Observer
 from sessions.replicas.forwarding import Forwarder
 from sessions.replicas.mailbox import Mailbox, box_of
+from sessions.replicas.reaping import Reaper
 from sessions.replicas.relay import Relay
 from sessions.replicas.shard_channels import ShardChannels
 from sessions.replicas.watching import Watching
@@ -27,7 +28,6 @@ from sessions.running.admission import Admission
 from sessions.running.attendance import Attendance
 from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.running import Runner
-from sessions.store.reaping import Reaper
 from sessions.store.storage import Storage
 from sessions.turn.generating import Generator
 from sessions.turn.policy import Policy

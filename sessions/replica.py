@@ -11,8 +11,8 @@ import structlog
 from sessions.conversation.conversation import Conversation
 from sessions.errors import StoreDown
 from sessions.parts import Parts
-from sessions.store.client import load_scripts
 from sessions.store.ownership import RENEW_S
+from sessions.store.redis.client import load_scripts
 
 SAVE_S = 5.0
 

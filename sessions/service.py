@@ -18,7 +18,7 @@ from sessions.records import Client, Owner
 from sessions.replica import Replica
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.store.index import Listed, Page
+from sessions.store.history.index import Listed, Page
 from sessions.turn.cancelling import Cancel, Cancelled, Tell
 from sessions.turn.live_turn import Subscriber
 from sessions.turn.policy import Policy

@@ -11,10 +11,10 @@ from sessions.events import Cause, Removed
 from sessions.records import Owner
 from sessions.replicas.forwarding import Forwarder
 from sessions.running import running
-from sessions.store.compacting import Compaction
-from sessions.store.history import History
-from sessions.store.index import Index
-from sessions.store.transactions import Moved
+from sessions.store.history.compacting import Compaction
+from sessions.store.history.history import History
+from sessions.store.history.index import Index
+from sessions.store.history.transactions import Moved
 from sessions.turn.live_turn import LiveTurn
 
 ATTEMPTS = 5

@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 from sessions.errors import StoreDown
 from sessions.records import Owner
 from sessions.replicas.letters import Answer, Ask, Order, decode_letter, encode_letter
-from sessions.store.client import COLLECT, POST, run_script
 from sessions.store.ownership import Ownership
+from sessions.store.redis.client import COLLECT, POST, run_script
 
 LOOK_S = 1.0
 AT_ONCE = 64

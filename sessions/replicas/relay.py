@@ -17,9 +17,9 @@ from sessions.conversation.following import follow_up_to
 from sessions.errors import StoreDown, StoreFault
 from sessions.events import Journalled, decode_journalled
 from sessions.replicas.shard_channels import ShardChannels
-from sessions.store.client import store_errors
-from sessions.store.history import History
+from sessions.store.history.history import History
 from sessions.store.ownership import RunningTurn
+from sessions.store.redis.client import store_errors
 
 AGAIN_S = 0.2
 LISTEN_S = 1.0

@@ -17,7 +17,7 @@ from engine.client import EngineClient
 from engine.messages import EngineStatistics
 from engine.options import EngineOptions
 from engine.scripted import ScriptedEngine
-from sessions.store.servers import connect
+from sessions.store.redis.servers import connect
 from tests.app.in_process import Running, serving
 from tests.refusing_store import refusing_writes, without_memory
 

@@ -15,8 +15,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from app import key_file
-from sessions.store.embedded import embedded_store
-from sessions.store.servers import connect as store_client
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect as store_client
 from tests.server_process import ServerProcess, serving
 from tests.signing import SECRET, token
 

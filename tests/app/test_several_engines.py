@@ -17,7 +17,7 @@ from engine.client import EngineClient
 from engine.engine_fleet import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
 from sessions.service import SessionStatistics
-from sessions.store.servers import connect
+from sessions.store.redis.servers import connect
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from app.settings import Settings, SettingsError
 from app.store_setup import asked_of, look_at_store
-from sessions.store.durability import Durability
-from sessions.store.servers import connect
+from sessions.store.redis.durability import Durability
+from sessions.store.redis.servers import connect
 from tests.sessions.server_group import node
 
 

@@ -22,8 +22,9 @@ from engine.scripted import ScriptedEngine
 from engine.stream import ReplyStream
 from sessions import replica as sessions_replica
 from sessions.events import Journalled
+from sessions.replicas import reaping
 from sessions.running import running
-from sessions.store import ownership, reaping
+from sessions.store import ownership
 from sessions.turn.turn_journal import TurnJournal
 
 

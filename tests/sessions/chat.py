@@ -19,7 +19,7 @@ from sessions.errors import Refused
 from sessions.events import Accepted, Done
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.keys import Keys
+from sessions.store.history.keys import Keys
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.positions import Behind, Place
 from sessions.turn.sends import Generation, OnBusy, OnDisconnect, Send

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from sessions.conversation.conversation import Conversation
 from sessions.events import Accepted, Deleted, Delta, Done, Reason, Removed
 from sessions.replicas import watching
-from sessions.store.client import LEAVE, Script, run_script
+from sessions.store.redis.client import LEAVE, Script, run_script
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

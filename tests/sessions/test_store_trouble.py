@@ -21,10 +21,10 @@ from sessions.errors import Busy, StoreDown
 from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
 from sessions.observer import Silent
 from sessions.records import Client, Owner
+from sessions.replicas import reaping
 from sessions.running import running
 from sessions.service import Sessions
-from sessions.store import reaping
-from sessions.store.embedded import embedded_store
+from sessions.store.redis.embedded import embedded_store
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
 from tests.refusing_store import pid_of, refusing_writes, stalled

@@ -11,9 +11,9 @@ from sessions.errors import NotFound
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot, Status
 from sessions.records import Owner, digest
 from sessions.service import Sessions
-from sessions.store import replay
-from sessions.store.keys import Keys
-from sessions.store.transactions import Since
+from sessions.store.history import replay
+from sessions.store.history.keys import Keys
+from sessions.store.history.transactions import Since
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous, seqs
 

@@ -14,7 +14,7 @@ from sessions.events import Accepted, Deleted, Done
 from sessions.records import Owner
 from sessions.replicas.letters import AskDelete, Order, encode_letter
 from sessions.service import Sessions
-from sessions.store.client import POST, run_script
+from sessions.store.redis.client import POST, run_script
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.policy import Policy
 from tests.sessions.chat import ROOM, Chat, eventually

@@ -11,8 +11,8 @@ from sessions.errors import Overloaded
 from sessions.events import Accepted, Cause, Delta, Done, Reason
 from sessions.records import Owner
 from sessions.replicas.letters import Answer, Refusal, RefusedElsewhere, decode_letter, encode_letter
-from sessions.store.keys import Keys
-from sessions.store.transactions import Beginning
+from sessions.store.history.keys import Keys
+from sessions.store.history.transactions import Beginning
 from sessions.turn.cancelling import Cancel, Cancelled
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous

@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 
 from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Removed, Snapshot
 from sessions.records import digest
-from sessions.store.client import SETTLE_DUE, TAKE_DUE, run_script
-from sessions.store.compacting import Compaction
-from sessions.store.history import OLDER_BYTES
+from sessions.store.history.compacting import Compaction
+from sessions.store.history.history import OLDER_BYTES
+from sessions.store.redis.client import SETTLE_DUE, TAKE_DUE, run_script
 from sessions.turn.positions import Again, Beside
 from tests.bench.storage import cost
 from tests.sessions.chat import Chat, eventually

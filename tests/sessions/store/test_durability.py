@@ -15,10 +15,10 @@ from sessions.errors import StoreDown
 from sessions.events import Done
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store import durability
-from sessions.store.durability import Confirming, Durability, Unsupported
-from sessions.store.embedded import embedded_store
-from sessions.store.servers import connect
+from sessions.store.redis import durability
+from sessions.store.redis.durability import Confirming, Durability, Unsupported
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect
 from sessions.turn.policy import Policy
 from tests.refusing_store import pid_of, stalled
 from tests.sessions.chat import Chat
