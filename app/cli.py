@@ -14,8 +14,8 @@ import click
 import msgspec
 import uvloop
 
-from app import logs
-from app.keys import keys
+from app.operations import logs
+from app.operations.keys import keys
 from app.settings import PREFIX, Settings, SettingsError
 from connections.wire.errors import leaves
 from engine.errors import EngineError

@@ -16,7 +16,7 @@ import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
-from app import key_file
+from app.operations import key_file
 from app.settings import SettingsError
 from connections.authentication import doorkeeper
 from sessions.store.redis.embedded import embedded_store

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.composition import engines_of
-from app.metrics import Metrics
-from app.readiness import Readiness
+from app.operations.metrics import Metrics
+from app.operations.readiness import Readiness
 from app.settings import Settings
 from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds

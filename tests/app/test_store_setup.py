@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from app.settings import Settings, SettingsError
-from app.store_setup import asked_of, look_at_store
+from app.setup.store import asked_of, look_at_store
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
 from tests.sessions.server_group import node

@@ -13,9 +13,10 @@ import time
 import msgspec
 import uvloop
 
-from app import logs, server
 from app.composition import composed
-from app.server import listen
+from app.operations import logs
+from app.server import server
+from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Request
 from engine.scripted import ScriptedEngine
