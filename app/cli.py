@@ -14,14 +14,14 @@ import click
 import msgspec
 import uvloop
 
-from app import logs
-from app.keys import keys
+from app.operations import logs
+from app.operations.keys import keys
 from app.settings import PREFIX, Settings, SettingsError
 from connections.wire.errors import leaves
 from engine.errors import EngineError
 from midstream import chat as terminal
 from sessions.errors import StoreDown
-from sessions.store.embedded import EmbeddedStoreFailed
+from sessions.store.redis.embedded import EmbeddedStoreFailed
 
 _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 

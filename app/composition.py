@@ -11,18 +11,18 @@ from typing import Literal
 
 from redis.asyncio import Redis
 
-from app.doorkeeper import doorkeeper_of
 from app.doors import doors
-from app.limits import TurnTokens, limiters_of, quotas_of
-from app.metrics import Metrics
-from app.network import gate_of, patience_of, tls_of
-from app.readiness import Readiness
+from app.operations.metrics import Metrics
+from app.operations.readiness import Readiness
 from app.routes import application
-from app.server import HEARTBEAT_S, listen, server
+from app.server.network import gate_of, patience_of, tls_of
+from app.server.server import HEARTBEAT_S, listen, server
 from app.service import Service
 from app.settings import Settings, SettingsError
-from app.store_setup import asked_of, look_at_store
-from app.upstreams import shown_model, upstream_engine
+from app.setup.doorkeeper import doorkeeper_of
+from app.setup.limits import TurnTokens, limiters_of, quotas_of
+from app.setup.store import asked_of, look_at_store
+from app.setup.upstreams import shown_model, upstream_engine
 from connections.authentication.standing import REFRESH_S
 from connections.gate.cross_origin import CrossOrigin
 from connections.http.json_answers import foreign_page
@@ -43,8 +43,8 @@ from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Several
 from sessions.service import Sessions
-from sessions.store.embedded import embedded_store
-from sessions.store.servers import connect, replica_name
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect, replica_name
 from sessions.turn.policy import Policy
 
 

@@ -13,8 +13,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.metrics import CONTENT_TYPE, Metrics
-from app.readiness import Readiness
+from app.operations.metrics import CONTENT_TYPE, Metrics
+from app.operations.readiness import Readiness
 from app.unserved import Doors, Paths, Unserved
 from connections.http.json_answers import answer
 from connections.wire.frames import ServerFacts

@@ -8,9 +8,9 @@ import socket
 
 import structlog
 
-from app.readiness import Readiness
-from app.server import Server, address
-from app.terminal import StartDisplay
+from app.operations.readiness import Readiness
+from app.operations.terminal import StartDisplay
+from app.server.server import Server, address
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.line.presence import Presence
 from engine.door import Engine

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
+from redis.asyncio import Redis
 
+from engine.door import Engine
 from sessions.commands.resuming import Position, resume
 from sessions.conversation.paging import Shown, page_of, read_steadily
 from sessions.errors import Refused
+from sessions.observer import Observer, Silent
+from sessions.parts import compose
 from sessions.records import Client, Owner
 from sessions.replica import Replica
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.store.index import Listed, Page
+from sessions.store.history.index import Listed, Page
 from sessions.turn.cancelling import Cancel, Cancelled, Tell
 from sessions.turn.live_turn import Subscriber
+from sessions.turn.policy import Policy
 from sessions.turn.sends import Generation, Send
 
 
@@ -27,36 +33,68 @@ class SessionStatistics(msgspec.Struct, frozen=True):
     journal_pipelines: int
 
 
-class Sessions(Replica):
-    """What may be asked of this replica. Use `running()` around everything else."""
+class Sessions:
+    """What may be asked of this replica. Use `running()` around everything else.
+
+    `lane`: a client of its own for what running turns write, so that their ends do not wait behind requests.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Redis,
+        engine: Engine,
+        policy: Policy,
+        observer: Observer | None = None,
+        replica: str | None = None,
+        lane: Redis | None = None,
+    ) -> None:
+        self.parts = compose(
+            client=client,
+            engine=engine,
+            policy=policy,
+            observer=observer or Silent(),
+            replica=replica,
+            lane=lane,
+        )
+        self._base, self._peers, self._commands = self.parts.base, self.parts.peers, self.parts.commands
+        self._replica = Replica(self.parts)
+
+    def running(self, *, alone: bool) -> AbstractAsyncContextManager[None]:
+        """Serves while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
+        return self._replica.running(alone=alone)
+
+    async def drain(self, within_s: float) -> None:
+        """Takes no new turns, lets running ones end within a time, then ends them as interrupted."""
+        await self._replica.drain(within_s)
 
     async def adopt(self, person: Owner, client: Client) -> None:
         """A person gets what an older version kept under this client alone; nothing where the client is the owner."""
-        await self._adopter.adopt(person, client, self._tasks)
+        await self._commands.adopter.adopt(person, client)
 
     def disconnect(self, subscriber: Subscriber) -> None:
         """A connection is gone: turns that nobody is attached to any more are cancelled."""
-        for conversation in self._directory.detach(subscriber):
-            self._attendance.look(conversation)
-            self._leave_the_list(conversation)
-            self._directory.tidy(conversation)
+        for conversation in self._base.directory.detach(subscriber):
+            self._base.attendance.look(conversation)
+            self._replica.leave_the_list(conversation)
+            self._base.directory.tidy(conversation)
 
     def send(
         self, owner: Owner, subscriber: Subscriber, send: Send, generation: Generation
     ) -> asyncio.Task[Refused | None]:
         """Takes a message in; see `Turns.send`. Raises Refused where the server takes no message at all."""
-        return self._turns.send(owner, subscriber, send, generation)
+        return self._commands.turns.send(owner, subscriber, send, generation)
 
     async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
         """Begins a turn without a conversation, whose reader cancels it when it leaves. Raises Refused."""
-        return await self._ephemeral.answer(owner, ask)
+        return await self._commands.ephemeral.answer(owner, ask)
 
     def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
         """Decides the end of turns. Synchronous.
 
         None where no such runs here: `cancel_elsewhere` asks the replica that does, as it must where it met only a part.
         """
-        return self._turns.cancel(owner, cancel)
+        return self._commands.turns.cancel(owner, cancel)
 
     async def cancel_elsewhere(
         self, owner: Owner, cancel: Cancel, *, tell: Tell = lambda _: None
@@ -64,31 +102,33 @@ class Sessions(Replica):
         """Has another replica decide the end, if one runs such a turn; `tell` is called before that end is told. Raises Refused."""
         place = cancel.conversation_id
         if place is None and cancel.turn_id is not None:
-            place = await self._forwarder.place_of(owner, cancel.turn_id)
+            place = await self._peers.forwarder.place_of(owner, cancel.turn_id)
         if place is None:
             tell(met := Cancelled(cancel.turn_id, already=True))
             return met
-        with self._directory.using(owner, place) as conversation:
-            return await self._forwarder.cancel(conversation, cancel, tell)
+        with self._base.directory.using(owner, place) as conversation:
+            return await self._peers.forwarder.cancel(conversation, cancel, tell)
 
     def ack(self, owner: Owner, conversation_id: str, seq: int) -> None:
         """A reader has all events of a conversation up to `seq`; counts for a turn that runs here."""
-        if (conversation := self._directory.get(owner, conversation_id)) is not None:
+        if (conversation := self._base.directory.get(owner, conversation_id)) is not None:
             conversation.ack(seq)
 
     async def place_of(self, owner: Owner, turn_id: str, *, by: Subscriber) -> str | None:
         """The conversation of a turn, if it runs anywhere, or belongs to one that `by` is attached to. Raises Refused."""
-        if (running := await self._forwarder.place_of(owner, turn_id)) is not None:
+        if (running := await self._peers.forwarder.place_of(owner, turn_id)) is not None:
             return running
-        for conversation in self._directory.attached(by):
-            if await self._history.turn(conversation.keys, turn_id) is not None:
+        for conversation in self._base.directory.attached(by):
+            if await self._base.storage.history.turn(conversation.keys, turn_id) is not None:
                 return conversation.conversation_id
         return None
 
     async def take_back(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Removes an exchange whose turn has ended; nothing where there is no such. Raises Refused."""
-        conversation = self._directory.open(owner, conversation_id)
-        await self._carry_through(conversation, self._remover.take_back(conversation, turn_id))
+        conversation = self._base.directory.open(owner, conversation_id)
+        await self._base.changes.carry_through(
+            conversation, self._commands.remover.take_back(conversation, turn_id)
+        )
 
     async def history(
         self,
@@ -106,13 +146,15 @@ class Sessions(Replica):
         `leaf`: a message; the branch through it becomes the active one, of which all others who are attached are told.
         Raises Refused.
         """
-        with self._directory.using(owner, conversation_id) as conversation:
+        with self._base.directory.using(owner, conversation_id) as conversation:
             await conversation.returning.told(subscriber)
-            await self._watching.try_to_begin(conversation)
+            await self._peers.watching.try_to_begin(conversation)
             if leaf is not None:
-                activation = self._brancher.activate(conversation, leaf, by=subscriber)
-                await self._carry_through(conversation, activation)
-            reading = await read_steadily(self._history, conversation, limit=limit, before=before)
+                activation = self._commands.brancher.activate(conversation, leaf, by=subscriber)
+                await self._base.changes.carry_through(conversation, activation)
+            reading = await read_steadily(
+                self._base.storage.history, conversation, limit=limit, before=before
+            )
             conversation.attach(subscriber)
             return page_of(conversation, reading, subscriber, limit=limit, ref=ref)
 
@@ -126,30 +168,32 @@ class Sessions(Replica):
         ref: str | None,
     ) -> None:
         """Tells a connection what it missed behind a place, and attaches it. Raises Refused."""
-        using = self._directory.using(owner, conversation_id)
+        using = self._base.directory.using(owner, conversation_id)
         with using as conversation, conversation.returning.under_way(subscriber):
             try:
-                await self._watching.try_to_begin(conversation)
-                await resume(self._history, conversation, subscriber, position, ref=ref)
+                await self._peers.watching.try_to_begin(conversation)
+                await resume(self._base.storage.history, conversation, subscriber, position, ref=ref)
             finally:
-                self._leave_the_list(conversation)
+                self._replica.leave_the_list(conversation)
 
     async def conversations(self, owner: Owner, *, limit: int, before: str | None) -> Page:
         """The owner's conversations, newest first. Raises Refused."""
-        return await self._index.page(owner, limit=limit, before=before)
+        return await self._base.storage.index.page(owner, limit=limit, before=before)
 
     async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:
         """Gives a conversation another title; gives its row of the list. Raises Refused."""
-        return await self._index.rename(owner, conversation_id, title)
+        return await self._base.storage.index.rename(owner, conversation_id, title)
 
     async def delete(
         self, owner: Owner, conversation_id: str, *, ref: str | None, subscriber: Subscriber
     ) -> None:
         """Removes a conversation and its running turn; all attached connections are told. Raises Refused."""
-        using = self._directory.using(owner, conversation_id)
+        using = self._base.directory.using(owner, conversation_id)
         with using as conversation, conversation.deletion.asked_by(subscriber, ref):
-            await self._delete(owner, conversation_id)
+            await self._commands.deleter.delete(owner, conversation_id)
 
     def statistics(self) -> SessionStatistics:
         """Facts of this moment."""
-        return SessionStatistics(len(self._directory), len(self._admission), self._journal.pipelines)
+        return SessionStatistics(
+            len(self._base.directory), len(self._base.admission), self._base.lane.journal.pipelines
+        )

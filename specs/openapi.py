@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from app.metrics import CONTENT_TYPE
-from app.readiness import Report
+from app.operations.metrics import CONTENT_TYPE
+from app.operations.readiness import Report
 from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody

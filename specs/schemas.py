@@ -16,7 +16,7 @@ from msgspec import inspect
 
 from connections.wire import frames, params
 from sessions.conversation.paging import HistoryPage, ShownMessage
-from sessions.store.index import Listed
+from sessions.store.history.index import Listed
 
 Schema = dict[str, Any]
 Types = tuple[type[msgspec.Struct], ...]

@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 from connections.limits import meter, shared_seats
 from sessions.commands import adopting
 from sessions.running import running
-from sessions.store.embedded import embedded_store
-from sessions.store.servers import connect
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect
 from sessions.turn import turn_journal
 from tests.server_process import ServerProcess, serving
 from tests.traced import trace_none, traced

@@ -116,11 +116,11 @@ def test_the_gateway_runs_without_torch() -> None:
 @pytest.mark.parametrize(
     ("library", "home"),
     [
-        ("prometheus_client", {"app.metrics"}),
-        ("uvicorn", {"app.http_protocol", "app.server", "app.websocket"}),
+        ("prometheus_client", {"app.operations.metrics"}),
+        ("uvicorn", {"app.server.http_protocol", "app.server.server", "app.server.websocket"}),
         ("uvloop", {"app.cli"}),
         ("httpx", {"engine.upstream_exchange", "engine.upstream_health", "engine.upstream_watch"}),
-        ("click", {"app.cli", "app.keys"}),
+        ("click", {"app.cli", "app.operations.keys"}),
         ("jwt", {"connections.authentication.json_web_tokens", "connections.authentication.key_sets"}),
     ],
 )
@@ -132,10 +132,10 @@ def test_only_the_sessions_floor_and_its_composition_know_redis() -> None:
     users = {module for module in modules() if "redis" in libraries(module)}
     assert {module for module in users if package(module) != "sessions"} <= {
         "app.composition",
-        "app.doorkeeper",
-        "app.limits",
-        "app.readiness",
-        "app.store_setup",
+        "app.setup.doorkeeper",
+        "app.setup.limits",
+        "app.operations.readiness",
+        "app.setup.store",
         "connections.limits.shared_counts",
         "connections.limits.shared_seats",
         "connections.authentication.ticket_store",

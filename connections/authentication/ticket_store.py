@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redis.asyncio import Redis
 
-from sessions.store.client import store_errors
+from sessions.store.redis.client import store_errors
 
 
 class RedisTickets:

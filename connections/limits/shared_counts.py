@@ -18,7 +18,7 @@ from redis.asyncio import Redis, RedisCluster
 
 from connections.limits.quotas import Gauge, Kind, Reading
 from sessions.errors import StoreDown
-from sessions.store.client import store_errors
+from sessions.store.redis.client import store_errors
 
 LUA = Path(__file__).parent / "lua"
 AGAIN_S = 1.0

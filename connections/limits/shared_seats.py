@@ -20,7 +20,7 @@ from connections.limits.seats import no_seat
 from connections.limits.shared_counts import LUA
 from sessions.errors import StoreDown
 from sessions.records import Client
-from sessions.store.client import store_errors
+from sessions.store.redis.client import store_errors
 
 PATIENCE_S = 0.25
 BEAT_S = 3.0

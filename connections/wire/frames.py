@@ -25,7 +25,7 @@ from sessions.events import (
     Snapshot,
     Status,
 )
-from sessions.store.index import Listed
+from sessions.store.history.index import Listed
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+\Z")]
 Ref = Annotated[str, Meta(max_length=128)]

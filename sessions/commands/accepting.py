@@ -18,9 +18,9 @@ from sessions.conversation.requests import request_of
 from sessions.errors import NotFound, StoreDown
 from sessions.records import Meta, user_message
 from sessions.replicas.forwarding import Elsewhere
-from sessions.store.history import History
-from sessions.store.keys import now_ms
-from sessions.store.transactions import Beginning, Duplicate, Moved
+from sessions.store.history.history import History
+from sessions.store.history.keys import now_ms
+from sessions.store.history.transactions import Beginning, Duplicate, Moved
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
 from sessions.turn.prompting import Prompts

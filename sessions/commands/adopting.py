@@ -8,6 +8,7 @@ from contextlib import suppress
 import msgspec
 import structlog
 
+from sessions.conversation.guarding import Tasks
 from sessions.errors import StoreDown
 from sessions.records import Client, Owner
 from sessions.store.adoption import Adoption
@@ -32,18 +33,19 @@ class _UnderWay(msgspec.Struct, frozen=True, eq=False):
 class Adopter:
     """Moves conversations in the background. One move a client at a time."""
 
-    def __init__(self, adoption: Adoption) -> None:
+    def __init__(self, adoption: Adoption, tasks: Tasks) -> None:
+        self._tasks = tasks
         self._adoption = adoption
         self._under_way: dict[Owner, _UnderWay] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
 
-    async def adopt(self, person: Owner, client: Client, tasks: asyncio.TaskGroup) -> None:
+    async def adopt(self, person: Owner, client: Client) -> None:
         """Begins, and waits a moment: what has no turn and no other connection is there then, unless it is much."""
         former = Owner(client.principal, client.client_id)
         if former == person:
             return
         if await self._may_have_any(former):
-            under_way = self._begin(former, person, tasks)
+            under_way = self._begin(former, person)
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE_S):
                     await under_way.looked.wait()
@@ -63,11 +65,11 @@ class Adopter:
         for under_way in self._under_way.values():
             under_way.task.cancel()
 
-    def _begin(self, former: Owner, person: Owner, tasks: asyncio.TaskGroup) -> _UnderWay:
+    def _begin(self, former: Owner, person: Owner) -> _UnderWay:
         if (known := self._under_way.get(former)) is not None:
             return known
         looked = asyncio.Event()
-        task = tasks.create_task(self._adopt(former, person, looked))
+        task = self._tasks.begin(self._adopt(former, person, looked))
         task.add_done_callback(lambda _: self._under_way.pop(former))
         self._under_way[former] = begun = _UnderWay(task, looked)
         return begun

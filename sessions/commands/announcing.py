@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sessions.conversation.conversation import Conversation
-from sessions.store.index import Index
+from sessions.store.history.index import Index
 from sessions.store.ownership import Ownership, RunningTurn
 
 

@@ -14,9 +14,9 @@ from sessions.conversation.paging import page_of, read_steadily
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.records import MessageRecord, Meta
 from sessions.running import running
-from sessions.store.client import ACTIVATE, run_script
-from sessions.store.history import History
-from sessions.store.keys import Keys
+from sessions.store.history.history import History
+from sessions.store.history.keys import Keys
+from sessions.store.redis.client import ACTIVATE, run_script
 from sessions.turn.live_turn import Subscriber
 from sessions.turn.positions import Again, Behind, Beside, Place
 

@@ -12,7 +12,7 @@ from sessions.conversation.requests import request_of
 from sessions.errors import Refused, StoreDown, StoreFault
 from sessions.events import Failure
 from sessions.records import Meta
-from sessions.store.history import History
+from sessions.store.history.history import History
 from sessions.turn.context import Prompt
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.policy import SystemPrompt

@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from sessions.commands.turns import Turns
-from sessions.conversation.guarding import guarded
+from sessions.conversation.guarding import Tasks, guarded
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
 from sessions.records import Owner
@@ -23,10 +23,11 @@ Delete = Callable[[Owner, str], Awaitable[None]]
 class Orders:
     """Carries orders out, in the order in which they came. `delete` removes a conversation, and may raise Refused."""
 
-    def __init__(self, *, turns: Turns, mailbox: Mailbox, delete: Delete) -> None:
+    def __init__(self, *, turns: Turns, mailbox: Mailbox, delete: Delete, tasks: Tasks) -> None:
         self._turns = turns
         self._mailbox = mailbox
         self._delete = delete
+        self._tasks = tasks
 
     def take(self, order: Order) -> None:
         """Begins an order at once, so that the next one finds what it did; answers when it is done."""
@@ -78,7 +79,7 @@ class Orders:
             await self._mailbox.answer(order, answer)
 
     def _later(self, work: Coroutine[None, None, None]) -> None:
-        self._turns.tasks.create_task(guarded(work))
+        self._tasks.begin(guarded(work))
 
 
 class _Correspondent:

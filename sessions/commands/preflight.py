@@ -7,8 +7,8 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import NotFound
 from sessions.filters.chain import Filters
 from sessions.records import Meta, user_message
-from sessions.store.history import History
-from sessions.store.keys import now_ms
+from sessions.store.history.history import History
+from sessions.store.history.keys import now_ms
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Again, Behind, Place
 from sessions.turn.prompting import Prompts

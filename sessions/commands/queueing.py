@@ -20,10 +20,10 @@ from sessions.events import Done, Reason
 from sessions.records import MessageRecord, Meta, user_message
 from sessions.running import running
 from sessions.running.ending import EndTeller, reply_of
-from sessions.store.coding import encode_message, encode_turn
-from sessions.store.history import History
-from sessions.store.keys import now_ms
-from sessions.store.transactions import Duplicate
+from sessions.store.history.coding import encode_message, encode_turn
+from sessions.store.history.history import History
+from sessions.store.history.keys import now_ms
+from sessions.store.history.transactions import Duplicate
 from sessions.turn import positions as places
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.prompting import Prompts

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from sessions.conversation.conversation import Conversation
+from sessions.conversation.directory import Directory
 from sessions.conversation.following import follow_up_to
+from sessions.conversation.guarding import Changes
 from sessions.errors import Busy, NotFound
 from sessions.events import Cause, Removed
+from sessions.records import Owner
+from sessions.replicas.forwarding import Forwarder
 from sessions.running import running
-from sessions.store.compacting import Compaction
-from sessions.store.history import History
-from sessions.store.index import Index
-from sessions.store.transactions import Moved
+from sessions.store.history.compacting import Compaction
+from sessions.store.history.history import History
+from sessions.store.history.index import Index
+from sessions.store.history.transactions import Moved
 from sessions.turn.live_turn import LiveTurn
+
+ATTEMPTS = 5
+"""How often a turn that began meanwhile is ended first; one behind them loses its conversation."""
 
 
 def doom(conversation: Conversation) -> list[LiveTurn]:
@@ -21,6 +28,44 @@ def doom(conversation: Conversation) -> list[LiveTurn]:
         live.revoked = True
         running.cancel(conversation, live, Cause.CLIENT)
     return doomed
+
+
+class Deleter:
+    """Removes a whole conversation, here or where its turn runs."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        history: History,
+        forwarder: Forwarder,
+        remover: Remover,
+        changes: Changes,
+    ) -> None:
+        self._directory = directory
+        self._history = history
+        self._forwarder = forwarder
+        self._remover = remover
+        self._changes = changes
+
+    async def delete(self, owner: Owner, conversation_id: str) -> None:
+        """Cancels its turns at once; returns when it is gone and all who are attached were told. Raises Refused."""
+        conversation = self._directory.open(owner, conversation_id)
+        doomed = doom(conversation)
+        await self._changes.carry_through(conversation, self._delete(conversation, doomed))
+
+    async def _delete(self, conversation: Conversation, doomed: list[LiveTurn]) -> None:
+        epoch = await self._history.epoch(conversation.keys)
+        for attempts_left in reversed(range(ATTEMPTS)):
+            if await self._forwarder.delete(conversation):
+                conversation.publish_deleted(epoch)
+                return
+            try:
+                await self._remover.delete(conversation, doomed, epoch=epoch, is_last=not attempts_left)
+            except Moved:
+                doomed = doom(conversation)
+            else:
+                return
 
 
 class Remover:

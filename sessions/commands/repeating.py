@@ -11,8 +11,8 @@ from sessions.errors import Conflict, StoreDown
 from sessions.events import Accepted, Delta, Done
 from sessions.records import TurnRecord
 from sessions.replicas.watching import Watching
-from sessions.store.history import History
-from sessions.store.transactions import Since
+from sessions.store.history.history import History
+from sessions.store.history.transactions import Since
 from sessions.turn.live_turn import LiveTurn, Subscriber
 from sessions.turn.positions import digest_of
 from sessions.turn.sends import Send

@@ -12,9 +12,9 @@ from sessions.conversation.following import follow_up_to, gap
 from sessions.errors import NotFound
 from sessions.events import Delta, Event, Resumed
 from sessions.running import running
-from sessions.store.history import History
-from sessions.store.replay import is_too_long, replayed
-from sessions.store.transactions import Since
+from sessions.store.history.history import History
+from sessions.store.history.replay import is_too_long, replayed
+from sessions.store.history.transactions import Since
 from sessions.turn.live_turn import LiveTurn, Subscriber
 
 

@@ -17,7 +17,7 @@ from sessions.events import Cause
 from sessions.records import TurnRecord
 from sessions.replicas.forwarding import Elsewhere, Forwarder
 from sessions.running import running
-from sessions.store.transactions import Duplicate, Moved
+from sessions.store.history.transactions import Duplicate, Moved
 from sessions.turn.live_turn import LiveTurn, Subscriber
 from sessions.turn.positions import digest_of
 from sessions.turn.sends import Generation, Send

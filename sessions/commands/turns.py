@@ -13,7 +13,7 @@ from engine.messages import Request
 from sessions.commands.sending import Sender, arrive
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.directory import Directory
-from sessions.conversation.guarding import guarded
+from sessions.conversation.guarding import Tasks, guarded
 from sessions.errors import OwnershipLost, Refused
 from sessions.events import Cause
 from sessions.records import Owner
@@ -22,7 +22,6 @@ from sessions.running.admission import Admission, Admitted
 from sessions.running.attendance import Attendance
 from sessions.running.running import Runner
 from sessions.running.shares import Subject
-from sessions.store.ownership import RunningTurn
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.live_turn import LiveTurn, Subscriber
 from sessions.turn.sends import Generation, Send
@@ -37,7 +36,7 @@ _log = structlog.get_logger("midstream.turns")
 
 
 class Turns:
-    """Turns that run here. `tasks` must be set, to the group that everything runs in, before anything is asked.
+    """Turns that run here.
 
     `lost` is called where a turn ended that is no longer this replica's: whoever wrote its end told others only.
     """
@@ -51,6 +50,7 @@ class Turns:
         attendance: Attendance,
         admission: Admission,
         lost: Callable[[Conversation], None],
+        tasks: Tasks,
     ) -> None:
         self._directory = directory
         self._sender = sender
@@ -60,7 +60,7 @@ class Turns:
         self._admission = admission
         self._by_turn: dict[str, tuple[Conversation, Admitted]] = {}
         self._under_way: set[asyncio.Task[Any]] = set()
-        self.tasks: asyncio.TaskGroup
+        self._tasks = tasks
 
     def send(
         self,
@@ -86,7 +86,7 @@ class Turns:
         return self._begin(guarded(self._take(conversation, arrival, generation)))
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = self.tasks.create_task(work)
+        task = self._tasks.begin(work)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return task
@@ -158,11 +158,6 @@ class Turns:
             return self._directory.get(owner, cancel.conversation_id or "")
         conversation, _ = self._by_turn.get(cancel.turn_id, (None, None))
         return conversation if conversation is not None and conversation.owner == owner else None
-
-    def runs(self, turn: RunningTurn) -> bool:
-        """Whether a turn runs here."""
-        conversation = self._directory.get(turn.owner, turn.conversation_id)
-        return conversation is not None and conversation.turn(turn.turn_id) is not None
 
     async def drain(self, within_s: float) -> None:
         """Takes no new turns, lets running ones end within a time, then ends them as interrupted."""

@@ -17,7 +17,7 @@ from sessions.conversation.reconnecting import Returning
 from sessions.errors import Busy
 from sessions.events import Accepted, Cause, Deleted, Delta, Done, Event, Journalled, Removed, Status
 from sessions.records import Meta, Owner
-from sessions.store.keys import Keys
+from sessions.store.history.keys import Keys
 from sessions.turn.live_turn import LiveTurn, Subscriber
 
 Attached = dict[Subscriber, set["Conversation"]]

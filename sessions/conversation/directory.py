@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from sessions.conversation.conversation import Attached, Conversation
 from sessions.records import Owner
+from sessions.store.ownership import RunningTurn
 from sessions.turn.live_turn import LiveTurn, Subscriber
 
 
@@ -44,6 +45,11 @@ class Directory:
     def by_key(self, key: str) -> Conversation | None:
         """A live conversation by the store's name for it."""
         return self._by_key.get(key)
+
+    def runs(self, turn: RunningTurn) -> bool:
+        """Whether a turn runs here."""
+        conversation = self.get(turn.owner, turn.conversation_id)
+        return conversation is not None and conversation.turn(turn.turn_id) is not None
 
     def with_turns(self) -> list[Conversation]:
         """The conversations with turns here."""

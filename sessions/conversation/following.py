@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from sessions.conversation.conversation import Conversation
 from sessions.events import Delta, Event, Gap, Snapshot
-from sessions.store.history import History
-from sessions.store.keys import Keys
-from sessions.store.transactions import Since
+from sessions.store.history.history import History
+from sessions.store.history.keys import Keys
+from sessions.store.history.transactions import Since
 
 _ALL = 2**53
 """A seq that no event has."""

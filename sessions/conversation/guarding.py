@@ -1,15 +1,64 @@
-"""A task's boundary: who asked is told what went wrong, nobody else notices."""
+"""A task's boundary: who asked is told what went wrong, nobody else notices. And the group that all tasks of a replica run in."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import structlog
 
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.directory import Directory
 from sessions.errors import InternalError, Refused
 
+T = TypeVar("T")
+
 _log = structlog.get_logger("midstream.sessions")
+
+
+class Tasks:
+    """The tasks of a replica, all in one group, which ends with it. Made before the replica runs, usable while it does."""
+
+    def __init__(self) -> None:
+        self._group: asyncio.TaskGroup | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Takes tasks while the context lasts; it ends when they have."""
+        async with asyncio.TaskGroup() as self._group:
+            yield
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Does it beside its caller."""
+        if self._group is None:
+            work.close()
+            raise RuntimeError("The replica does not run.")
+        return self._group.create_task(work)
+
+
+class Changes:
+    """Changes of conversations that go on to their end, also where the one who asked leaves meanwhile."""
+
+    def __init__(self, *, directory: Directory, tasks: Tasks) -> None:
+        self._directory = directory
+        self._tasks = tasks
+
+    def begin(
+        self, conversation: Conversation, change: Coroutine[None, None, None]
+    ) -> asyncio.Task[Refused | None]:
+        """Begins a change, and keeps the conversation live until it is done."""
+        self._directory.hold(conversation)
+        changing = self._tasks.begin(guarded(change))
+        changing.add_done_callback(lambda _: self._directory.let_go(conversation))
+        return changing
+
+    async def carry_through(self, conversation: Conversation, change: Coroutine[None, None, None]) -> None:
+        """Returns once a change is done. Raises Refused."""
+        if (refusal := await asyncio.shield(self.begin(conversation, change))) is not None:
+            raise refusal
 
 
 async def guarded(work: Coroutine[None, None, None]) -> Refused | None:

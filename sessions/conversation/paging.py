@@ -11,9 +11,9 @@ from sessions.conversation.following import follow_up_to
 from sessions.errors import NotFound
 from sessions.events import Delta, Event, Status
 from sessions.records import MessageRecord, TurnRecord, status_of
-from sessions.store.history import History
-from sessions.store.keys import now_ms
-from sessions.store.transactions import Branch, Siblings
+from sessions.store.history.history import History
+from sessions.store.history.keys import now_ms
+from sessions.store.history.transactions import Branch, Siblings
 from sessions.turn.live_turn import Subscriber
 
 MAX_PAGE_BYTES = 256 * 1024

@@ -14,7 +14,7 @@ from sessions.records import Owner
 from sessions.replicas.letters import Answer, Ask, AskDelete, AskSend, RefusedElsewhere
 from sessions.replicas.mailbox import Mailbox, OwnerGone
 from sessions.replicas.watching import Watching
-from sessions.store.history import History
+from sessions.store.history.history import History
 from sessions.store.ownership import Ownership
 from sessions.turn.cancelling import Cancel, Cancelled, Tell
 from sessions.turn.live_turn import LiveTurn

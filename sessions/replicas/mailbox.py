@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 from sessions.errors import StoreDown
 from sessions.records import Owner
 from sessions.replicas.letters import Answer, Ask, Order, decode_letter, encode_letter
-from sessions.store.client import COLLECT, POST, run_script
 from sessions.store.ownership import Ownership
+from sessions.store.redis.client import COLLECT, POST, run_script
 
 LOOK_S = 1.0
 AT_ONCE = 64
@@ -34,12 +34,11 @@ class OwnerGone(Exception):
 
 
 class Mailbox:
-    """Sends letters, and takes those for this replica. `take` is given each order once, and answers it by `answer`."""
+    """Sends letters, and takes those for this replica."""
 
-    def __init__(self, client: Redis, *, ownership: Ownership, take: Callable[[Order], None]) -> None:
+    def __init__(self, client: Redis, *, ownership: Ownership) -> None:
         self._client = client
         self._ownership = ownership
-        self._take = take
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._seen: deque[str] = deque(maxlen=REMEMBERED)
         self._news = asyncio.Event()
@@ -48,15 +47,15 @@ class Mailbox:
         """A letter may be waiting."""
         self._news.set()
 
-    async def run(self) -> None:
-        """Takes letters until cancelled."""
+    async def run(self, take: Callable[[Order], None]) -> None:
+        """Takes letters until cancelled. `take` is given each order once, and answers it by `answer`."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._news.wait()
             self._news.clear()
             with suppress(StoreDown):  # the next look will find them
-                await self._empty()
+                await self._empty(take)
 
     async def ask(self, replica: str, owner: Owner, conversation_id: str, ask: Ask) -> Answer:
         """Asks a replica, and waits for its answer. Raises OwnerGone; StoreDown where it does not answer."""
@@ -92,16 +91,16 @@ class Mailbox:
         written: list[str | bytes | int] = [replica, encode_letter(letter), KEPT_MS]
         await run_script(self._client, POST, [box_of(replica)], written)
 
-    async def _empty(self) -> None:
+    async def _empty(self, take: Callable[[Order], None]) -> None:
         box = [box_of(self._ownership.replica)]
         while True:
             now_ms, letters = await run_script(self._client, COLLECT, box, [AT_ONCE])
             for letter in letters:
-                self._open(letter, now_ms)
+                self._open(letter, now_ms, take)
             if not letters:
                 return
 
-    def _open(self, letter: bytes, now_ms: int) -> None:
+    def _open(self, letter: bytes, now_ms: int, take: Callable[[Order], None]) -> None:
         try:
             read = decode_letter(letter)
         except msgspec.DecodeError:  # of another version
@@ -114,7 +113,7 @@ class Mailbox:
         elif read.number not in self._seen:  # a store that stalled takes a letter twice
             self._seen.append(read.number)
             if now_ms - read.at_ms < ANSWER_S * 1000:
-                self._take(read)
+                take(read)
 
 
 def box_of(replica: str) -> str:

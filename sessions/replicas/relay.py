@@ -17,8 +17,9 @@ from sessions.conversation.following import follow_up_to
 from sessions.errors import StoreDown, StoreFault
 from sessions.events import Journalled, decode_journalled
 from sessions.replicas.shard_channels import ShardChannels
-from sessions.store.client import store_errors
-from sessions.store.history import History
+from sessions.store.history.history import History
+from sessions.store.ownership import RunningTurn
+from sessions.store.redis.client import store_errors
 
 AGAIN_S = 0.2
 LISTEN_S = 1.0
@@ -47,7 +48,7 @@ class Relay:
         history: History,
         nudged: Callable[[], None],
         unattended: Callable[[Conversation], None],
-        branched: Callable[[Conversation], None],
+        branched: Callable[[Conversation], object],
         channels: ShardChannels | None = None,
     ) -> None:
         self._client = client
@@ -158,6 +159,12 @@ class Relay:
             conversation.take_over(events)
         else:
             self.catch_up(conversation)
+
+    def tell_of(self, turn: RunningTurn, events: Sequence[Journalled]) -> None:
+        """As `tell`, of a turn whose conversation may not be live here."""
+        conversation = self._directory.get(turn.owner, turn.conversation_id)
+        if conversation is not None:
+            self.tell(conversation, events)
 
     def catch_up(self, conversation: Conversation) -> None:
         """Has the store asked whether attached connections missed anything."""

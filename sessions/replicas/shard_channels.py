@@ -18,7 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from sessions.errors import StoreDown
-from sessions.store.client import store_errors
+from sessions.store.redis.client import store_errors
 
 LISTEN_S = 1.0
 AGAIN_S = 0.2

@@ -14,8 +14,8 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.directory import Directory
 from sessions.errors import NotFound, StoreDown, StoreFault
 from sessions.replicas.shard_channels import ShardChannels
-from sessions.store.client import LEAVE, WATCH, run_script
 from sessions.store.ownership import Ownership
+from sessions.store.redis.client import LEAVE, WATCH, run_script
 
 
 class Watching:

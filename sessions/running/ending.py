@@ -8,7 +8,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.events import Done
 from sessions.observer import Observer
 from sessions.records import Client, MessageRecord, Owner, status_of
-from sessions.store.keys import now_ms
+from sessions.store.history.keys import now_ms
 from sessions.turn.live_turn import LiveTurn
 
 _log = structlog.get_logger("midstream.turn")

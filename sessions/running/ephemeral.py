@@ -16,6 +16,7 @@ import structlog
 
 from engine.door import Engine
 from engine.messages import Message, Params, Request
+from sessions.conversation.guarding import Tasks
 from sessions.conversation.requests import asked_of_the_engine
 from sessions.errors import ContextOverflow
 from sessions.events import Cause
@@ -49,9 +50,11 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class EphemeralTurns:
-    """The turns without a conversation that run here. `tasks` must be set, to the group that they run in, first."""
+    """The turns without a conversation that run here."""
 
-    def __init__(self, *, engine: Engine, policy: Policy, admission: Admission, observer: Observer) -> None:
+    def __init__(
+        self, *, engine: Engine, policy: Policy, admission: Admission, observer: Observer, tasks: Tasks
+    ) -> None:
         self._engine = engine
         self._system_prompt = policy.system_prompt
         self._filters = policy.filters
@@ -60,7 +63,7 @@ class EphemeralTurns:
         self._observer = observer
         self._live: set[EphemeralReply] = set()
         self._emptied = asyncio.Event()
-        self.tasks: asyncio.TaskGroup
+        self._tasks = tasks
 
     async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
         """Begins a turn; its reader cancels it when it leaves. Raises Refused."""
@@ -77,7 +80,7 @@ class EphemeralTurns:
         admitted.arrived()
         reply.turn.accept(now=monotonic())
         client = sender_of(owner, ask.client_id)
-        self.tasks.create_task(self._run(reply, request, client, admitted))
+        self._tasks.begin(self._run(reply, request, client, admitted))
         return reply
 
     async def drain(self, within_s: float) -> None:

@@ -12,7 +12,7 @@ from sessions.errors import StoreDown
 from sessions.events import Done, Failure, Journalled, Reason
 from sessions.records import TurnRecord, digest
 from sessions.running.ending import EndTeller
-from sessions.store.history import History
+from sessions.store.history.history import History
 from sessions.store.ownership import Ownership
 from sessions.turn.live_turn import LiveTurn
 

@@ -20,8 +20,8 @@ from sessions.observer import Observer
 from sessions.running.ending import EndTeller, reply_of
 from sessions.running.losing import Losing
 from sessions.running.run import Run
+from sessions.store.history.transactions import Ending
 from sessions.store.storage import Storage
-from sessions.store.transactions import Ending
 from sessions.turn.generating import Generator, Outcome
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.pace import Pace

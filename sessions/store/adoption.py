@@ -16,10 +16,10 @@ from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
 from sessions.records import Owner
-from sessions.store.client import ADOPT, HAND_OVER, RESEAL, SEAL, run_script, store_errors
-from sessions.store.index import Index
-from sessions.store.keys import Keys, now_ms
+from sessions.store.history.index import Index
+from sessions.store.history.keys import Keys, now_ms
 from sessions.store.ownership import Ownership
+from sessions.store.redis.client import ADOPT, HAND_OVER, RESEAL, SEAL, run_script, store_errors
 
 BATCH = 100
 """Conversations of one look into the old list."""

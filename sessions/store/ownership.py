@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
 from sessions.records import Owner
-from sessions.store.client import store_errors
+from sessions.store.redis.client import store_errors
 
 LEASE_S = 8.0
 RENEW_S = 2.5

@@ -8,12 +8,12 @@ import msgspec
 from redis.asyncio import Redis
 
 from sessions.store.adoption import Adoption
-from sessions.store.compacting import Compaction
-from sessions.store.durability import Durability
-from sessions.store.history import History
-from sessions.store.index import Index
-from sessions.store.journal import Journal
+from sessions.store.history.compacting import Compaction
+from sessions.store.history.history import History
+from sessions.store.history.index import Index
+from sessions.store.history.journal import Journal
 from sessions.store.ownership import Ownership
+from sessions.store.redis.durability import Durability
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):

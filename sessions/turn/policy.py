@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sessions.filters.chain import NO_FILTERS, Filters
-from sessions.store.durability import Durability
+from sessions.store.redis.durability import Durability
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ from engine.lacking import not_served
 from engine.messages import Message, ModelFacts, Params
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Overloaded
 from sessions.records import MessageRecord, Meta
-from sessions.store.history import History
-from sessions.store.keys import Keys
+from sessions.store.history.history import History
+from sessions.store.history.keys import Keys
 from sessions.turn.context import Prompt, Room, fit
 from sessions.turn.policy import SystemPrompt
 from sessions.turn.sends import Generation

@@ -9,7 +9,7 @@ import asyncio
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Journalled, encode
-from sessions.store.journal import Entry, Journal
+from sessions.store.history.journal import Entry, Journal
 
 PATIENCE_S = 0.25
 FAULTS = 3

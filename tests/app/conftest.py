@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from app import logs
+from app.operations import logs
 from tests.app.in_process import Running, serving
 
 

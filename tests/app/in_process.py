@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
 
 from app.composition import composed
-from app.server import address, listen
+from app.server.server import address, listen
 from app.service import Service
 from app.settings import Settings
 from connections.authentication.standing import REFRESH_S

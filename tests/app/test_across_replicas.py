@@ -136,7 +136,7 @@ async def test_a_send_waits_for_a_cancel_that_looks_for_its_turn(
     home: Running, abroad: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cancel that names the turn alone has to find out first where that runs."""
-    ownership, found = abroad.service._sessions._ownership, asyncio.Event()
+    ownership, found = abroad.service._sessions.parts.base.storage.ownership, asyncio.Event()
     find = ownership.find
 
     async def slowly(turn_id: str) -> RunningTurn | None:

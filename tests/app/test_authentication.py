@@ -16,10 +16,10 @@ import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
-from app import key_file
+from app.operations import key_file
 from app.settings import SettingsError
 from connections.authentication import doorkeeper
-from sessions.store.embedded import embedded_store
+from sessions.store.redis.embedded import embedded_store
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.signing import SECRET, jwk, provider, rsa_key, token
 

@@ -16,10 +16,10 @@ from websockets.protocol import Protocol as Parser
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from app.feed import SIP_BYTES, Hold
-from app.frames import MAX_FRAGMENTS, MAX_HELLO_FRAMES, Frames
-from app.http_protocol import MAX_AHEAD_BYTES, HttpProtocol
-from app.websocket import WRITE_BUFFER_BYTES, Protocol
+from app.server.feed import SIP_BYTES, Hold
+from app.server.frames import MAX_FRAGMENTS, MAX_HELLO_FRAMES, Frames
+from app.server.http_protocol import MAX_AHEAD_BYTES, HttpProtocol
+from app.server.websocket import WRITE_BUFFER_BYTES, Protocol
 from connections.limits.bounds import Bound
 from connections.limits.seats import LEAST_SHARE
 from connections.line import budget
@@ -256,7 +256,7 @@ GET = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 async def test_requests_sent_ahead_wait_in_the_kernel_and_are_all_answered(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.http_protocol.PIPELINED", ENDLESS)
+    monkeypatch.setattr("app.server.http_protocol.PIPELINED", ENDLESS)
     async with peer(running) as hasty:
         hasty.write(GET * 3_000)
         waiting, ahead = [0], [0]

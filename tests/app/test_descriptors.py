@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.descriptors import SPARE, room_for
+from app.server.descriptors import SPARE, room_for
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app import key_file
+from app.operations import key_file
 from connections.events import transport
 from connections.http.refusals import Refusal
 from connections.native.endpoint import OUTBOX_BYTES

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.feed import SIP_BYTES, SLICE_BYTES, Feed, Hold
+from app.server.feed import SIP_BYTES, SLICE_BYTES, Feed, Hold
 
 CHUNKS = st.lists(st.binary(max_size=3) | st.integers(1, 3 * SLICE_BYTES).map(bytes))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app import logs
+from app.operations import logs
 from app.settings import SettingsError
 from engine.scripted import ScriptedEngine
 from sessions.filters.filter_hook import Filter, Passed

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from app.readiness import Readiness
+from app.operations.readiness import Readiness
 from engine.client import EngineClient
 from engine.messages import EngineStatistics
 from engine.options import EngineOptions
 from engine.scripted import ScriptedEngine
-from sessions.store.servers import connect
+from sessions.store.redis.servers import connect
 from tests.app.in_process import Running, serving
 from tests.refusing_store import refusing_writes, without_memory
 
@@ -116,7 +116,7 @@ async def test_a_service_whose_store_takes_no_writes_is_not_ready(
         assert (report.ready, report.store) == (False, "refuses_writes")
         assert "takes no writes" in (report.store_message or "")
     assert (await readiness.report()).store == "refuses_writes"
-    monkeypatch.setattr("app.readiness.monotonic", lambda: 2 * monotonic())
+    monkeypatch.setattr("app.operations.readiness.monotonic", lambda: 2 * monotonic())
     report = await readiness.report()
     assert (report.ready, report.store, report.store_message) == (True, "ok", None)
 

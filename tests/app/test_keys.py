@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from app import key_file
 from app.cli import main
+from app.operations import key_file
 from connections.authentication.key_ring import KeyRing
 from connections.wire.errors import BadList
 

@@ -13,7 +13,7 @@ from connections.limits.shared_counts import SharedCounts
 from connections.limits.shared_seats import SharedSeats
 from connections.wire.errors import Close
 from sessions.records import Client
-from sessions.store.servers import connect
+from sessions.store.redis.servers import connect
 from tests.sessions.server_group import cluster
 
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")

@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 import structlog
 
-from app import logs
+from app.operations import logs
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 

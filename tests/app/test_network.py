@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.network import gate_of
+from app.server.network import gate_of
 from app.settings import Settings, SettingsError
 from connections.http.refusals import Refusals
 

@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
-from app import key_file
+from app.operations import key_file
 from connections.authentication.api_keys import Kind
 from connections.wire import features
 from engine.scripted import ScriptedEngine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app import http_protocol
+from app.server import http_protocol
 from tests.app.in_process import Running, serving
 from tests.app.raw import answer, peer
 

@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from app import key_file
-from sessions.store.embedded import embedded_store
-from sessions.store.servers import connect as store_client
+from app.operations import key_file
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect as store_client
 from tests.server_process import ServerProcess, serving
 from tests.signing import SECRET, token
 

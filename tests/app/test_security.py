@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.routes import PAGE
-from app.server import address, listen, server
+from app.server.server import address, listen, server
 from connections.gate.origin import Origins
 from connections.limits.limits import MAX_FRAME_BYTES
 from tests.app.in_process import Running, serving

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.composition import engines_of
-from app.metrics import Metrics
-from app.readiness import Readiness
+from app.operations.metrics import Metrics
+from app.operations.readiness import Readiness
 from app.settings import Settings
 from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds
@@ -17,7 +17,7 @@ from engine.client import EngineClient
 from engine.engine_fleet import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
 from sessions.service import SessionStatistics
-from sessions.store.servers import connect
+from sessions.store.redis.servers import connect
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 

@@ -15,7 +15,7 @@ from connections.limits.quotas import Quotas
 from connections.limits.shared_counts import SharedCounts
 from sessions.errors import StoreDown
 from sessions.records import Client
-from sessions.store.servers import connect
+from sessions.store.redis.servers import connect
 from tests.chaos.proxy import FAIR, Weather, proxy
 from tests.refusing_store import without_memory
 from tests.sessions.server_group import node
@@ -141,7 +141,7 @@ async def test_a_store_whose_answers_come_too_late_counts_a_charge_once(
 ) -> None:
     """It takes the command, and the client, which waits no longer, sends it again."""
     gauges = Quotas(tokens_per_day=900).gauges(ANN)
-    monkeypatch.setattr("sessions.store.servers.SOCKET_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("sessions.store.redis.servers.SOCKET_TIMEOUT_S", 0.2)
     async with (
         node(tmp_path / "one") as one,
         proxy(one.port) as way,

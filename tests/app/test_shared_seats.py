@@ -12,7 +12,7 @@ from connections.limits.shared_seats import SharedSeats
 from connections.wire.errors import Close
 from sessions.errors import StoreDown
 from sessions.records import Client
-from sessions.store.servers import connect
+from sessions.store.redis.servers import connect
 from tests.refusing_store import without_memory
 
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")

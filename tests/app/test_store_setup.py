@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from app.settings import Settings, SettingsError
-from app.store_setup import asked_of, look_at_store
-from sessions.store.durability import Durability
+from app.setup.store import asked_of, look_at_store
 from sessions.store.ownership import Ownership
-from sessions.store.servers import connect
+from sessions.store.redis.durability import Durability
+from sessions.store.redis.servers import connect
 from tests.sessions.server_group import node
 
 

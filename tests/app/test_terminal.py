@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from app.terminal import StartDisplay
+from app.operations.terminal import StartDisplay
 from engine.scripted import ScriptedEngine
 
 

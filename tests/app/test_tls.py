@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from app.network import tls_of
+from app.server.network import tls_of
 from app.settings import Settings, SettingsError
 from tests.app.in_process import Running, serving
 

@@ -13,7 +13,7 @@ import pytest
 
 from app.composition import engines_of
 from app.settings import Settings, SettingsError
-from app.upstreams import shown_model, upstreams_of
+from app.setup.upstreams import shown_model, upstreams_of
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.scripted import ScriptedEngine
 from engine.upstream import UpstreamEngine

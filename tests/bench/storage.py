@@ -20,10 +20,10 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.compacting import Compaction
-from sessions.store.embedded import embedded_store
-from sessions.store.keys import Keys
-from sessions.store.servers import connect
+from sessions.store.history.compacting import Compaction
+from sessions.store.history.keys import Keys
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect
 from sessions.turn.policy import Policy
 from tests.sessions.chat import Chat
 from tests.sessions.recorder import Recorder

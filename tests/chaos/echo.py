@@ -6,8 +6,8 @@ import os
 
 import uvloop
 
-from app.http_protocol import Patience
-from app.server import listen, server
+from app.server.http_protocol import Patience
+from app.server.server import listen, server
 from tests.chaos.bare import application
 
 MESSAGE_BYTES = 16 * 1024 * 1024

@@ -13,17 +13,19 @@ import time
 import msgspec
 import uvloop
 
-from app import logs, server
 from app.composition import composed
-from app.server import listen
+from app.operations import logs
+from app.server import server
+from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Request
 from engine.scripted import ScriptedEngine
 from engine.stream import ReplyStream
 from sessions import replica as sessions_replica
 from sessions.events import Journalled
+from sessions.replicas import reaping
 from sessions.running import running
-from sessions.store import ownership, reaping
+from sessions.store import ownership
 from sessions.turn.turn_journal import TurnJournal
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 
-from sessions.store.embedded import _binary
+from sessions.store.redis.embedded import _binary
 from tests.server_process import free_port
 
 READY_S = 20.0

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import midstream
-from app import key_file
+from app.operations import key_file
 from connections.wire.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from midstream.chat import kept_client_id

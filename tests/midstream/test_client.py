@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 import midstream
-from app import key_file
+from app.operations import key_file
 from connections.wire.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from tests.app.in_process import Running, serving

@@ -19,7 +19,7 @@ from sessions.errors import Refused
 from sessions.events import Accepted, Done
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.keys import Keys
+from sessions.store.history.keys import Keys
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.positions import Behind, Place
 from sessions.turn.sends import Generation, OnBusy, OnDisconnect, Send
@@ -61,7 +61,7 @@ class Chat:
     @property
     def room(self) -> Conversation:
         """The live part of the room."""
-        room = self.sessions._directory.get(self.owner, ROOM)
+        room = self.sessions.parts.base.directory.get(self.owner, ROOM)
         assert room is not None
         return room
 
@@ -142,7 +142,7 @@ class Chat:
     async def resume(self, reader: Recorder, seq: int, *, epoch: str | None = None) -> None:
         """A reader that came so far comes back to the room; without an `epoch`: to the one that it has."""
         if epoch is None:
-            meta = await self.sessions._history.load(self.keys)
+            meta = await self.sessions.parts.base.storage.history.load(self.keys)
             epoch = meta.epoch if meta else ""
         await self.sessions.resume(self.owner, reader, ROOM, Position(epoch, seq), ref="back")
 

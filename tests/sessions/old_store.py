@@ -13,7 +13,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from sessions.records import Client, Owner
-from sessions.store.keys import now_ms
+from sessions.store.history.keys import now_ms
 
 ROWS = Path(__file__).parent / "data" / "store-0.1.0.json"
 

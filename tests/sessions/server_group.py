@@ -15,7 +15,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from sessions.store.embedded import _binary, _die_with_parent
+from sessions.store.redis.embedded import _binary, _die_with_parent
 
 READY_S = 30.0
 MASTERS = 3

@@ -17,7 +17,7 @@ from sessions.events import Delta, Done, Resumed
 from sessions.records import Owner, digest
 from sessions.service import Sessions
 from sessions.store.ownership import Ownership
-from sessions.store.servers import connect, replica_name
+from sessions.store.redis.servers import connect, replica_name
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.policy import Policy
 from tests.sessions.chat import ROOM, Chat, eventually

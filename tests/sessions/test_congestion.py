@@ -12,7 +12,7 @@ from sessions.commands.accepting import AT_ONCE
 from sessions.records import Owner
 from sessions.running.admission import COMING
 from sessions.service import Sessions
-from sessions.store.servers import connect
+from sessions.store.redis.servers import connect
 from sessions.turn.policy import Policy
 from sessions.turn.sends import Generation, Send
 from tests.sessions.recorder import Recorder

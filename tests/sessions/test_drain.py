@@ -10,8 +10,8 @@ from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Cause, Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history import History
-from sessions.store.keys import Keys
+from sessions.store.history.history import History
+from sessions.store.history.keys import Keys
 from sessions.turn.policy import Policy
 from tests.sessions.chat import ROOM, Chat, eventually, named
 from tests.sessions.recorder import Recorder
@@ -22,7 +22,7 @@ async def test_a_drain_waits_for_running_replies(
 ) -> None:
     await chat.running("Hello?", "This")
     draining = asyncio.ensure_future(chat.sessions.drain(60))
-    await eventually(lambda: chat.sessions._admission.draining)
+    await eventually(lambda: chat.sessions.parts.base.admission.draining)
     engine.step(20)
     await draining
     assert [done.reason for done in reader.of(Done)] == [Reason.STOP]
@@ -52,7 +52,7 @@ async def test_a_message_that_is_just_coming_in_is_ended_too(
 async def test_a_second_drain_may_hurry_the_first(chat: Chat, reader: Recorder) -> None:
     await chat.running("Hello?", "This")
     draining = asyncio.create_task(chat.sessions.drain(60))
-    await eventually(lambda: chat.sessions._admission.draining)
+    await eventually(lambda: chat.sessions.parts.base.admission.draining)
     draining.cancel()
     await chat.sessions.drain(0)
     assert reader.of(Done)[0].reason is Reason.INTERRUPTED

@@ -118,11 +118,11 @@ async def test_a_dead_replicas_turn_that_can_not_be_closed_keeps_no_other_from_i
     spoiled = chat.keys.conversation.replace("room", "spoiled")
     await store.delete(spoiled)
     await store.set(spoiled, "no hash")
-    await store.delete(f"ms:replica:{chat.sessions._ownership.replica}")
-    await other.sessions._reaper.reap()
+    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+    await other.sessions.parts.peers.reaper.reap()
     assert await named(store) == 1
     for _ in range(2):
-        await other.sessions._reaper.reap()
+        await other.sessions.parts.peers.reaper.reap()
     assert await named(store) == 0
     chat.engine.step(20)
     await chat.quiet()

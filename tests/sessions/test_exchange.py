@@ -46,7 +46,7 @@ async def test_seqs_have_no_hole_and_the_journal_has_them_all(
 ) -> None:
     await chat.exchange("One?")
     await chat.exchange("Two?", "Two, of course.")
-    journal = await chat.sessions._history.journal(chat.keys, after_seq=0)
+    journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
     assert continuous(reader.events)
     assert continuous(journal)
     assert [event.seq for event in journal] == list(range(1, len(journal) + 1))
@@ -163,14 +163,14 @@ async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(
     chat.sessions.disconnect(reader)
     await eventually(lambda: chat.sessions.statistics().conversations == 0)
     assert chat.sessions.statistics().turns == 0
-    assert not chat.sessions._turns._by_turn
-    assert not chat.sessions._directory._attached
+    assert not chat.sessions.parts.commands.turns._by_turn
+    assert not chat.sessions.parts.base.directory._attached
 
 
 async def test_a_defect_is_told_to_its_sender_alone(chat: Chat, engine: ScriptedEngine) -> None:
     """What no one foresaw ends one request with a number that the log has."""
     await chat.exchange("Hello?")
-    await chat.sessions._client.hset(chat.keys.conversation, "seq", "seven")
+    await chat.sessions.parts.base.client.hset(chat.keys.conversation, "seq", "seven")
     refusal = await chat.begin_send("Hello again?")
     assert refusal is not None
     assert refusal.code == "internal"

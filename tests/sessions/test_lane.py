@@ -15,7 +15,7 @@ from sessions.events import Done
 from sessions.records import Owner
 from sessions.running import running
 from sessions.service import Sessions
-from sessions.store.servers import connect
+from sessions.store.redis.servers import connect
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
 from tests.sessions.chat import Chat

@@ -31,7 +31,7 @@ async def test_a_turn_whose_text_the_store_lost_is_closed(chat: Chat, store: Red
     gap, snapshot = await reader.next(Gap), await reader.next(Snapshot)
     assert gap.epoch != reader.of(Accepted)[0].epoch
     assert (snapshot.turn_id, snapshot.text) == (reader.of(Accepted)[0].turn_id, "This")
-    assert await chat.sessions._reaper.reap() == 1
+    assert await chat.sessions.parts.peers.reaper.reap() == 1
     assert (await reader.next(Done)).seq == snapshot.seq + 1
     assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
     await chat.exchange("And now?", "Now.")
@@ -53,7 +53,7 @@ async def test_an_end_that_the_store_lost_comes_once_more_in_another_epoch(
     await chat.resume(back, told.seq, epoch=accepted.epoch)
     gap, snapshot = await back.next(Gap), await back.next(Snapshot)
     assert (gap.epoch != accepted.epoch, snapshot.turn_id) == (True, accepted.turn_id)
-    assert await chat.sessions._reaper.reap() == 1
+    assert await chat.sessions.parts.peers.reaper.reap() == 1
     assert (await back.next(Done)).seq == snapshot.seq + 1
     assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
     back.closed = True

@@ -151,7 +151,7 @@ async def test_it_is_cancelled_when_that_ones_replica_dies(chat: Chat, followed:
     await chat.running("Hello?", "This")
     await seen_elsewhere(chat.room)
     chat.leave()
-    await store.delete(f"ms:replica:{followed.sessions._ownership.replica}")
+    await store.delete(f"ms:replica:{followed.sessions.parts.base.storage.ownership.replica}")
     await chat.quiet()
     assert await watchers(chat, store) == 0
 
@@ -195,7 +195,7 @@ async def test_messages_lost_at_the_very_end_are_not_missed(
     chat: Chat, followed: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No event comes that would show the hole: the channel's coming back does."""
-    replica = followed.sessions._ownership.replica
+    replica = followed.sessions.parts.base.storage.ownership.replica
     await chat.running("Hello?", "This")
     await followed.reader.next(Delta)
     await store.hset(chat.keys.conversation, "watchers", "nobody")
@@ -211,7 +211,9 @@ async def test_messages_lost_at_the_very_end_are_not_missed(
 async def test_a_hole_that_nothing_fills_is_a_gap(chat: Chat, followed: Chat, store: Redis) -> None:
     await store.hset(chat.keys.conversation, "watchers", "nobody")
     await chat.exchange("Hello?")
-    await store.hset(chat.keys.conversation, "watchers", followed.sessions._ownership.replica)
+    await store.hset(
+        chat.keys.conversation, "watchers", followed.sessions.parts.base.storage.ownership.replica
+    )
     await store.xtrim(chat.keys.journal, maxlen=0, approximate=False)
     await store.hdel(chat.keys.conversation, "ended_seq")  # as version 0.1.0 wrote it
     accepted = await chat.running("And now?", "This")

@@ -21,10 +21,10 @@ from sessions.errors import Busy, StoreDown
 from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
 from sessions.observer import Silent
 from sessions.records import Client, Owner
+from sessions.replicas import reaping
 from sessions.running import running
 from sessions.service import Sessions
-from sessions.store import reaping
-from sessions.store.embedded import embedded_store
+from sessions.store.redis.embedded import embedded_store
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
 from tests.refusing_store import pid_of, refusing_writes, stalled
@@ -54,7 +54,7 @@ async def pid(store: Redis) -> int:
 
 
 async def journal_is_whole(chat: Chat) -> bool:
-    events = await chat.sessions._history.journal(chat.keys, after_seq=0)
+    events = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
     return [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
@@ -81,7 +81,7 @@ async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(
         done = await reader.next(Done)
         assert (done.saved, done.reason) == (False, Reason.STOP)
     await chat.quiet()
-    record = await chat.sessions._history.turn(chat.keys, accepted.turn_id)
+    record = await chat.sessions.parts.base.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
     assert record.done is not None
     assert (record.done.saved, record.done.text_sha256) == (True, done.text_sha256)
@@ -190,7 +190,11 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(  # noqa: PLR09
         chat = Chat(sessions, engine, owner, Recorder())
         await chat.exchange("Hello?", "Hello.")
         with monkeypatch.context() as patched:
-            patched.setattr(sessions._history, "begin", stalling(pid, sessions._history.begin))
+            patched.setattr(
+                sessions.parts.base.storage.history,
+                "begin",
+                stalling(pid, sessions.parts.base.storage.history.begin),
+            )
             assert isinstance(await chat.begin_send("And now?", client_msg_id="lost"), StoreDown)
         os.kill(pid, signal.SIGCONT)
         while not await store.hget(chat.keys.conversation, "running"):
@@ -199,17 +203,17 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(  # noqa: PLR09
             await chat.send("And now?", client_msg_id="lost")
         with pytest.raises(Busy):
             await chat.send("Something else.")
-        assert await sessions._reaper.reap() == 1
+        assert await sessions.parts.peers.reaper.reap() == 1
         assert [type(event) for event in chat.reader.events[-2:]] == [Accepted, Removed]
         await chat.exchange("And now?", "Now.", client_msg_id="lost")
         assert continuous(chat.reader.events)
         assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "And now?", "Now."]
-        assert await sessions._reaper.reap() == 0
+        assert await sessions.parts.peers.reaper.reap() == 0
 
 
 async def test_a_stalled_store_does_not_say_who_is_dead(chat: Chat, pid: int) -> None:
     with stalled(pid), pytest.raises(StoreDown):
-        await chat.sessions._reaper.reap(within_s=0.05)
+        await chat.sessions.parts.peers.reaper.reap(within_s=0.05)
 
 
 async def test_the_reaper_outlives_all_trouble(
@@ -219,7 +223,7 @@ async def test_the_reaper_outlives_all_trouble(
     monkeypatch.setattr(reaping, "REAP_S", 0.01)
     monkeypatch.setattr(reaping, "LEASE_S", 0.01)
     monkeypatch.setattr(reaping, "SLOW_S", 0.05)
-    watching = asyncio.create_task(chat.sessions._reaper.watch())
+    watching = asyncio.create_task(chat.sessions.parts.peers.reaper.watch())
     await store.hset("ms:running", "odd", "{}")
     await asyncio.wait([watching], timeout=0.2)
     with stalled(pid):
@@ -265,7 +269,7 @@ async def test_a_defect_at_an_end_costs_nobody_else_anything(
         await chat.exchange("Hello?", "Hello.")
         await chat.exchange("And now?", "Now.")
         await chat.quiet()
-        assert await sessions._reaper.reap() == 0
+        assert await sessions.parts.peers.reaper.reap() == 0
         assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "And now?", "Now."]
 
 

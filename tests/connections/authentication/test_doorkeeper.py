@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app import key_file
+from app.operations import key_file
 from connections.authentication.authenticator import Authenticator, bearer
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.key_ring import KeyRing

@@ -255,11 +255,11 @@ async def test_a_reaper_closes_another_reply_and_keeps_the_old_one(
     accepted = await chat.running("", "This", place=Again(done.message_id))
     live = chat.room.turns[0]
     record = live.record
-    sessions._journal._waiting.clear()
+    sessions.parts.base.lane.journal._waiting.clear()
     orphan = RunningTurn(
         owner=chat.owner, conversation_id=ROOM, turn_id=accepted.turn_id, replica="another, dead"
     )
-    await sessions._reaper._close(orphan)
+    await sessions.parts.peers.reaper._close(orphan)
     chat.cancel()
     assert await said(chat) == ["Hello?", "This"]
     reply = (await chat.history()).messages[-1]
@@ -289,7 +289,7 @@ async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Cha
     assert ([message.content for message in told.messages], told.ref) == (["Hello?", "Hello."], None)
     assert told.seq == (await chat.history()).seq
     assert not reader.of(HistoryPage)
-    await chat.sessions._brancher.tell(chat.room)
+    await chat.sessions.parts.commands.brancher.tell(chat.room)
     assert len(reader.of(HistoryPage)) == 1
     chat.sessions.disconnect(second)
 
@@ -301,7 +301,7 @@ async def test_whoever_is_told_of_another_branch_learns_what_a_new_reply_waits_f
     chat.room.publish_status(
         live, Status(conversation_id=ROOM, turn_id=live.record.turn_id, state="queued", queue_position=1)
     )
-    await chat.sessions._brancher.tell(chat.room)
+    await chat.sessions.parts.commands.brancher.tell(chat.room)
     assert [type(event) for event in chat.reader.events[-2:]] == [HistoryPage, Status]
     chat.cancel()
 

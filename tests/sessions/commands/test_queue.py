@@ -223,8 +223,8 @@ async def test_messages_that_a_dead_replica_left_waiting_have_their_end(
     async with other.running(alone=False):
         second = Chat(other, ScriptedEngine(), owner, Recorder())
         await second.history()
-        await store.delete(f"ms:replica:{chat.sessions._ownership.replica}")
-        assert await other._reaper.reap() == 3
+        await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+        assert await other.parts.peers.reaper.reap() == 3
         await second.reader.next(Done, count=3)
         assert {done.reason for done in second.reader.of(Done)} == {Reason.INTERRUPTED}
         said = [said for _, said in await second.told()]

@@ -11,9 +11,9 @@ from sessions.errors import NotFound
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot, Status
 from sessions.records import Owner, digest
 from sessions.service import Sessions
-from sessions.store import replay
-from sessions.store.keys import Keys
-from sessions.store.transactions import Since
+from sessions.store.history import replay
+from sessions.store.history.keys import Keys
+from sessions.store.history.transactions import Since
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous, seqs
 
@@ -50,13 +50,13 @@ async def witness(chat: Chat) -> Recorder:
 @pytest.fixture
 def slow(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Until it is set the store does not say what was missed, while it accepts messages."""
-    since, slow = chat.sessions._history.since, asyncio.Event()
+    since, slow = chat.sessions.parts.base.storage.history.since, asyncio.Event()
 
     async def slowly(keys: Keys, after_seq: int) -> Since | None:
         await slow.wait()
         return await since(keys, after_seq)
 
-    monkeypatch.setattr(chat.sessions._history, "since", slowly)
+    monkeypatch.setattr(chat.sessions.parts.base.storage.history, "since", slowly)
     return slow
 
 

@@ -11,7 +11,7 @@ from engine.scripted import ScriptedEngine
 from sessions.errors import Busy, Conflict
 from sessions.events import Cause, Done, Reason, Removed
 from sessions.records import Meta
-from sessions.store.keys import Keys
+from sessions.store.history.keys import Keys
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -133,13 +133,13 @@ async def test_a_conversation_that_changes_elsewhere_meanwhile_is_busy(
     """Between the look and the write another replica was faster."""
     done = await chat.exchange("Hello?")
     await chat.quiet()
-    looked = chat.sessions._history.load
+    looked = chat.sessions.parts.base.storage.history.load
 
     async def changed_behind(keys: Keys) -> Meta | None:
         meta = await looked(keys)
         await store.hincrby(keys.conversation, "seq", 1)
         return meta
 
-    monkeypatch.setattr(chat.sessions._history, "load", changed_behind)
+    monkeypatch.setattr(chat.sessions.parts.base.storage.history, "load", changed_behind)
     with pytest.raises(Busy):
         await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)

@@ -14,7 +14,7 @@ from sessions.events import Accepted, Deleted, Done
 from sessions.records import Owner
 from sessions.replicas.letters import AskDelete, Order, encode_letter
 from sessions.service import Sessions
-from sessions.store.client import POST, run_script
+from sessions.store.redis.client import POST, run_script
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.policy import Policy
 from tests.sessions.chat import ROOM, Chat, eventually
@@ -73,7 +73,7 @@ async def test_a_deletion_reaches_the_turn(chat: Chat, skewed: Chat, reader: Rec
 
 async def test_its_own_turns_are_left_alone_and_take_orders(chat: Chat, skewed: Chat) -> None:
     await skewed.running("Hello?", "This")
-    assert await chat.sessions._reaper.reap() == 0
+    assert await chat.sessions.parts.peers.reaper.reap() == 0
     offset = OFF.get()
     OFF.set(0.0)
     met = await chat.sessions.cancel_elsewhere(chat.owner, Cancel(conversation_id=ROOM))
@@ -95,14 +95,14 @@ async def test_an_order_that_nobody_waits_for_any_more_is_left_undone(
     chat: Chat, store: Redis, late_ms: int, conversations: int
 ) -> None:
     await chat.exchange("Hello?")
-    box = f"ms:mail:{chat.sessions._ownership.replica}"
+    box = f"ms:mail:{chat.sessions.parts.base.storage.ownership.replica}"
     order = Order(number="1", sender="nobody", owner=chat.owner, conversation_id=ROOM, ask=AskDelete())
     await run_script(store, POST, ["elsewhere"], ["nobody", encode_letter(order), 1000])
     posted = (await store.lrange("elsewhere", 0, -1))[0]
     head, _, rest = posted.partition(b",")
     at_ms = int(head.removeprefix(b'{"at_ms":'))
     await store.rpush(box, b'{"at_ms":%d,%s' % (at_ms - late_ms, rest))
-    chat.sessions._mailbox.nudge()
+    chat.sessions.parts.peers.mailbox.nudge()
     while await store.llen(box) or await store.llen("ms:mail:nobody") != 1 - conversations:
         pass
     page = await chat.sessions.conversations(chat.owner, limit=10, before=None)

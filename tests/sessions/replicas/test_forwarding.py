@@ -11,8 +11,8 @@ from sessions.errors import Overloaded
 from sessions.events import Accepted, Cause, Delta, Done, Reason
 from sessions.records import Owner
 from sessions.replicas.letters import Answer, Refusal, RefusedElsewhere, decode_letter, encode_letter
-from sessions.store.keys import Keys
-from sessions.store.transactions import Beginning
+from sessions.store.history.keys import Keys
+from sessions.store.history.transactions import Beginning
 from sessions.turn.cancelling import Cancel, Cancelled
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
@@ -96,14 +96,14 @@ async def test_an_interrupt_from_elsewhere_ends_the_reply_and_begins_the_next(
 async def test_a_cancel_finds_a_forwarded_message_between_the_reply_that_it_ended_and_its_own(
     chat: Chat, other: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, told = chat.sessions._history.begin, asyncio.Event()
+    begin, told = chat.sessions.parts.base.storage.history.begin, asyncio.Event()
 
     async def later(keys: Keys, beginning: Beginning, *, attached: bool) -> bool:
         await told.wait()
         return await begin(keys, beginning, attached=attached)
 
     await chat.running("Hello?", "This")
-    monkeypatch.setattr(chat.sessions._history, "begin", later)
+    monkeypatch.setattr(chat.sessions.parts.base.storage.history, "begin", later)
     sending = other.begin_send("And now?", on_busy="interrupt", client_msg_id="two")
     await reader.next(Done)
     cancelled = await cancelled_there(other)
@@ -130,8 +130,8 @@ async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
-    monkeypatch.setattr(chat.sessions._mailbox, "_take", lambda order: None)
-    await store.delete(f"ms:replica:{chat.sessions._ownership.replica}")
+    monkeypatch.setattr(chat.sessions.parts.peers.mailbox, "_open", lambda *letter: None)
+    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
     other.engine.script("Now.")
     accepted = await other.running("And now?", on_busy="interrupt", client_msg_id="two")
     ends = [(message.role, message.status) for message in (await other.history()).messages]
@@ -153,5 +153,5 @@ async def test_a_letter_that_was_not_announced_is_found(
     chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
-    monkeypatch.setattr(chat.sessions._relay, "_nudged", lambda: None)
+    monkeypatch.setattr(chat.sessions.parts.peers.relay, "_nudged", lambda: None)
     assert (await asyncio.wait_for(cancelled_there(other), 10)).already is False

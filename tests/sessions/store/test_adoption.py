@@ -19,11 +19,11 @@ from sessions.events import Accepted, Done, Gap, Snapshot
 from sessions.records import Client, Owner
 from sessions.service import Sessions
 from sessions.store.adoption import COMING_MS, MAX_ID, Adoption
-from sessions.store.client import HAND_OVER, run_script
-from sessions.store.index import Index
-from sessions.store.keys import Keys, now_ms
+from sessions.store.history.index import Index
+from sessions.store.history.keys import Keys, now_ms
 from sessions.store.ownership import Ownership
-from sessions.store.servers import SOCKET_TIMEOUT_S
+from sessions.store.redis.client import HAND_OVER, run_script
+from sessions.store.redis.servers import SOCKET_TIMEOUT_S
 from sessions.turn.policy import Policy
 from sessions.turn.sends import Generation, Send
 from tests.refusing_store import pid_of, stalled

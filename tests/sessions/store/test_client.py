@@ -10,9 +10,9 @@ import uvloop
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
-from sessions.store.client import REMOVE, run_script, store_errors
 from sessions.store.ownership import Ownership
-from sessions.store.servers import connect
+from sessions.store.redis.client import REMOVE, run_script, store_errors
+from sessions.store.redis.servers import connect
 from tests.refusing_store import refusing_writes
 
 REMOVAL = '{"turn_id": "turn", "seq": 1, "message_id": "message", "reply_id": "reply"}'

@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 
 from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Removed, Snapshot
 from sessions.records import digest
-from sessions.store.client import SETTLE_DUE, TAKE_DUE, run_script
-from sessions.store.compacting import Compaction
-from sessions.store.history import OLDER_BYTES
+from sessions.store.history.compacting import Compaction
+from sessions.store.history.history import OLDER_BYTES
+from sessions.store.redis.client import SETTLE_DUE, TAKE_DUE, run_script
 from sessions.turn.positions import Again, Beside
 from tests.bench.storage import cost
 from tests.sessions.chat import Chat, eventually
@@ -195,8 +195,8 @@ async def test_a_turn_of_a_dead_replica_is_listed_by_the_one_that_closes_it(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     await chat.running("Hello?", "This reply")
-    await store.delete(f"ms:replica:{chat.sessions._ownership.replica}")
-    assert await other.sessions._reaper.reap() == 1
+    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+    assert await other.sessions.parts.peers.reaper.reap() == 1
     (name,) = await store.keys("ms:compaction:*")
     assert await store.zrange(name, 0, -1) == [chat.keys.conversation.encode()]
     chat.cancel()
@@ -211,7 +211,7 @@ async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
     gap, snapshot = await told(chat, 0)
     assert isinstance(gap, Gap)
     assert isinstance(snapshot, Snapshot)
-    since = await chat.sessions._history.since(chat.keys, 0)
+    since = await chat.sessions.parts.base.storage.history.since(chat.keys, 0)
     assert since is not None
     assert since.first > 1
     assert sum(len(event.text) for event in since.events if isinstance(event, Delta)) < OLDER_BYTES

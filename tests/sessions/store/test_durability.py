@@ -15,10 +15,10 @@ from sessions.errors import StoreDown
 from sessions.events import Done
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store import durability
-from sessions.store.durability import Confirming, Durability, Unsupported
-from sessions.store.embedded import embedded_store
-from sessions.store.servers import connect
+from sessions.store.redis import durability
+from sessions.store.redis.durability import Confirming, Durability, Unsupported
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect
 from sessions.turn.policy import Policy
 from tests.refusing_store import pid_of, stalled
 from tests.sessions.chat import Chat
@@ -85,7 +85,7 @@ async def test_a_message_that_no_replica_takes_is_refused_and_leaves_nothing(
         async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
             with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
                 await chat.send("Hello?", client_msg_id="one")
-            await chat.sessions._reaper.reap()
+            await chat.sessions.parts.peers.reaper.reap()
             assert await chat.told() == []
             await chat.exchange("Hello?", "Hello.", client_msg_id="one")
             assert [content for _, content in await chat.told()] == ["Hello?", "Hello."]

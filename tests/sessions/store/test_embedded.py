@@ -14,16 +14,16 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
-from sessions.store import embedded
-from sessions.store.client import store_errors
-from sessions.store.embedded import EmbeddedStoreFailed, embedded_store
-from sessions.store.servers import connect
+from sessions.store.redis import embedded
+from sessions.store.redis.client import store_errors
+from sessions.store.redis.embedded import EmbeddedStoreFailed, embedded_store
+from sessions.store.redis.servers import connect
 
 SERVICE = """
 import asyncio, sys
 from pathlib import Path
-from sessions.store.embedded import embedded_store
-from sessions.store.servers import connect
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect
 
 async def serve():
     async with embedded_store(Path(sys.argv[1])) as url, connect(url) as client:

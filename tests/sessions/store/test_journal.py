@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Removed
-from sessions.store.client import load_scripts
-from sessions.store.journal import Entry, Journal
+from sessions.store.history.journal import Entry, Journal
+from sessions.store.redis.client import load_scripts
 from sessions.turn.turn_journal import TurnJournal
 from tests.refusing_store import refusing_writes
 from tests.sessions.chat import eventually

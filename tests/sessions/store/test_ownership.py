@@ -20,13 +20,13 @@ from tests.sessions.recorder import Recorder, continuous
 
 async def lose_lease(chat: Chat, store: Redis) -> None:
     """As after the time in which this replica could not renew it."""
-    await store.delete(f"ms:replica:{chat.sessions._ownership.replica}")
+    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
 
 
 async def test_a_living_replicas_turns_are_left_alone(chat: Chat, other: Chat) -> None:
     await chat.running("Hello?", "This")
-    assert await other.sessions._reaper.reap() == 0
-    assert await chat.sessions._reaper.reap() == 0
+    assert await other.sessions.parts.peers.reaper.reap() == 0
+    assert await chat.sessions.parts.peers.reaper.reap() == 0
     chat.cancel()
 
 
@@ -37,14 +37,14 @@ async def test_a_dead_replicas_turn_is_closed_with_what_was_journalled(
     await other.history()
     accepted = await chat.running("And now?", "This reply")
     await lose_lease(chat, store)
-    assert await other.sessions._reaper.reap() == 1
+    assert await other.sessions.parts.peers.reaper.reap() == 1
     done = await other.reader.next(Done)
     assert (done.turn_id, done.reason, done.chars) == (accepted.turn_id, Reason.INTERRUPTED, 10)
     assert (done.text_sha256, done.usage.generated_tokens) == (digest("This reply"), 2)
     assert done.error is not None
     page = await other.history()
     assert (page.messages[-1].content, page.messages[-1].status) == ("This reply", "interrupted")
-    assert await other.sessions._reaper.reap() == 0
+    assert await other.sessions.parts.peers.reaper.reap() == 0
     chat.cancel()
 
 
@@ -53,13 +53,13 @@ async def test_whoever_lost_a_turn_writes_no_more_and_tells_the_end_once(
 ) -> None:
     await chat.running("Hello?", "This")
     await lose_lease(chat, store)
-    await other.sessions._reaper.reap()
+    await other.sessions.parts.peers.reaper.reap()
     chat.engine.step()
     done = await reader.next(Done)
     await chat.quiet()
     assert (done.reason, done.chars) == (Reason.INTERRUPTED, 4)
     assert continuous(reader.events)
-    journal = await chat.sessions._history.journal(chat.keys, after_seq=0)
+    journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
     assert [event.seq for event in journal] == [1, 2, 3]
     assert chat.engine.statistics().cancels == 1
     await other.exchange("And now?", "Now.", client_msg_id="two")
@@ -70,7 +70,7 @@ async def test_a_turn_lost_at_its_very_end_has_one_end(
 ) -> None:
     await chat.running("Hello?", "This")
     await lose_lease(chat, store)
-    await other.sessions._reaper.reap()
+    await other.sessions.parts.peers.reaper.reap()
     chat.cancel()
     await chat.quiet()
     assert [done.reason for done in reader.of(Done)] == [Reason.INTERRUPTED]
@@ -84,7 +84,7 @@ async def test_an_end_that_was_told_unsaved_is_not_told_again(
         chat.engine.step(20)
         assert not (await reader.next(Done)).saved
     await lose_lease(chat, store)
-    await other.sessions._reaper.reap()
+    await other.sessions.parts.peers.reaper.reap()
     await chat.quiet()
     assert len(reader.of(Done)) == 1
 
@@ -109,7 +109,7 @@ async def test_a_duplicate_of_a_turn_on_another_replica_waits_for_its_end(
     assert (again.duplicate, again.turn_id) == (True, accepted.turn_id)
     assert other.reader.text(accepted.turn_id) == "This"
     await lose_lease(chat, store)
-    await other.sessions._reaper.reap()
+    await other.sessions.parts.peers.reaper.reap()
     assert (await other.reader.next(Done)).turn_id == accepted.turn_id
     chat.cancel()
 
@@ -150,11 +150,11 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     accepted = await chat.running("Hello?", "This")
-    own = chat.sessions._ownership
+    own = chat.sessions.parts.base.storage.ownership
     here = f"ms:running:{own.replica}"
     await own.add(RunningTurn(owner=chat.owner, conversation_id=ROOM, turn_id="never", replica=own.replica))
     assert await store.hlen(here) == 2
-    assert await chat.sessions._reaper.reap() == 1
+    assert await chat.sessions.parts.peers.reaper.reap() == 1
     assert await store.hkeys(here) == [accepted.turn_id.encode()]
     chat.cancel()
 
@@ -162,12 +162,12 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
 async def test_two_reapers_close_a_turn_once(chat: Chat, other: Chat, store: Redis) -> None:
     accepted = await chat.running("Hello?", "This")
     await lose_lease(chat, store)
-    orphan = (await other.sessions._ownership.orphans(lambda _: True))[0]
-    record = await other.sessions._history.turn(chat.keys, accepted.turn_id)
+    orphan = (await other.sessions.parts.base.storage.ownership.orphans(lambda _: True))[0]
+    record = await other.sessions.parts.base.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
     for seq in (3, 4):
-        await other.sessions._reaper._end(orphan, chat.keys, record, seq=seq)
-    journal = await other.sessions._history.journal(chat.keys, after_seq=0)
+        await other.sessions.parts.peers.reaper._end(orphan, chat.keys, record, seq=seq)
+    journal = await other.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
     assert [type(event) for event in journal].count(Done) == 1
     assert [event.seq for event in journal] == [1, 2, 3]
     chat.cancel()
@@ -188,12 +188,12 @@ async def told_bytes(store: Redis) -> int:
 
 async def test_a_living_replicas_turns_cost_a_reaper_nothing(chat: Chat, other: Chat, store: Redis) -> None:
     """However many they are: nobody reads what a lease stands for."""
-    living = other.sessions._ownership.replica
-    await chat.sessions._reaper.reap()
+    living = other.sessions.parts.base.storage.ownership.replica
+    await chat.sessions.parts.peers.reaper.reap()
     rows = {f"turn_{number}": row(chat, f"turn_{number}", living) for number in range(20_000)}
     await store.hset(f"ms:running:{living}", mapping=rows)  # type: ignore[arg-type]
     before = await told_bytes(store)
-    assert await chat.sessions._reaper.reap() == 0
+    assert await chat.sessions.parts.peers.reaper.reap() == 0
     assert await told_bytes(store) - before < 20_000
     await store.delete(f"ms:running:{living}")
 
@@ -204,15 +204,15 @@ async def test_the_turns_of_a_replica_of_0_1_0_are_closed_when_it_is_dead(
     """It names them in the one hash; a living one's are left alone, and found by their ids."""
     monkeypatch.setattr(ownership, "OLD_LOOK_S", 0.0)
     accepted = await chat.running("Hello?", "This")
-    name = chat.sessions._ownership.replica
+    name = chat.sessions.parts.base.storage.ownership.replica
     await store.delete(f"ms:running:{name}")
     await store.hset("ms:running", accepted.turn_id, row(chat, accepted.turn_id, name).decode())
-    assert await other.sessions._reaper.reap() == 0
-    found = await other.sessions._ownership.find(accepted.turn_id)
+    assert await other.sessions.parts.peers.reaper.reap() == 0
+    found = await other.sessions.parts.base.storage.ownership.find(accepted.turn_id)
     assert found is not None
     assert found.conversation_id == ROOM
     await lose_lease(chat, store)
-    assert await other.sessions._reaper.reap() == 1
+    assert await other.sessions.parts.peers.reaper.reap() == 1
     assert await named(store) == 0
     assert (await other.told())[-1] == ("assistant", "This")
     chat.cancel()
@@ -221,12 +221,12 @@ async def test_the_turns_of_a_replica_of_0_1_0_are_closed_when_it_is_dead(
 async def test_the_old_hash_of_living_replicas_is_looked_at_now_and_then_alone(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
-    living = other.sessions._ownership.replica
+    living = other.sessions.parts.base.storage.ownership.replica
     await store.hset("ms:running", "turn_x", row(chat, "turn_x", living).decode())
-    await chat.sessions._reaper.reap()
+    await chat.sessions.parts.peers.reaper.reap()
     await store.config_resetstat()
     for _ in range(10):
-        await chat.sessions._reaper.reap()
+        await chat.sessions.parts.peers.reaper.reap()
     calls: dict[str, dict[str, int]] = await store.info("commandstats")
     assert "cmdstat_hgetall" not in calls
     await store.delete("ms:running")
@@ -236,16 +236,16 @@ async def test_a_replica_that_lost_its_lease_takes_it_before_it_names_a_turn(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     """Else its turn would be in no set that a reaper looks at, or closed at once."""
-    own = chat.sessions._ownership
+    own = chat.sessions.parts.base.storage.ownership
     await lose_lease(chat, store)
-    await other.sessions._reaper.reap()
+    await other.sessions.parts.peers.reaper.reap()
     assert not await store.sismember("ms:runners", own.replica)
     own._held_until = 0.0
     accepted = await chat.running("Hello?", "This")
     assert await store.sismember("ms:runners", own.replica)
-    assert await other.sessions._reaper.reap() == 0
+    assert await other.sessions.parts.peers.reaper.reap() == 0
     await lose_lease(chat, store)
-    assert await other.sessions._reaper.reap() == 1
+    assert await other.sessions.parts.peers.reaper.reap() == 1
     assert accepted.turn_id not in await store.hkeys(f"ms:running:{own.replica}")
     chat.cancel()
 
@@ -254,8 +254,8 @@ async def test_a_row_of_another_version_keeps_no_other_turn_open(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     await chat.running("Hello?", "This")
-    await store.hset(f"ms:running:{chat.sessions._ownership.replica}", "odd", "{}")
+    await store.hset(f"ms:running:{chat.sessions.parts.base.storage.ownership.replica}", "odd", "{}")
     await lose_lease(chat, store)
-    assert await other.sessions._reaper.reap() == 1
-    assert await other.sessions._reaper.reap() == 0
+    assert await other.sessions.parts.peers.reaper.reap() == 1
+    assert await other.sessions.parts.peers.reaper.reap() == 0
     chat.cancel()

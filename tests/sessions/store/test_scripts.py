@@ -11,10 +11,10 @@ from redis.asyncio import Redis
 from sessions.errors import Conflict, OwnershipLost, StoreFault
 from sessions.events import Accepted, Done, Reason, Removed, Timing, Usage, encode
 from sessions.records import MessageRecord, Owner, TurnRecord, digest
-from sessions.store.client import APPEND, run_script
-from sessions.store.history import History
-from sessions.store.keys import Keys
-from sessions.store.transactions import MAX_SIBLINGS, Beginning, Duplicate, Ending, Moved, Siblings
+from sessions.store.history.history import History
+from sessions.store.history.keys import Keys
+from sessions.store.history.transactions import MAX_SIBLINGS, Beginning, Duplicate, Ending, Moved, Siblings
+from sessions.store.redis.client import APPEND, run_script
 
 KEYS = Keys.of(Owner("anonymous", "alice"), "room")
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)

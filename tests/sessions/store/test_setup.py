@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from sessions.store.durability import Durability
-from sessions.store.servers import connect
-from sessions.store.setup import advice, setups
+from sessions.store.redis.durability import Durability
+from sessions.store.redis.servers import connect
+from sessions.store.redis.setup import advice, setups
 from tests.sessions.server_group import cluster, node
 
 

@@ -72,7 +72,7 @@ async def test_its_own_events_leave_with_the_first_compaction_and_are_a_gap_then
 
 
 async def test_its_newest_exchange_can_be_taken_back(chat: Chat) -> None:
-    record = await chat.sessions._history.turn_of(chat.keys, "two")
+    record = await chat.sessions.parts.base.storage.history.turn_of(chat.keys, "two")
     assert record is not None
     await chat.sessions.take_back(chat.owner, "room", record.turn_id)
     assert await chat.told() == SAID[:2]

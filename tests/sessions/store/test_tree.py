@@ -10,9 +10,9 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.errors import Conflict
-from sessions.store.client import ACTIVATE, run_script
-from sessions.store.history import History
-from sessions.store.transactions import Beginning, Siblings
+from sessions.store.history.history import History
+from sessions.store.history.transactions import Beginning, Siblings
+from sessions.store.redis.client import ACTIVATE, run_script
 from tests.sessions.store.test_scripts import KEYS, beginning, ending, message, removal
 
 

@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 
 from sessions.errors import NotFound
 from sessions.records import Owner
-from sessions.store.client import FORGET, RENAME, TOUCH, run_script, store_errors
-from sessions.store.keys import Keys
+from sessions.store.history.keys import Keys
+from sessions.store.redis.client import FORGET, RENAME, TOUCH, run_script, store_errors
 
 MAX_LISTED = 10_000
 """Conversations that an owner's list has; the oldest leave it, and are found by their id until they expire."""

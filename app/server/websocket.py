@@ -1,8 +1,8 @@
 """uvicorn's WebSocket protocol, bounded both ways: what a peer sends, and what it does not read.
 
 uvicorn parses all that comes, answers pings that nobody reads, and waits without a limit for a peer that stopped reading:
-neither its ping timeout nor a close gets past what is still unsent. Here bytes are parsed in parts (`app/feed.py`) within
-a budget (`app/frames.py`), and nothing is read from a peer that does not take its answers.
+neither its ping timeout nor a close gets past what is still unsent. Here bytes are parsed in parts (`app/server/feed.py`) within
+a budget (`app/server/frames.py`), and nothing is read from a peer that does not take its answers.
 Text is written without a detour through ASGI's queues, where the peer reads: it is sent sooner, for half the work.
 """
 
@@ -24,9 +24,9 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.protocol import State
 
-from app.feed import SIP_BYTES, Feed, Hold
-from app.frames import Frames
-from app.resets import reset
+from app.server.feed import SIP_BYTES, Feed, Hold
+from app.server.frames import Frames
+from app.server.resets import reset
 from connections.limits.bounds import Bound, Bounds
 from connections.native.endpoint import PEER
 

@@ -27,7 +27,7 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ReadOnlyError, ResponseError
 
-from sessions.store.client import store_errors
+from sessions.store.redis.client import store_errors
 
 SOCKET_TIMEOUT_S = 5.0
 AT_ONCE = 32

@@ -6,9 +6,9 @@ import structlog
 from redis.asyncio import Redis
 
 from app.settings import Settings, SettingsError
-from sessions.store.durability import Confirming, Durability, Unsupported
 from sessions.store.ownership import older_replicas
-from sessions.store.setup import advice, setups
+from sessions.store.redis.durability import Confirming, Durability, Unsupported
+from sessions.store.redis.setup import advice, setups
 
 _log = structlog.get_logger("midstream.store")
 

@@ -13,8 +13,8 @@ import structlog
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown, StoreFault
-from sessions.store.client import COMPACT, SCHEDULE, SETTLE_DUE, TAKE_DUE, run_script, store_errors
-from sessions.store.keys import Keys
+from sessions.store.history.keys import Keys
+from sessions.store.redis.client import COMPACT, SCHEDULE, SETTLE_DUE, TAKE_DUE, run_script, store_errors
 
 RESUME_WINDOW_S = 300.0
 """How long a reader who left in the midst of a reply that has ended finds the rest of it, to the character.

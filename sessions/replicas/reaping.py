@@ -12,10 +12,10 @@ import structlog
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Delta, Done, Failure, Journalled, Reason, Removed, Timing, Usage
 from sessions.records import MessageRecord, Meta, TurnRecord, digest, status_of
-from sessions.store.keys import Keys, now_ms
+from sessions.store.history.keys import Keys, now_ms
+from sessions.store.history.transactions import Ending
 from sessions.store.ownership import LEASE_S, RunningTurn
 from sessions.store.storage import Storage
-from sessions.store.transactions import Ending
 
 REAP_S = 1.0
 """With the lease that a dead replica leaves behind, less than ten seconds."""

@@ -21,7 +21,7 @@ from redis.asyncio.client import Pipeline
 
 from sessions.errors import StoreDown, StoreFault
 
-LUA = Path(__file__).parent / "lua"
+LUA = Path(__file__).parent.parent / "lua"
 TROUBLES = (errors.RedisError, errors.RedisClusterException, TimeoutError, OSError)
 """All that the client raises: a full disk or too few replicas come as answers that no other type of error has."""
 

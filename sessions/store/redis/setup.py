@@ -10,8 +10,8 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import ResponseError
 
-from sessions.store.client import store_errors
-from sessions.store.durability import Durability
+from sessions.store.redis.client import store_errors
+from sessions.store.redis.durability import Durability
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):

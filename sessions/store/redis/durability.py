@@ -14,7 +14,7 @@ from redis.asyncio.cluster import PipelineCommand
 from redis.exceptions import MovedError, ResponseError
 
 from sessions.errors import StoreDown
-from sessions.store.client import store_errors
+from sessions.store.redis.client import store_errors
 
 WAIT_MS = 1000
 """How long an `accepted` or a `done` waits. Beyond it the message is refused, or the reply told as not saved."""

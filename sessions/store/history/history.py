@@ -16,7 +16,21 @@ from redis.asyncio import Redis
 from sessions.errors import Conflict, OwnershipLost
 from sessions.events import Journalled, Removed, decode_journalled, encode
 from sessions.records import MessageRecord, Meta, TurnRecord
-from sessions.store.client import (
+from sessions.store.history.coding import decode_message, decode_turn, encode_message, encode_turn
+from sessions.store.history.keys import Keys, now_ms
+from sessions.store.history.rebuilding import Journal, OlderTurn, rebuilt
+from sessions.store.history.replay import MAX_BYTES
+from sessions.store.history.transactions import (
+    MAX_SIBLINGS,
+    Beginning,
+    Branch,
+    Duplicate,
+    Ending,
+    Moved,
+    Siblings,
+    Since,
+)
+from sessions.store.redis.client import (
     ACCEPT,
     BRANCH,
     DELETE,
@@ -30,21 +44,7 @@ from sessions.store.client import (
     run_script,
     store_errors,
 )
-from sessions.store.coding import decode_message, decode_turn, encode_message, encode_turn
-from sessions.store.durability import Confirming, Durability
-from sessions.store.keys import Keys, now_ms
-from sessions.store.rebuilding import Journal, OlderTurn, rebuilt
-from sessions.store.replay import MAX_BYTES
-from sessions.store.transactions import (
-    MAX_SIBLINGS,
-    Beginning,
-    Branch,
-    Duplicate,
-    Ending,
-    Moved,
-    Siblings,
-    Since,
-)
+from sessions.store.redis.durability import Confirming, Durability
 
 JOURNAL_KEPT = 10_000
 """Events that a conversation's journal keeps after a turn, about."""

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from engine.door import Engine, EngineState, EngineStatus
 from sessions.errors import StoreDown
-from sessions.store.client import store_errors
+from sessions.store.redis.client import store_errors
 
 STORE_S = 1.0
 PROBED_S = 1.0

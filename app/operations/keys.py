@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from app import key_file
+from app.operations import key_file
 from connections.authentication.api_keys import Kind
 from connections.authentication.key_ring import file_of
 from connections.wire.errors import BadList

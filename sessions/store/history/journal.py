@@ -14,7 +14,7 @@ import redis.exceptions as errors
 from redis.asyncio import Redis, RedisCluster
 
 from sessions.errors import OwnershipLost, StoreDown
-from sessions.store.client import APPEND, load_scripts, queue_script, store_errors, trouble_of
+from sessions.store.redis.client import APPEND, load_scripts, queue_script, store_errors, trouble_of
 
 AT_ONCE = 32
 """Turns that one call writes: the store serves nobody else meanwhile, for less than a millisecond."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 
 from starlette.types import ASGIApp
 
-from app.descriptors import room_for
-from app.http_protocol import Patience
+from app.server.descriptors import room_for
+from app.server.http_protocol import Patience
+from app.server.tls import tls_context
 from app.settings import Settings, SettingsError
-from app.tls import tls_context
 from connections.gate.client_address import AddressRule, Network, networks
 from connections.gate.entrance import Gate
 from connections.gate.hosts import host_rule

@@ -13,8 +13,8 @@ import msgspec
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.feed import SIP_BYTES, Feed, Hold
-from app.resets import reset
+from app.server.feed import SIP_BYTES, Feed, Hold
+from app.server.resets import reset
 from connections.http.exchange import ABORT
 from connections.limits.bounds import Bound, Bounds
 from connections.line.budget import PIPELINED, Bucket

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.http_protocol import HttpProtocol, Patience
+from app.server.http_protocol import HttpProtocol, Patience
+from app.server.websocket import BoundedState, Protocol
 from app.settings import SettingsError
-from app.websocket import BoundedState, Protocol
 from connections.limits.bounds import Bounds
 from connections.limits.limits import MAX_FRAME_BYTES
 

@@ -1,0 +1,1 @@
+"""What operators use: keys, logs, metrics, readiness, the terminal."""

@@ -1,0 +1,1 @@
+"""Sockets: the server, its protocols, and what a peer may cost."""
