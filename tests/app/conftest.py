@@ -33,6 +33,14 @@ def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """An empty file of keys."""
+    path = tmp_path / "keys"
+    path.touch()
+    return path
+
+
+@pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Running]:
     """A service over a scripted engine that answers at once."""
     async with serving(tmp_path) as service:

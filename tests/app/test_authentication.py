@@ -27,14 +27,6 @@ SOON = 0.05
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> Path:
-    """An empty file of keys."""
-    path = tmp_path / "keys"
-    path.touch()
-    return path
-
-
-@pytest.fixture
 async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[Running]:
     """A service that asks for a key of the file, or a JWT."""
     async with serving(tmp_path, api_keys=str(keys), jwt_secret=SECRET, refresh_s=SOON) as running:

@@ -12,8 +12,8 @@ import pytest
 from app.operations import logs
 from app.settings import SettingsError
 from engine.scripted import ScriptedEngine
-from sessions.filters.filter_hook import Filter, Passed
 from tests.app.in_process import Frame, Running, Socket, serving
+from tests.sessions.broken_filter import Broken
 
 FILE = """
 [input]
@@ -24,22 +24,13 @@ patterns = ['\\d{4}-\\d{4}']
 """
 
 
-class Faulty(Filter):
-    """An operator's own, with a defect."""
+class Faulty(Broken):
+    """Fails at a question, too."""
 
     async def refuses(self, message: str) -> bool:
         if message.endswith("?"):
             raise LookupError(message)
         return False
-
-    def reply(self) -> Faulty:
-        return self
-
-    def feed(self, text: str) -> Passed:
-        raise LookupError(text)
-
-    def finish(self) -> Passed:
-        return Passed("")
 
 
 @pytest.fixture

@@ -28,13 +28,6 @@ STORY = "word " * 4000
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> Path:
-    path = tmp_path / "keys"
-    path.touch()
-    return path
-
-
-@pytest.fixture
 async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[Running]:
     """A service that asks for a key of the file, or a JWT; its replies take their time."""
     async with serving(

@@ -9,7 +9,6 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
@@ -61,11 +60,6 @@ async def kept(store: Redis) -> str:
     names = [name async for name in store.scan_iter()]
     dumps = [await store.dump(name) for name in names]
     return f"{names}{dumps}"
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> Path:
-    return tmp_path / "keys"
 
 
 async def test_nothing_that_lets_in_is_ever_told(keys: Path, tmp_path: Path) -> None:

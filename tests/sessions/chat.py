@@ -107,6 +107,12 @@ class Chat:
     def _reader(self, options: Options) -> Recorder:
         return options.get("reader") or self.reader
 
+    async def waits_for_engine(self, turns: int = 1) -> None:
+        """Waits until the room has so many turns, and the engine is asked about the newest."""
+        await eventually(
+            lambda: len(self.room.turns) == turns and self.room.turns[-1].engine._limit is not None
+        )
+
     async def step(self, reader: Recorder | None = None) -> None:
         """One token, and wait until it was told."""
         told = len((reader or self.reader).events)

@@ -14,22 +14,9 @@ from connections.authentication.key_ring import KeyRing
 from connections.authentication.ticket_store import RedisTickets
 from connections.authentication.tickets import Tickets
 from connections.gate.origin import Origins
-from connections.wire.errors import Close, CloseCode
-from connections.wire.frames import Error, Frame
-
-
-class Peer:
-    """A connection that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.frames: list[Frame] = []
-        self.closes: list[Close] = []
-
-    def push(self, frame: Frame) -> None:
-        self.frames.append(frame)
-
-    def shut(self, close: Close) -> None:
-        self.closes.append(close)
+from connections.wire.errors import CloseCode
+from connections.wire.frames import Error
+from tests.connections.peer import Peer
 
 
 async def test_a_key_that_is_revoked_while_the_model_loads_does_not_stay(

@@ -9,23 +9,16 @@ import pytest
 from connections.limits.caller import Caller
 from connections.line.registry import Registry, RegistryStatistics
 from connections.wire.errors import Close, CloseCode
-from connections.wire.frames import Frame
 from sessions.records import Client, Owner
+from tests.connections.peer import Peer
 
 
-class Socket:
-    """A connection that keeps what it is given."""
+class Socket(Peer):
+    """Somebody's."""
 
     def __init__(self, name: str = "ann", group: str = "") -> None:
+        super().__init__()
         self.caller = Caller(Owner("anonymous", name), Client("anonymous", name), group)
-        self.frames: list[Frame] = []
-        self.closes: list[Close] = []
-
-    def push(self, frame: Frame) -> None:
-        self.frames.append(frame)
-
-    def shut(self, close: Close) -> None:
-        self.closes.append(close)
 
 
 def test_a_client_has_so_many_connections_and_no_more() -> None:

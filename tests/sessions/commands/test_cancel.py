@@ -97,7 +97,7 @@ async def test_a_queued_turn_that_is_cancelled_does_not_wait_for_an_engine_that_
     """Its end is told though no tokenizer can count its prompt, now or later."""
     engine.die(revive=False)
     sending = chat.begin_send("Hello?")
-    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].engine._limit is not None)
+    await chat.waits_for_engine()
     chat.cancel()
     assert await sending is None
     done = await reader.next(Done)

@@ -15,7 +15,7 @@ from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
 from sessions.turn.positions import Beside
-from tests.sessions.chat import Chat, eventually, named
+from tests.sessions.chat import Chat, named
 from tests.sessions.recorder import WAIT_S, Recorder, continuous
 
 
@@ -82,7 +82,7 @@ async def test_a_message_that_is_cancelled_before_it_waits_does_not_wait_for_an_
     await chat.running("One?")
     engine.die(revive=False)
     sending = chat.begin_send("Two?", on_busy="enqueue")
-    await eventually(lambda: len(chat.room.turns) == 2 and chat.room.turns[1].engine._limit is not None)
+    await chat.waits_for_engine(2)
     chat.cancel()
     assert await sending is None
     await reader.next(Done, count=2)

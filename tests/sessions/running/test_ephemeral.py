@@ -14,7 +14,7 @@ from engine.scripted import ScriptedEngine
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
 from sessions.events import Cause, Done, Reason
 from sessions.filters.chain import Filters
-from sessions.filters.filter_hook import Filter, Passed
+from sessions.filters.filter_hook import Filter
 from sessions.filters.list_filter import ListFilter, Lists
 from sessions.records import Owner
 from sessions.running.ephemeral import Ask
@@ -22,25 +22,13 @@ from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.service import Sessions
 from sessions.turn import engine_wait
 from sessions.turn.policy import Policy
+from tests.sessions.broken_filter import Broken
 from tests.sessions.chat import eventually
 
 ALICE = Owner("anonymous", "alice")
 HELLO = Ask((Message("user", "Hello!"),))
 
 Floor = Callable[..., AbstractAsyncContextManager[Sessions]]
-
-
-class Broken(Filter):
-    """An operator's own, with a defect."""
-
-    def reply(self) -> Broken:
-        return self
-
-    def feed(self, text: str) -> Passed:
-        raise LookupError(text)
-
-    def finish(self) -> Passed:
-        return Passed("")
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
 from sessions.store.redis import embedded
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.embedded import EmbeddedStoreFailed, embedded_store
 from sessions.store.redis.servers import connect
+from tests.refusing_store import pid_of
 
 SERVICE = """
 import asyncio, sys
@@ -33,10 +33,6 @@ async def serve():
 
 asyncio.run(serve())
 """
-
-
-async def pid_of(client: Redis) -> int:
-    return int((await client.info("server"))["process_id"])
 
 
 def running(pid: int) -> bool:

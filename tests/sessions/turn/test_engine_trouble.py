@@ -106,7 +106,7 @@ async def test_a_message_waits_for_an_engine_that_comes_back(
 ) -> None:
     engine.die(revive=False)
     sending = chat.begin_send("Hello?")
-    await eventually(lambda: bool(chat.room.turns) and chat.room.turns[0].engine._limit is not None)
+    await chat.waits_for_engine()
     engine.revive()
     assert await sending is None
     await eventually(lambda: len(engine.requests) == 1)
