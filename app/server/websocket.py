@@ -31,6 +31,7 @@ from connections.limits.bounds import Bound, Bounds
 from connections.native.endpoint import PEER
 
 WRITE_BUFFER_BYTES = 32 * 1024
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 PIECE_BYTES = 16 * 1024
 """A large message goes to the transport in pieces: each is forgotten once the kernel has it."""
 
@@ -90,6 +91,14 @@ class Protocol(WebSocketsSansIOProtocol):
             self.feed.take(data)
         else:  # the handshake's head, which has come whole
             super().data_received(data)
+            if self.conn.handshake_exc is not None and not self.close_sent:
+                self._turn_away()
+
+    def _turn_away(self) -> None:
+        """Answers a request that is none to `websockets`, and ends it: uvicorn would keep it for ever, and fail at its own end."""
+        self.handshake_complete = self.close_sent = True
+        self.transport.write(b"".join(self.conn.data_to_send()) or _BAD_REQUEST)
+        self.transport.close()
 
     def _parse(self, data: bytes) -> None:
         super().data_received(data)

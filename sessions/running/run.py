@@ -8,7 +8,8 @@ import msgspec
 
 from engine.messages import Prefilling, Queued, Retried, Started
 from sessions.conversation.conversation import Conversation
-from sessions.events import Status, StatusState
+from sessions.errors import StoreFault
+from sessions.events import Delta, Status, StatusState
 from sessions.filters.filtered_reply import Released
 from sessions.turn.engine_wait import EngineWait
 from sessions.turn.live_turn import LiveTurn
@@ -67,10 +68,17 @@ class Run(msgspec.Struct, frozen=True):
                 return
             seq = conversation.next_seq()
             delta = turn.extend(released.text, tokens=released.tokens, seq=seq, now=monotonic())
-            self._note(saved=await self.journal.write(delta))
-            if not turn.is_over:  # a cancel may have come while the store wrote
-                conversation.publish_delta(self.live, delta)
-                self.pace.delta(monotonic())
+            try:
+                self._note(saved=await self.journal.write(delta))
+            except StoreFault:
+                self._publish(delta)  # it is kept with the turn's end
+                raise
+            self._publish(delta)
+
+    def _publish(self, delta: Delta) -> None:
+        if not self.turn.is_over:  # a cancel may have come while the store wrote
+            self.conversation.publish_delta(self.live, delta)
+            self.pace.delta(monotonic())
 
     def _note(self, *, saved: bool) -> None:
         if not saved and not self.live.unsaved:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,7 @@ from websockets.typing import Subprotocol
 
 from connections.native import greeting
 from tests.app.in_process import Running, Socket, serving
+from tests.app.raw import peer
 
 
 async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
@@ -152,6 +154,28 @@ async def test_a_client_is_told_to_come_back_when_the_model_takes_too_long(
     async with connect(running.ws_url) as opened:
         await opened.send('{"type":"hello"}')
         assert await Socket(opened).closed() == (1013, "The model is not loaded yet; reconnect.")
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (["X-One: 1"] * 129, 431),
+        ([f"X-Long: {'x' * 9000}"], 431),
+        (["X Y: 1"], 400),
+    ],
+    ids=["many headers", "a long header", "no header"],
+)
+async def test_a_handshake_that_is_none_is_answered_and_ended(
+    lines: list[str], status: int, running: Running
+) -> None:
+    """Else it would stay for ever, and the server could not shut down."""
+    upgrade = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
+    head = ["GET /v1/ws HTTP/1.1", "Host: 127.0.0.1", *upgrade, *lines]
+    async with peer(running) as one:
+        one.write("\r\n".join([*head, "", ""]))
+        answered = await asyncio.wait_for(one.rest(), 10)
+    assert answered.split()[1] == str(status)
+    assert running.service._server.server_state.connections == set()
 
 
 @pytest.mark.parametrize(

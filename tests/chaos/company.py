@@ -111,12 +111,20 @@ async def gateways(stage: Stage, *environs: dict[str, str]) -> AsyncIterator[lis
 
 
 async def talk_through(
-    stage: Stage, urls: Sequence[str], happens: Callable[[Company], Awaitable[None]]
+    stage: Stage, urls: Sequence[str], happens: Callable[[Company], Awaitable[None]], *, rest_s: float = 0.0
 ) -> tuple[Company, list[Account]]:
-    """Have clients talk while it happens and for a while longer; gives their accounts."""
+    """Have clients talk while it happens and for a while longer; gives their accounts.
+
+    `rest_s`: every other one rests so long between a reply and its next message.
+    """
     turns = count()
-    names = [f"talker-{number}" for number in range(stage.scale.talkers)]
-    company = Company([Talker(name, lambda: urls[next(turns) % len(urls)]) for name in names])
+    talkers = [
+        Talker(
+            f"talker-{number}", lambda: urls[next(turns) % len(urls)], rest_s=rest_s if number % 2 else 0.0
+        )
+        for number in range(stage.scale.talkers)
+    ]
+    company = Company(talkers)
     talking = [asyncio.create_task(talker.talk()) for talker in company.talkers]
     try:
         await company.go_on()

@@ -55,9 +55,12 @@ class Device:
         await self.put(type="hello", client_id=self.client_id)
         position = {"epoch": self.ledger.epoch or UNKNOWN_EPOCH, "after_seq": self.ledger.seq}
         answer = await self.ask(type="resume", conversation_id=self.ledger.conversation_id, **position)
-        if answer["type"] == "error" and answer["code"] != "not_found":
+        if answer["type"] != "error":
+            return
+        if answer["code"] != "not_found":
             await self.leave()
             raise Lost(answer["code"])
+        self.ledger.vanish()
 
     async def leave(self) -> None:
         """Cuts the connection, if there is one."""

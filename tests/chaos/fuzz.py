@@ -45,7 +45,7 @@ def handshakes(stage: Stage) -> Sequence[Finding]:
 
 
 def _fuzz(stage: Stage, part: Part, total: int, each: int, attack: _Attack) -> Sequence[Finding]:
-    with serving(stage.folder, command=gateway.command(gateway.Script())) as server:
+    with serving(stage.folder, gateway.UNHURRIED, command=gateway.command(gateway.Script())) as server:
         assert server.process is not None
         pid, draw, rounds = server.process.pid, stage.draw(), -(-total // each)
         warm = int(rounds * WARM)

@@ -28,6 +28,9 @@ from sessions.running import running
 from sessions.store import ownership
 from sessions.turn.turn_journal import TurnJournal
 
+UNHURRIED = {"MIDSTREAM_MESSAGE_RATE": "100000", "MIDSTREAM_READ_RATE": "100000"}
+"""For parts that send faster than a client may, and want to be heard all the same: `make attack` has the rates."""
+
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine says to everybody: `words` times a word, one a token, each `pace_s` seconds after the last.

@@ -22,11 +22,13 @@ class Reply:
         self.message_id: str | None = None
         self.done: Frame | None = None
         self.removed = False
+        self.gone = False
+        """Whether its conversation was told to be gone."""
 
     @property
     def is_over(self) -> bool:
         """Whether its end was told, or that it left the history."""
-        return self.done is not None or self.removed
+        return self.done is not None or self.removed or self.gone
 
 
 class Ledger:
@@ -41,6 +43,8 @@ class Ledger:
         self.gaps = 0
         self.lost_ends = 0
         """Ends that the store lost: told, and gone in another epoch."""
+        self.gone: set[str] = set()
+        """Epochs of which this device was told that the conversation is gone."""
         self._rewound = False
         self._follows = False
         self._journalled_here: set[str] = set()
@@ -62,6 +66,17 @@ class Ledger:
                 self.epoch = frame["epoch"]
             case "snapshot":
                 self._snapshot(frame)
+            case "deleted":
+                self.vanish()
+
+    def vanish(self) -> None:
+        """The conversation is gone, and this device was told so; another one may begin under its id."""
+        if self.epoch is not None:
+            self.gone.add(self.epoch)
+        for turn in self.turns.values():
+            turn.gone = True
+        self.epoch, self.seq, self._follows = None, 0, False
+        self.repeats.clear()
 
     def left(self) -> None:
         """The connection is gone; of turns that were only being told once more, the rest is not owed."""
@@ -163,6 +178,8 @@ def differences(ledger: Ledger, history: list[Frame]) -> list[str]:
     found = [f"{one['turn_id']} has no end" for one in replies.values() if one["status"] == "running"]
     for turn_id, turn in ledger.turns.items():
         kept = replies.get(turn_id)
+        if turn.gone:
+            continue
         if turn.removed:
             found += [f"{turn_id} was removed and is in the history"] if kept is not None else []
         elif turn.done is None:

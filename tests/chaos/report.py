@@ -25,6 +25,9 @@ class Part(StrEnum):
     CLUSTER = "cluster"
     SENTINEL = "sentinel"
     OUT_OF_MEMORY = "out-of-memory"
+    EVICTION = "eviction"
+    POISON = "poisoned-journal"
+    OLD_STORE = "store-0.1.0"
     KILLS = "kills"
     WALKS = "walks"
 

@@ -41,6 +41,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """Masters that die, of a cluster and of what a Sentinel watches."""
     partitions: int
     """Troubles of one replica's way to the store."""
+    spoils: int
+    """Times that conversations are taken from the store, or their journals spoiled."""
     kills: int
     engines: bool
     """Whether engines' processes are among those that are killed."""
@@ -71,6 +73,7 @@ FULL = Scale(
     owner_stall_s=15.0,
     failovers=8,
     partitions=12,
+    spoils=6,
     kills=1_000,
     engines=True,
     talkers=16,
@@ -99,6 +102,7 @@ QUICK = Scale(
     owner_stall_s=2.0,
     failovers=1,
     partitions=6,
+    spoils=2,
     kills=3,
     engines=False,
     talkers=4,

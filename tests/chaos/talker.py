@@ -25,12 +25,13 @@ class Said(msgspec.Struct, frozen=True):
     content: str
     message_id: str
     turn_id: str
+    epoch: str = ""
 
 
 class Talker:
-    """One client with one conversation. `url` gives where to connect next."""
+    """One client with one conversation. `url` gives where to connect next; `rest_s`: between a reply and the next message."""
 
-    def __init__(self, name: str, url: Callable[[], str]) -> None:
+    def __init__(self, name: str, url: Callable[[], str], *, rest_s: float = 0.0) -> None:
         self.device = Device(name)
         self.said: list[Said] = []
         self.refusals: Counter[str] = Counter()
@@ -39,6 +40,7 @@ class Talker:
         self.unanswered = 0
         """Requests that nobody answered for so long that the connection was given up."""
         self._url = url
+        self._rest_s = rest_s
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
@@ -53,13 +55,14 @@ class Talker:
             said = await self._say(f"m{number}", content)
             await self._wait_end(said)
             self.ended += 1
+            await asyncio.sleep(self._rest_s)
 
     async def _say(self, client_msg_id: str, content: str) -> Said:
         """Send a message until it is acknowledged, under one id."""
         while True:
             answer = await self._try(client_msg_id, content)
             if answer is not None and answer["type"] == "accepted":
-                said = Said(client_msg_id, content, answer["message_id"], answer["turn_id"])
+                said = Said(client_msg_id, content, answer["message_id"], answer["turn_id"], answer["epoch"])
                 self.said.append(said)
                 return said
             await asyncio.sleep(PAUSE_S)
@@ -109,7 +112,7 @@ class Talker:
 
     def _has_end(self, said: Said) -> bool:
         turn = self.device.ledger.turns.get(said.turn_id)
-        return turn is not None and turn.done is not None
+        return turn is not None and (turn.done is not None or turn.gone)
 
     async def _be_there(self) -> None:
         if not self.device.is_there:
@@ -117,6 +120,11 @@ class Talker:
 
     def _note(self, why: str) -> None:
         self.unanswered += "not answered" in why
+
+    @property
+    def told_gone(self) -> set[str]:
+        """Messages that were acknowledged, and of whose conversation this client was told that it is gone."""
+        return {one.client_msg_id for one in self.said if one.epoch in self.device.ledger.gone}
 
     async def account(self) -> Account:
         """What became of everything that was said. Raises Lost."""

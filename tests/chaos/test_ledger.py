@@ -125,3 +125,11 @@ def test_an_exchange_that_was_taken_back_is_not_in_the_history() -> None:
     ledger = entered(*WHOLE, {"type": "removed", "seq": 5, **_common()})
     assert differences(ledger, []) == []
     assert len(differences(ledger, KEPT)) == 1
+
+
+def test_a_conversation_that_is_told_to_be_gone_may_begin_anew() -> None:
+    told = (accepted(), delta(2, 0, "a"), done(3, "a"))
+    ledger = entered(*told, {"type": "deleted", "conversation_id": "c"}, accepted(epoch="f", turn_id="u"))
+    assert (ledger.faults, ledger.gone, ledger.epoch) == ([], {"e"}, "f")
+    assert differences(ledger, []) == ["c: u was never told to end"]
+    assert entered(*told, accepted(epoch="f", turn_id="u")).faults == ["c: accepted 1..1 behind 3"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -11,9 +12,12 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
+from tests.chaos import fuzz
 from tests.chaos.odd_frames import KINDS, odd_frame
 from tests.chaos.odd_handshakes import odd_handshake
+from tests.chaos.report import Finding
 from tests.chaos.server_log import unhandled
+from tests.chaos.stage import QUICK, Stage
 from tests.chaos.thin_socket import framed, take_frame
 
 PAYLOADS = st.binary(max_size=300) | st.integers(126, 70_000).map(bytes)
@@ -42,6 +46,14 @@ def test_what_is_odd_repeats_with_its_seed(make: object) -> None:
     made = [make(Random(seed)) for seed in range(50)]
     assert made == [make(Random(seed)) for seed in range(50)]
     assert len(set(made)) > 1
+
+
+@pytest.mark.parametrize("fuzz_with", [fuzz.frames, fuzz.handshakes])
+def test_nonsense_leaves_no_error_and_no_connection_without_an_answer(
+    fuzz_with: Callable[[Stage], Sequence[Finding]], tmp_path: Path
+) -> None:
+    found = fuzz_with(Stage(scale=QUICK, folder=tmp_path, seed=1, say=print))
+    assert [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met] == []
 
 
 def test_errors_are_found_in_a_log_and_nothing_else(tmp_path: Path) -> None:

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import failover, kills, network, out_of_memory, partitions, replicas, walks
+from tests.chaos import (
+    failover,
+    kills,
+    network,
+    old_store,
+    out_of_memory,
+    partitions,
+    replicas,
+    spoiled,
+    walks,
+)
 from tests.chaos.report import Finding
 from tests.chaos.stage import QUICK, Stage
 
@@ -17,8 +27,12 @@ from tests.chaos.stage import QUICK, Stage
     [
         *(network.measure, replicas.measure, partitions.measure),
         *(failover.cluster, failover.sentinel, out_of_memory.measure, kills.measure, walks.measure),
+        *(spoiled.eviction, spoiled.poison, old_store.measure),
     ],
-    ids=["network", "replicas", "partitions", "cluster", "sentinel", "out-of-memory", "kills", "walks"],
+    ids=[
+        *("network", "replicas", "partitions", "cluster", "sentinel", "out-of-memory", "kills", "walks"),
+        *("eviction", "poisoned-journal", "store-0.1.0"),
+    ],
 )
 def test_whatever_dies_or_stalls_nothing_is_lost_or_doubled(
     measure: Callable[[Stage], Sequence[Finding]], tmp_path: Path

@@ -215,7 +215,7 @@ class Walk(RuleBasedStateMachine):
 
 def _replicas(stack: ExitStack, folder: Path) -> list[ServerProcess]:
     store = stack.enter_context(store_server(folder / "store"))
-    environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_LOG_LEVEL": "warning"}
+    environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_LOG_LEVEL": "warning", **gateway.UNHURRIED}
     command = gateway.command(gateway.Script(words=60, pace_s=PACE_S))
     folders = [folder / str(number) for number in range(REPLICAS)]
     for one in folders:

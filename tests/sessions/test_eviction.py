@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import StoreFault
 from sessions.events import Done, Reason, Resumed
+from sessions.records import digest
 from tests.sessions.chat import Chat, named
 from tests.sessions.recorder import Recorder, continuous
 
@@ -80,6 +81,7 @@ async def test_replies_whose_journals_are_spoiled_end_as_internal_and_free_their
         assert (done.reason, done.saved) == (Reason.ERROR, True)
         assert done.error is not None
         assert done.error.code == "internal"
+        assert digest(reader.text(done.turn_id)) == done.text_sha256
     chat.engine.step(150)
     assert (await reader.next(Done, count=4)).reason is Reason.STOP
     await chat.quiet()
