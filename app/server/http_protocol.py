@@ -28,6 +28,12 @@ BODY_BYTES = 64 * 1024
 _ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
 
 
+def last_answer(status: bytes, why: bytes) -> bytes:
+    """Return the answer to a request that is refused before the application sees it."""
+    retry = b"Retry-After: 1\r\n" if status.startswith(b"503") else b""
+    return _ANSWER % (status, len(why), retry, why)
+
+
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """`request_s`: what a peer has from its first byte, or from connecting, to the end of a request; `max_sockets`: at once."""
 
@@ -171,9 +177,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(b"408 Request Timeout", b"The request did not come in time.")
 
     def _refuse(self, status: bytes, why: bytes) -> None:
-        retry = b"Retry-After: 1\r\n" if status.startswith(b"503") else b""
         self._stop_waiting()
-        self.transport.write(_ANSWER % (status, len(why), retry, why))
+        self.transport.write(last_answer(status, why))
         self.transport.close()
 
 

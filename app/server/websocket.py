@@ -20,20 +20,26 @@ from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.exceptions import HeaderLineTooLong, RequestLineTooLong, TooManyHeaders
 from websockets.frames import CloseCode
-from websockets.http11 import Request
+from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS, Request
 from websockets.protocol import State
 
 from app.server.feed import SIP_BYTES, Feed, Hold
 from app.server.frames import Frames
+from app.server.http_protocol import last_answer
 from app.server.resets import reset
 from connections.limits.bounds import Bound, Bounds
 from connections.native.endpoint import PEER
 
 WRITE_BUFFER_BYTES = 32 * 1024
-_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 PIECE_BYTES = 16 * 1024
 """A large message goes to the transport in pieces: each is forgotten once the kernel has it."""
+_OVERSIZED = (TooManyHeaders, HeaderLineTooLong, RequestLineTooLong)
+_TOO_LARGE = b"A handshake has at most %d headers, and a line of it at most %d bytes." % (
+    MAX_NUM_HEADERS,
+    MAX_LINE_LENGTH,
+)
 
 
 def text_message(text: bytes) -> bytes:
@@ -91,13 +97,17 @@ class Protocol(WebSocketsSansIOProtocol):
             self.feed.take(data)
         else:  # the handshake's head, which has come whole
             super().data_received(data)
-            if self.conn.handshake_exc is not None and not self.close_sent:
-                self._turn_away()
+            if not self.handshake_initiated:
+                self._refuse_head()
 
-    def _turn_away(self) -> None:
-        """Answers a request that is none to `websockets`, and ends it: uvicorn would keep it for ever, and fail at its own end."""
-        self.handshake_complete = self.close_sent = True
-        self.transport.write(b"".join(self.conn.data_to_send()) or _BAD_REQUEST)
+    def _refuse_head(self) -> None:
+        """Answers a handshake that `websockets` can't read: uvicorn would leave it open, and fail when the server ends."""
+        self.handshake_initiated = self.handshake_complete = self.close_sent = True
+        status, why = b"400 Bad Request", b"This is no WebSocket handshake."
+        if isinstance(self.conn.handshake_exc, _OVERSIZED):
+            self._bounds.count(Bound.REQUEST_HEAD)
+            status, why = b"431 Request Header Fields Too Large", _TOO_LARGE
+        self.transport.write(last_answer(status, why))
         self.transport.close()
 
     def _parse(self, data: bytes) -> None:

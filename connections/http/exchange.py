@@ -77,6 +77,9 @@ class Exchange:
             working.cancel()
             leaving.cancel()
             await asyncio.gather(working, leaving, return_exceptions=True)
+            del (
+                working
+            )  # it would hold its traceback, that this frame, this frame the task: and all of it the request
 
     async def left(self) -> None:
         """Waits, once the body was read, until the client is gone."""

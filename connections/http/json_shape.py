@@ -16,11 +16,12 @@ MAX_CONTAINERS = 10_000
 MAX_VALUES = 50_000
 MAX_DEPTH = 64
 
-# Possessive, and a string without an end goes to the end of the text: no byte is looked at twice.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z|\\\Z)', re.DOTALL)
+# Without escapes, which are taken out before. Possessive, and a string without an end goes to the end of the text: no
+# byte is looked at twice.
+_STRING = re.compile(rb'"[^"]*+(?:"|\Z)')
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 MAX_QUOTES = 4 * MAX_VALUES
-"""That are not escaped, about: each key and each text has two."""
+"""That are not escaped: each key and each text has two."""
 _TOO_MANY = "The request has too many messages, parts or fields."
 
 
@@ -34,7 +35,8 @@ def check_shape(text: bytes) -> None:
     """Raises TooManyValues. Whether it is JSON at all, its decoder finds out."""
     if len(text) <= SMALL_BYTES:
         return
-    if text.count(b'"') - text.count(b'\\"') > MAX_QUOTES:
+    text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if text.count(b'"') > MAX_QUOTES:
         raise TooManyValues(_TOO_MANY)
     frame = _STRING.sub(b"", text)
     if frame.count(b"[") + frame.count(b"{") > MAX_CONTAINERS or frame.count(b",") > MAX_VALUES:

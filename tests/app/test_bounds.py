@@ -250,6 +250,25 @@ async def test_a_reader_that_is_slow_and_alive_is_not_taken_for_dead(
     one.close()
 
 
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ("".join(f"X-{number}: y\r\n" for number in range(125)), 431),
+        (f"X-Long: {'y' * 9_000}\r\n", 431),
+        ("Content-Length: 5\r\n", 400),
+    ],
+)
+async def test_a_handshake_that_can_not_be_read_is_answered_and_ended(
+    lines: str, status: int, running: Running
+) -> None:
+    async with peer(running) as one, asyncio.timeout(WAIT_S):
+        one.write(HANDSHAKE.format(host="localhost", extra=lines))
+        told = await one.rest()
+    assert int(told.split()[1]) == status
+    assert met(running, Bound.REQUEST_HEAD) == (status == 431)
+    assert [*protocols(running, Protocol)] == []
+
+
 GET = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 

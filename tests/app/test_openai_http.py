@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from pathlib import Path
 from socket import socket as TcpSocket  # noqa: N812 - beside WebSockets, which are called sockets here
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from connections.http.exchange import MAX_BODY_BYTES
+from connections.openai.wire import ChatRequest
 from engine.scripted import ScriptedEngine
 from tests.app.in_process import Running, serving
 from tests.app.raw import peer
@@ -199,3 +201,16 @@ async def test_who_sends_no_token_shares_with_nobody(running: Running) -> None:
             assert " 200 " in await client.rest()
     one, two = running.engine.requests
     assert one.cache_salt != two.cache_salt
+
+
+async def test_a_refused_request_leaves_nothing_to_the_collector(running: Running) -> None:
+    """It may be megabytes, and the collector comes seldom."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with peer(running) as client:
+            client.write(post(running, json.dumps(HELLO | {"max_tokens": -1})))
+            assert (await client.rest()).startswith("HTTP/1.1 400")
+        assert [one for one in gc.get_objects() if isinstance(one, ChatRequest)] == []
+    finally:
+        gc.enable()

@@ -54,9 +54,14 @@ def depth_of(value: Any) -> int:
 
 @given(VALUES)
 def test_the_depth_is_that_of_the_value(value: Any) -> None:
-    text = json.dumps([value]).encode()
-    brackets = json_shape._STRING.sub(b"", text).translate(None, json_shape._NO_BRACKETS)
-    assert json_shape._depth(brackets) == depth_of([value])
+    deep = depth_of([value])
+    around = json_shape.MAX_DEPTH - deep
+    check_shape(f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * json_shape.SMALL_BYTES}".encode())
+    around += 1
+    with pytest.raises(TooManyValues):
+        check_shape(
+            f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * json_shape.SMALL_BYTES}".encode()
+        )
 
 
 @given(st.binary(max_size=400))
