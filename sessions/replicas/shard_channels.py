@@ -114,7 +114,11 @@ class ShardChannels:
             return
         options = node.connection_kwargs | {"retry": Retry(NoBackoff(), 0)}
         opened = PubSub(ConnectionPool(connection_class=node.connection_class, **options))
-        await opened.ssubscribe(channel)  # it connects, or gives what it took back
+        try:
+            await opened.ssubscribe(channel)
+        except BaseException:
+            await _close(opened)
+            raise
         self._nodes[node.name] = opened
         self._tasks.create_task(self._listen(node.name, opened))
 
@@ -138,8 +142,7 @@ class ShardChannels:
             self._nodes.pop(name, None)
             for channel in [channel for channel, node in self._node_of.items() if node == name]:
                 self._forget(channel)
-            with suppress(StoreDown), store_errors():
-                await pubsub.aclose()  # type: ignore[no-untyped-call]
+            await _close(pubsub)
 
     async def _take(self, node: str, kind: str, channel: str, message: bytes) -> None:
         key = channel.removesuffix(self._suffix)
@@ -158,3 +161,10 @@ class ShardChannels:
         if channel in self._wanted:
             self._wanted[channel].clear()
         self._changed.set()
+
+
+async def _close(pubsub: PubSub) -> None:
+    """Ends its connection, also one that was being opened: its pool keeps that."""
+    with suppress(StoreDown), store_errors():
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
+        await pubsub.connection_pool.disconnect()

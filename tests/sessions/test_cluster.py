@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 import pytest_asyncio
-from redis.asyncio import Redis
+from redis.asyncio import Connection, Redis, RedisCluster
 from redis.exceptions import RedisError
 
 from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.events import Delta, Done, Resumed
 from sessions.records import Owner, digest
+from sessions.replicas.shard_channels import ShardChannels
 from sessions.service import Sessions
 from sessions.store.ownership import Ownership
 from sessions.store.redis.servers import connect, replica_name
@@ -208,6 +212,26 @@ async def move_slot(store: Redis, nodes: list[Node], key: str) -> None:
         await source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
     for node in (target, source, *nodes):
         await node.ask("CLUSTER", "SETSLOT", slot, "NODE", names[1])
+
+
+async def test_who_goes_while_a_channel_is_subscribed_leaves_no_connection(
+    clustered: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greeting = asyncio.Event()
+
+    async def unanswered(_: Connection, **__: bool) -> None:
+        greeting.set()
+        await asyncio.Event().wait()
+
+    channels = ShardChannels(cast("RedisCluster", clustered), replica="one")
+    await clustered.ping()
+    monkeypatch.setattr(Connection, "on_connect_check_health", unanswered)
+    channels.follow("{room}")
+    running = asyncio.create_task(channels.run())
+    await greeting.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    gc.collect()  # it would say so of a connection that nobody closed
 
 
 async def test_a_cancel_reaches_the_replica_that_runs_the_turn(clustered: Redis) -> None:
