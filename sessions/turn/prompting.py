@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
 
@@ -65,11 +65,17 @@ class Prompts:
 def refuse_endless(messages: Sequence[Message], facts: ModelFacts) -> None:
     """What can't fit the window by its bytes alone is refused before it is tokenized, which takes long. Raises ContextOverflow.
 
-    White space at the ends counts for nothing: templates may leave it out.
+    Templates may leave out white space at the ends: it counts only where there is more of it than of all else that fits.
     """
     room = facts.context_tokens * (facts.token_bytes or UNKNOWN_TOKEN_BYTES)
-    if sum(len(message.content.strip().encode()) for message in messages) > room:
+    texts = [message.content for message in messages]
+    if _length(texts) > 2 * room or _length(text.strip() for text in texts) > room:
         raise ContextOverflow(tokens=None, limit=facts.context_tokens - 1)
+
+
+def _length(texts: Iterable[str]) -> int:
+    """In bytes of UTF-8."""
+    return sum(len(text.encode()) for text in texts)
 
 
 def refuse_unserved(params: Params, facts: ModelFacts) -> None:

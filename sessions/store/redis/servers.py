@@ -159,7 +159,8 @@ def _login(url: str) -> dict[str, str | None]:
 
 
 def _bounded() -> dict[str, Any]:
-    return {"timeout": 1, "max_connections": AT_ONCE}
+    """Whoever finds all connections in use waits as long as for an answer: many who ask at once are no outage."""
+    return {"timeout": SOCKET_TIMEOUT_S, "max_connections": AT_ONCE}
 
 
 def _timing() -> dict[str, Any]:

@@ -9,13 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.messages import Message
+from engine.messages import Message, ModelFacts, Params
 from engine.scripted import count_words
 from sessions.errors import ContextOverflow
 from sessions.records import MessageRecord
 from sessions.turn.context import Prompt, Room, exchanges, fit, prompt_messages
+from sessions.turn.prompting import refuse_endless
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FACTS = ModelFacts(
+    model="none", context_tokens=10, token_bytes=4, defaults=Params(), device="none", dtype="none", max_batch=1, parameters=0
+)  # fmt: skip
 LENGTHS = st.tuples(st.integers(1, 30), st.integers(0, 30))
 
 
@@ -122,3 +126,15 @@ def test_a_branch_is_grouped_into_exchanges() -> None:
     records = branch([(1, 1)], 1)
     assert exchanges(records) == [records[:2], records[2:]]
     assert exchanges(records[1:]) == [records[1:2], records[2:]]
+
+
+@pytest.mark.parametrize("text", ["x" * 41, " " * 81, "\u2003" * 27])
+def test_what_no_window_holds_is_refused_before_it_is_tokenized(text: str) -> None:
+    """White space too, which templates leave out only at the ends, and tokenizers are slow about."""
+    with pytest.raises(ContextOverflow):
+        refuse_endless([Message("assistant", text), Message("user", "")], FACTS)
+
+
+@pytest.mark.parametrize("text", ["x" * 40, "x" * 40 + " " * 40])
+def test_what_a_window_may_hold_is_counted_by_the_engine(text: str) -> None:
+    refuse_endless([Message("assistant", text)], FACTS)
