@@ -23,7 +23,7 @@ from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, Moved
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
-from sessions.turn.prompting import Prompts
+from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation
 
 TITLE_CHARS = 80

@@ -26,7 +26,7 @@ from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Duplicate
 from sessions.turn import positions as places
 from sessions.turn.live_turn import LiveTurn
-from sessions.turn.prompting import Prompts
+from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation
 from sessions.turn.turn import EngineCount
 from sessions.turn.turn_journal import TurnJournal

@@ -11,8 +11,7 @@ from sessions.conversation.following import follow_up_to
 from sessions.errors import SessionError
 from sessions.events import Cause, Done
 from sessions.records import Owner
-from sessions.replicas.letters import Answer, Ask, AskDelete, AskSend, RefusedElsewhere
-from sessions.replicas.mailbox import Mailbox, OwnerGone
+from sessions.replicas.rpc import Answer, Ask, AskDelete, AskSend, Mailbox, OwnerGone, RefusedElsewhere
 from sessions.replicas.watching import Watching
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership

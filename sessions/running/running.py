@@ -17,8 +17,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Cause, Done, Failure, Reason
 from sessions.observer import Observer
-from sessions.running.ending import EndTeller, reply_of
-from sessions.running.losing import Losing
+from sessions.running.ending import EndTeller, Losing, reply_of
 from sessions.running.run import Run
 from sessions.store.history.transactions import Ending
 from sessions.store.storage import Storage

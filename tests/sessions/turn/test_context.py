@@ -13,7 +13,7 @@ from engine.messages import Message
 from engine.scripted import count_words
 from sessions.errors import ContextOverflow
 from sessions.records import MessageRecord
-from sessions.turn.context import Prompt, Room, exchanges, fit, prompt_messages
+from sessions.turn.prompt import Prompt, Room, exchanges, fit, prompt_messages
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LENGTHS = st.tuples(st.integers(1, 30), st.integers(0, 30))
