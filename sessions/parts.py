@@ -27,7 +27,7 @@ from sessions.replicas.watching import Watching
 from sessions.running.admission import Admission
 from sessions.running.attendance import Attendance
 from sessions.running.ephemeral import EphemeralTurns
-from sessions.running.running import Runner
+from sessions.running.runner import Runner
 from sessions.store.storage import Storage
 from sessions.turn.generating import Generator
 from sessions.turn.policy import Policy

@@ -18,7 +18,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
 from sessions.events import Done, Reason
 from sessions.records import MessageRecord, Meta, user_message
-from sessions.running import running
+from sessions.running import runner
 from sessions.running.ending import EndTeller, reply_of
 from sessions.store.history.coding import encode_message, encode_turn
 from sessions.store.history.history import History
@@ -187,7 +187,7 @@ async def _has_head(conversation: Conversation) -> bool:
     """Waits until a turn runs that is not about to end; False where there is none."""
     while (head := conversation.live) is not None:
         if head.turn.is_over:
-            await running.ended(head)
+            await runner.ended(head)
         elif head.journal is None:
             await _first(head.ready, head.engine.stopping, head.released)
         else:

@@ -10,7 +10,7 @@ from sessions.errors import Busy, NotFound
 from sessions.events import Cause, Removed
 from sessions.records import Owner
 from sessions.replicas.forwarding import Forwarder
-from sessions.running import running
+from sessions.running import runner
 from sessions.store.history.compacting import Compaction
 from sessions.store.history.history import History
 from sessions.store.history.index import Index
@@ -26,7 +26,7 @@ def doom(conversation: Conversation) -> list[LiveTurn]:
     doomed = [*conversation.turns, *conversation.arriving]
     for live in doomed:
         live.revoked = True
-        running.cancel(conversation, live, Cause.CLIENT)
+        runner.cancel(conversation, live, Cause.CLIENT)
     return doomed
 
 
@@ -79,7 +79,7 @@ class Remover:
     async def take_back(self, conversation: Conversation, turn_id: str) -> None:
         """Removes an exchange, once its turn is over; nothing where there is no such."""
         if (live := conversation.turn(turn_id)) is not None:
-            await running.ended(live)
+            await runner.ended(live)
         async with conversation.writing:
             meta = await self._history.load(conversation.keys)
             record = await self._history.turn(conversation.keys, turn_id)
@@ -106,7 +106,7 @@ class Remover:
         unless this is the last attempt.
         """
         for live in doomed:
-            await running.ended(live)
+            await runner.ended(live)
         async with conversation.writing:
             epoch = (
                 await self._history.delete(conversation.keys, with_turns=is_last) or epoch

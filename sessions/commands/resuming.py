@@ -11,7 +11,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to, gap
 from sessions.errors import NotFound
 from sessions.events import Delta, Event, Resumed
-from sessions.running import running
+from sessions.running import runner
 from sessions.store.history.history import History
 from sessions.store.history.replay import is_too_long, replayed
 from sessions.store.history.transactions import Since
@@ -51,7 +51,7 @@ async def steady(history: History, conversation: Conversation, after_seq: int) -
     while True:
         version = conversation.version
         if (live := conversation.live) is not None and live.turn.is_over:
-            await running.ended(live)
+            await runner.ended(live)
         since = await history.since(conversation.keys, after_seq)
         if since is None:
             raise NotFound(f'There is no conversation "{conversation.conversation_id}".')

@@ -16,7 +16,7 @@ from sessions.errors import Busy
 from sessions.events import Cause
 from sessions.records import TurnRecord
 from sessions.replicas.forwarding import Elsewhere, Forwarder
-from sessions.running import running
+from sessions.running import runner
 from sessions.store.history.transactions import Duplicate, Moved
 from sessions.turn.live_turn import LiveTurn, Subscriber
 from sessions.turn.positions import digest_of
@@ -76,13 +76,13 @@ class Sender:
             await self._foresight.check(conversation, live, generation)
             cause = Cause.ROLLBACK if live.send.on_busy == "rollback" else Cause.INTERRUPT
             for ended in reversed(conversation.claim(live)):
-                running.cancel(conversation, ended, cause)
+                runner.cancel(conversation, ended, cause)
         conversation.attach(live.sender)
         if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
             live.accepted.set_result(True)
             return await self._dequeuer.next(conversation, live, generation)
         while (before := conversation.before(live)) is not None:
-            await running.ended(before)
+            await runner.ended(before)
         request = await self._accept(conversation, live, generation)
         if request is not None:
             live.accepted.set_result(True)

@@ -17,10 +17,10 @@ from sessions.conversation.guarding import Tasks, guarded
 from sessions.errors import OwnershipLost, Refused
 from sessions.events import Cause
 from sessions.records import Owner
-from sessions.running import running
+from sessions.running import runner
 from sessions.running.admission import Admission, Admitted
 from sessions.running.attendance import Attendance
-from sessions.running.running import Runner
+from sessions.running.runner import Runner
 from sessions.running.shares import Subject
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.live_turn import LiveTurn, Subscriber
@@ -142,9 +142,7 @@ class Turns:
         if not here:
             return None
         decided = [
-            live
-            for live in here
-            if running.cancel(conversation, live, cancel.cause, seen_off=cancel.seen_off)
+            live for live in here if runner.cancel(conversation, live, cancel.cause, seen_off=cancel.seen_off)
         ]
         met = next(iter(decided or here))
         is_forwarded = here != turns
@@ -166,7 +164,7 @@ class Turns:
             async with asyncio.timeout(within_s):
                 await self._all_told()
         for conversation, live in self._directory.untold():
-            running.cancel(conversation, live, Cause.DRAIN)
+            runner.cancel(conversation, live, Cause.DRAIN)
         try:
             async with asyncio.timeout(TOLD_S):
                 await self._all_told()
