@@ -114,5 +114,5 @@ async def known_meta(history: History, conversation: Conversation) -> Meta:
 
 
 def _refuse_revoked(live: LiveTurn) -> None:
-    if live.revoked:
+    if live.intake.revoked:
         raise NotFound("The conversation was deleted before this message was taken in.")

@@ -78,7 +78,7 @@ class Queue:
                 return True
         except OwnershipLost:  # this message was not written; the running turn will notice too
             if head is not None:
-                await head.released.wait()
+                await head.stages.released.wait()
         await self._announcer.withdraw(live.record.turn_id)
         return False
 
@@ -95,7 +95,7 @@ class Queue:
             journal = _head(conversation)
             if journal is None:
                 return False
-            if live.revoked:
+            if live.intake.revoked:
                 raise NotFound("The conversation was deleted before this message was taken in.")
             if journal.late:
                 raise StoreDown("The store does not answer in time; send again in a moment.")
@@ -124,11 +124,11 @@ class Queue:
     async def begin(self, conversation: Conversation, live: LiveTurn) -> bool:
         """Waits for its turn; False where it was cancelled before, and has its end. Raises OwnershipLost."""
         while (before := conversation.before(live)) is not None:
-            await _first(before.released, live.engine.stopping)
+            await _first(before.stages.released, live.engine.stopping)
             if live.turn.is_over and conversation.before(live) is not None:
                 if await self._end(conversation, live):
                     return False
-                await before.released.wait()
+                await before.stages.released.wait()
         return True
 
     async def start(
@@ -189,7 +189,7 @@ async def _has_head(conversation: Conversation) -> bool:
         if head.turn.is_over:
             await runner.ended(head)
         elif head.journal is None:
-            await _first(head.ready, head.engine.stopping, head.released)
+            await _first(head.stages.ready, head.engine.stopping, head.stages.released)
         else:
             return True
     return False
@@ -198,7 +198,7 @@ async def _has_head(conversation: Conversation) -> bool:
 async def _accepted_before(conversation: Conversation, live: LiveTurn) -> None:
     """Waits until it is known of all before it whether they were accepted: their order is that of the seqs."""
     for before in conversation.turns[: conversation.turns.index(live)]:
-        await asyncio.shield(before.accepted)
+        await asyncio.shield(before.stages.accepted)
 
 
 async def _first(*events: asyncio.Event) -> None:

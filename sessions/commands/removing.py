@@ -25,7 +25,7 @@ def doom(conversation: Conversation) -> list[LiveTurn]:
     """Cancels all turns of a conversation, and has refused what is on its way to be one; gives them all."""
     doomed = [*conversation.turns, *conversation.arriving]
     for live in doomed:
-        live.revoked = True
+        live.intake.revoked = True
         runner.cancel(conversation, live, Cause.CLIENT)
     return doomed
 

@@ -39,7 +39,7 @@ async def resume(
     told = gap(conversation, since, ref=ref) if is_gap else _missed(conversation, since, live, position, ref)
     conversation.attach(reader)
     for turn in conversation.turns:
-        turn.followers.add(reader)
+        turn.delivery.followers.add(reader)
     for event in told:
         reader.publish(event)
     if live is not None and live.wait is not None:

@@ -60,7 +60,7 @@ class Sender:
             return None
         finally:
             if live.turn.accepted_at is None:
-                live.accepted.set_result(False)
+                live.stages.accepted.set_result(False)
                 conversation.release(live)
 
     async def _take(
@@ -70,7 +70,7 @@ class Sender:
         # In the order of arrival, whichever answer of the store comes first.
         async with conversation.claiming:
             await conversation.returning.told(live.sender)
-            live.was_attached = live.sender in conversation.subscribers
+            live.intake.was_attached = live.sender in conversation.subscribers
             if await self._repeater.answers(conversation, live):
                 return None
             await self._foresight.check(conversation, live, generation)
@@ -79,13 +79,13 @@ class Sender:
                 runner.cancel(conversation, ended, cause)
         conversation.attach(live.sender)
         if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
-            live.accepted.set_result(True)
+            live.stages.accepted.set_result(True)
             return await self._dequeuer.next(conversation, live, generation)
         while (before := conversation.before(live)) is not None:
             await runner.ended(before)
         request = await self._accept(conversation, live, generation)
         if request is not None:
-            live.accepted.set_result(True)
+            live.stages.accepted.set_result(True)
         return request
 
     async def _accept(

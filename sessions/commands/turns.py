@@ -81,7 +81,7 @@ class Turns:
         admitted = self._admission.enter(Subject(str(owner), send.group), waits=waits)
         conversation = self._directory.open(owner, send.conversation_id)
         arrival = arrive(conversation, subscriber, send, names or Names.new())
-        arrival.accepted.add_done_callback(lambda _: admitted.arrived())
+        arrival.stages.accepted.add_done_callback(lambda _: admitted.arrived())
         self._by_turn[arrival.turn.ids.turn_id] = (conversation, admitted)
         return self._begin(guarded(self._take(conversation, arrival, generation)))
 
@@ -98,7 +98,7 @@ class Turns:
             return False
         coming = [*conversation.turns, *conversation.arriving]
         live = next((live for live in coming if live.turn.ids.turn_id == turn_id), None)
-        return live is not None and await asyncio.shield(live.accepted)
+        return live is not None and await asyncio.shield(live.stages.accepted)
 
     async def _take(self, conversation: Conversation, arrival: LiveTurn, generation: Generation) -> None:
         request: Request | None = None
@@ -138,7 +138,7 @@ class Turns:
             return None
         coming = [*conversation.turns, *conversation.arriving]
         turns = [live for live in coming if cancel.means(live.turn.ids.turn_id)]
-        here = [live for live in turns if not live.forwarded]
+        here = [live for live in turns if not live.intake.forwarded]
         if not here:
             return None
         decided = [
@@ -174,7 +174,7 @@ class Turns:
     async def _all_told(self) -> None:
         while untold := self._directory.untold():
             _, live = untold[0]
-            await live.ended.wait()
+            await live.stages.ended.wait()
 
     async def saved(self, *, within_s: float) -> None:
         """Waits for ends that were told but are not in the store. What is not saved then is closed by a reaper."""

@@ -117,8 +117,8 @@ class Conversation:
         self.followed = self.followed and bool(self.subscribers or self.turns)
         if live.grace is not None:
             live.grace.cancel()
-        live.ended.set()
-        live.released.set()
+        live.stages.ended.set()
+        live.stages.released.set()
 
     def before(self, live: LiveTurn) -> LiveTurn | None:
         """The turn that must end before this one begins."""
@@ -127,9 +127,9 @@ class Conversation:
 
     def cancel(self, live: LiveTurn, cause: Cause, *, seen_off: int | None, now: float) -> bool:
         """Fixes the cut and withdraws what waits beyond it; False where the end had been decided before."""
-        handed = max([live.handed, *(one.handed(live.turn.ids.turn_id) for one in self.subscribers)])
+        handed = max([live.delivery.handed, *(one.handed(live.turn.ids.turn_id) for one in self.subscribers)])
         if self.others.watched:  # what was published reached other replicas, and their connections
-            handed = live.published_off
+            handed = live.delivery.published_off
         cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, now=now)
         if cut is None:
             return False
@@ -171,8 +171,8 @@ class Conversation:
     def leave(self, subscriber: Subscriber) -> None:
         """Detaches a connection; what it was handed counts on."""
         for live in self.turns:
-            live.handed = max(live.handed, subscriber.handed(live.turn.ids.turn_id))
-            live.followers.discard(subscriber)
+            live.delivery.handed = max(live.delivery.handed, subscriber.handed(live.turn.ids.turn_id))
+            live.delivery.followers.discard(subscriber)
         self.subscribers.discard(subscriber)
         self.followed = self.followed and bool(self.subscribers or self.turns)
 
@@ -185,11 +185,11 @@ class Conversation:
         """Gives text of a running turn."""
         self.publish(delta)
         self.published_seq = delta.seq
-        live.published_off = delta.off + len(delta.text)
+        live.delivery.published_off = delta.off + len(delta.text)
 
     def publish_status(self, live: LiveTurn, status: Status) -> None:
         """Tells where a turn stands; whoever is attached later is told too, while there is no text."""
-        live.status = status
+        live.delivery.status = status
         self.publish(status)
 
     def publish_removed(self, removed: Removed) -> None:
@@ -234,7 +234,7 @@ class Conversation:
         """Gives the end of a turn; it covers the seqs of deltas that no one was given."""
         if (live := self.turn(done.turn_id)) is not None:
             live.record = msgspec.structs.replace(live.record, done=done)
-            live.ended.set()
+            live.stages.ended.set()
         self.others.tell_end(done)
         first = self.published_seq + 1
         self.publish(msgspec.structs.replace(done, first_seq=first) if first < done.seq else done)
@@ -247,7 +247,7 @@ class Conversation:
             subscriber.publish(event)
         if live.sender in self.subscribers:
             live.sender.publish(msgspec.structs.replace(event, ref=live.send.ref, content=None))
-        live.followers = set(self.subscribers)
+        live.delivery.followers = set(self.subscribers)
         self.newest_reply = live.record.reply_id
         self.seq = event.seq
         self.epoch = event.epoch

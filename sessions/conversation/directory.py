@@ -124,5 +124,5 @@ class Directory:
             (conversation, live)
             for conversation in self._live.values()
             for live in (*conversation.turns, *conversation.arriving)
-            if not live.ended.is_set()
+            if not live.stages.ended.is_set()
         ]

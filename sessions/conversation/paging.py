@@ -137,7 +137,7 @@ def page_of(
     )
     if live is None or all(message.message_id != live.record.reply_id for message in page.messages):
         return Shown(page, None)
-    live.followers.add(reader)
+    live.delivery.followers.add(reader)
     return Shown(page, live.wait)
 
 

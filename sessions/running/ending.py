@@ -131,4 +131,4 @@ def _is_less_than_told(conversation: Conversation, live: LiveTurn, record: TurnR
     done, cut = record.done, live.turn.cut
     if done is None or done.seq <= conversation.published_seq:
         return True
-    return cut is not None and cut.chars < min(done.chars, live.published_off)
+    return cut is not None and cut.chars < min(done.chars, live.delivery.published_off)

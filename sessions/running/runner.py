@@ -58,7 +58,7 @@ class Run(msgspec.Struct, frozen=True):
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
         """Passes on what the engine says of the wait, unless the turn's end is decided."""
         if isinstance(report, Started):
-            self.live.status = None
+            self.live.delivery.status = None
         elif self.turn.is_over:
             return
         elif isinstance(report, Queued):
@@ -93,9 +93,9 @@ class Run(msgspec.Struct, frozen=True):
             self.pace.delta(monotonic())
 
     def _note(self, *, saved: bool) -> None:
-        if not saved and not self.live.unsaved:
+        if not saved and not self.live.delivery.unsaved:
             self.tell("unsaved")
-        self.live.unsaved = not saved
+        self.live.delivery.unsaved = not saved
         others = self.conversation.others
         others.watched = others.watched or self.journal.watched
 
@@ -145,7 +145,7 @@ class Runner:
         live.journal = TurnJournal(
             self._journal, keys=conversation.keys.pair(), turn_id=live.turn.ids.turn_id
         )
-        live.ready.set()
+        live.stages.ready.set()
 
     async def run(self, conversation: Conversation, live: LiveTurn, request: Request) -> bool:
         """Runs an accepted turn, which is `ready`, until its end is published and saved; False where it was lost."""
@@ -255,10 +255,10 @@ def _given_up(done: Done, fault: StoreFault) -> Done:
 
 async def ended(live: LiveTurn) -> None:
     """Returns once the turn is over and in the store. Raises StoreDown where its end can't be saved for some time."""
-    await live.ended.wait()
+    await live.stages.ended.wait()
     try:
         async with asyncio.timeout(SAVED_WITHIN_S):
-            await live.released.wait()
+            await live.stages.released.wait()
     except TimeoutError:
         raise StoreDown("The end of the reply before is not saved: the store does not answer.") from None
 

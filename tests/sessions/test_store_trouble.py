@@ -97,7 +97,7 @@ async def test_each_trouble_of_a_reply_is_told(chat: Chat, reader: Recorder, sto
         async with refusing_writes(store):
             while len(reader.of(Status)) < trouble:
                 await chat.step()
-        while chat.room.turns[0].unsaved:
+        while chat.room.turns[0].delivery.unsaved:
             await store.ping()  # it has answered what was written before
             await chat.step()
     chat.cancel()
