@@ -153,6 +153,30 @@ def test_a_room_can_be_seen_at_a_glance() -> None:
     assert set(crowded) == NOT_YET_IN_ROOMS
 
 
+def attributes(kind: ast.ClassDef) -> set[str]:
+    """What the methods of a class set on their object."""
+    methods = (node for node in kind.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {
+        node.attr
+        for method in methods
+        if method.args.args
+        for node in ast.walk(method)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if isinstance(node.value, ast.Name) and node.value.id == method.args.args[0].arg
+    }
+
+
+def test_an_object_has_a_dozen_attributes() -> None:
+    """Structs are counted by nobody: the wire and the settings say what is in them."""
+    assert {
+        f"{module}.{kind.name}": found
+        for module in modules()
+        if package(module) not in NOT_YET_IN_ROOMS
+        for kind in ast.walk(tree(module))
+        if isinstance(kind, ast.ClassDef) and len(found := sorted(attributes(kind))) > MAX_ATTRIBUTES
+    } == {}
+
+
 def test_torch_is_out_of_the_gateways_reach() -> None:
     """Whatever the gateway imports, now or when it runs, names neither torch nor transformers."""
     assert [module for module in sorted(reached(*GATEWAY)) if libraries(module) & TORCH] == []

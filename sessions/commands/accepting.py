@@ -90,7 +90,7 @@ class Acceptor:
         """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""
         try:
             others = conversation.others
-            async with conversation.writing, others.entering:
+            async with conversation.locks.writing, others.entering:
                 _refuse_revoked(live)
                 attached, news = bool(conversation.subscribers), others.news
                 watched = await self._history.begin(conversation.keys, beginning, attached=attached)
@@ -107,7 +107,7 @@ class Acceptor:
 
 async def known_meta(history: History, conversation: Conversation) -> Meta:
     """The store's facts of a conversation, read unless they are known. Raises StoreDown."""
-    if (meta := conversation.meta) is None:
+    if (meta := conversation.known.meta) is None:
         meta = await history.load(conversation.keys) or Meta.new(epoch=secrets.token_hex(8))
         conversation.know(meta)
     return meta

@@ -88,7 +88,7 @@ class Brancher:
             if conversation.blocking():
                 raise Busy(_BUSY)
             await runner.ended(live)
-        async with conversation.writing:
+        async with conversation.locks.writing:
             changed = await self._activate(conversation, message_id)
         if changed:
             await self.tell(conversation, but=by)

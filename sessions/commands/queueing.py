@@ -91,7 +91,7 @@ class Queue:
     async def _write(
         self, conversation: Conversation, live: LiveTurn, place: Placed, message: MessageRecord
     ) -> bool:
-        async with conversation.ordering:
+        async with conversation.locks.ordering:
             journal = _head(conversation)
             if journal is None:
                 return False
@@ -103,13 +103,13 @@ class Queue:
             live.record = msgspec.structs.replace(
                 live.record,
                 message_id=message.message_id,
-                parent_id=conversation.newest_reply
+                parent_id=conversation.known.newest_reply
                 if live.send.place == places.Behind()
                 else place.parent_id,
                 accepted_seq=conversation.next_seq(),
             )
             message = msgspec.structs.replace(message, parent_id=live.record.parent_id)
-            epoch = conversation.epoch
+            epoch = conversation.published.epoch
             event = msgspec.structs.replace(
                 accepted_event(conversation, live.record, live.send, epoch),
                 content=message.content,
@@ -148,7 +148,7 @@ class Queue:
 
     async def _end(self, conversation: Conversation, live: LiveTurn) -> bool:
         """Ends a turn that never ran; False where the running one is about to end, behind which this one will."""
-        async with conversation.ordering:
+        async with conversation.locks.ordering:
             head = conversation.live
             if head is None or head.journal is None or head.end is not None:
                 return False
@@ -156,8 +156,8 @@ class Queue:
             live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
             done = live.turn.end(Reason.CANCELLED, seq=conversation.next_seq(), now=monotonic())
             conversation.turns.remove(live)
-            if done.removed and conversation.newest_reply == live.record.reply_id:
-                conversation.newest_reply = _accepted(conversation)[-1].record.reply_id
+            if done.removed and conversation.known.newest_reply == live.record.reply_id:
+                conversation.known.newest_reply = _accepted(conversation)[-1].record.reply_id
             saved = await journal.write(done, _exit(conversation, live, done))
             self._teller.tell(
                 conversation, live, done if saved else msgspec.structs.replace(done, saved=False)

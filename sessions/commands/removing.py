@@ -80,7 +80,7 @@ class Remover:
         """Removes an exchange, once its turn is over; nothing where there is no such."""
         if (live := conversation.turn(turn_id)) is not None:
             await runner.ended(live)
-        async with conversation.writing:
+        async with conversation.locks.writing:
             meta = await self._history.load(conversation.keys)
             record = await self._history.turn(conversation.keys, turn_id)
             if meta is None or record is None or record.done is None:
@@ -92,7 +92,7 @@ class Remover:
             except Moved:
                 raise Busy("The conversation changed in this moment; try again.") from None
             conversation.forget()
-            if conversation.published_seq == removed.seq - 1:
+            if conversation.published.seq == removed.seq - 1:
                 conversation.publish_removed(removed)
         # Else what other replicas wrote before it is still on its way here, or they were asked the same and told it.
         await follow_up_to(self._history, conversation, meta.epoch, removed.seq)
@@ -107,7 +107,7 @@ class Remover:
         """
         for live in doomed:
             await runner.ended(live)
-        async with conversation.writing:
+        async with conversation.locks.writing:
             epoch = (
                 await self._history.delete(conversation.keys, with_turns=is_last) or epoch
             )  # another one may have been faster

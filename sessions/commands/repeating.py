@@ -99,7 +99,7 @@ def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) 
     _refuse_other_content(live.record, arrival.send)
     reader = arrival.sender
     reader.publish(
-        accepted_event(conversation, live.record, arrival.send, conversation.epoch, duplicate=True)
+        accepted_event(conversation, live.record, arrival.send, conversation.published.epoch, duplicate=True)
     )
     conversation.attach(reader)
     if live.record.done is not None:  # told, but not saved so far
@@ -115,7 +115,7 @@ def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) 
             Delta(
                 conversation_id=conversation.conversation_id,
                 turn_id=live.record.turn_id,
-                seq=conversation.published_seq,
+                seq=conversation.published.seq,
                 first_seq=live.record.accepted_seq + 1,
                 off=0,
                 text=text,

@@ -68,7 +68,7 @@ class Sender:
     ) -> Request | None:
         await self._forwarder.places_found(conversation.owner)
         # In the order of arrival, whichever answer of the store comes first.
-        async with conversation.claiming:
+        async with conversation.locks.claiming:
             await conversation.returning.told(live.sender)
             live.intake.was_attached = live.sender in conversation.subscribers
             if await self._repeater.answers(conversation, live):

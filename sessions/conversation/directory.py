@@ -73,7 +73,7 @@ class Directory:
 
     def followed(self) -> list[Conversation]:
         """The conversations whose events other replicas may write, and connections here have to be told of."""
-        return [one for one in self._live.values() if one.followed and one.live is None]
+        return [one for one in self._live.values() if one.published.followed and one.live is None]
 
     @contextmanager
     def using(self, owner: Owner, conversation_id: str) -> Iterator[Conversation]:

@@ -102,7 +102,7 @@ class Forwarder:
         return met[0] if met else answered
 
     async def _cancel(self, conversation: Conversation, cancel: Cancel) -> Cancelled:
-        async with conversation.claiming:  # a message behind it waits until that is told
+        async with conversation.locks.claiming:  # a message behind it waits until that is told
             runner = await self.runner_of(conversation) or _takes_in(conversation, cancel)
             answer = await self._ask(conversation, runner, cancel) if runner else None
         if answer is None:

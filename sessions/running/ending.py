@@ -95,7 +95,7 @@ class Losing:
             if record is None or record.done is not None:
                 await self._ownership.discard(turn_id)
             if record is not None and _is_less_than_told(conversation, live, record):
-                await self._history.renew(conversation.keys, conversation.epoch)
+                await self._history.renew(conversation.keys, conversation.published.epoch)
             if live.record.done is None:
                 await self._tell(conversation, live, record)
         except StoreDown:
@@ -110,9 +110,9 @@ class Losing:
 
     async def _before(self, conversation: Conversation, done: Done) -> list[Journalled]:
         """What the store took of a turn that it did not say so of: it counts, though it was not told."""
-        if done.seq <= conversation.published_seq + 1:
+        if done.seq <= conversation.published.seq + 1:
             return []
-        events = await self._history.journal(conversation.keys, after_seq=conversation.published_seq)
+        events = await self._history.journal(conversation.keys, after_seq=conversation.published.seq)
         return [event for event in events if event.seq < done.seq]
 
 
@@ -129,6 +129,6 @@ def _end_of_its_own(conversation: Conversation, live: LiveTurn) -> Done:
 def _is_less_than_told(conversation: Conversation, live: LiveTurn, record: TurnRecord) -> bool:
     """Whether connections were told events that the store does not have, or text was withdrawn that it has."""
     done, cut = record.done, live.turn.cut
-    if done is None or done.seq <= conversation.published_seq:
+    if done is None or done.seq <= conversation.published.seq:
         return True
     return cut is not None and cut.chars < min(done.chars, live.delivery.published_off)

@@ -75,7 +75,7 @@ class Run(msgspec.Struct, frozen=True):
     async def hear(self, released: Released) -> None:
         """Journals text and tells it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
         conversation, turn = self.conversation, self.live.turn
-        async with conversation.ordering:
+        async with conversation.locks.ordering:
             if turn.is_over:
                 return
             seq = conversation.next_seq()
@@ -173,7 +173,7 @@ class Runner:
 
     async def _end(self, run: Run, outcome: Outcome) -> None:
         live, conversation = run.live, run.conversation
-        async with conversation.ordering:
+        async with conversation.locks.ordering:
             seq = conversation.next_seq()
             done = live.end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
             ending = _ending(live, done)
