@@ -19,15 +19,15 @@ from sessions.conversation.directory import Directory
 from sessions.conversation.guarding import Changes, Tasks
 from sessions.observer import Observer
 from sessions.replicas.forwarding import Forwarder
-from sessions.replicas.mailbox import Mailbox, box_of
 from sessions.replicas.reaping import Reaper
 from sessions.replicas.relay import Relay
+from sessions.replicas.rpc import Mailbox, box_of
 from sessions.replicas.shard_channels import ShardChannels
 from sessions.replicas.watching import Watching
 from sessions.running.admission import Admission
 from sessions.running.attendance import Attendance
 from sessions.running.ephemeral import EphemeralTurns
-from sessions.running.running import Runner
+from sessions.running.runner import Runner
 from sessions.store.storage import Storage
 from sessions.turn.generating import Generator
 from sessions.turn.policy import Policy

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from connections.limits import meter, shared_seats
 from sessions.commands import adopting
-from sessions.running import running
+from sessions.running import runner
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
 from sessions.turn import turn_journal
@@ -33,7 +33,7 @@ def few_traced() -> None:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no slow store, but where a test is about slow ones."""
-    for module in (running, turn_journal, meter, shared_seats, adopting):
+    for module in (runner, turn_journal, meter, shared_seats, adopting):
         monkeypatch.setattr(module, "PATIENCE_S", 10.0)
 
 

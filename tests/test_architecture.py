@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -20,6 +21,28 @@ DOORS = {("app.cli", "midstream")}  # the command has the terminal client in it
 GATEWAY = ("app.cli", "app.composition")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 MAX_LINES = 400
+MAX_MODULES = 14
+MAX_ATTRIBUTES = 12
+
+# The rooms of each floor from the ground up: a room is a folder, or a module that stands beside the folders. A room
+# imports itself and those before it.
+ROOMS = {
+    "sessions": (
+        *("errors", "events", "records", "observer"),
+        *("filters", "store", "turn", "conversation", "running", "replicas", "commands"),
+        *("parts", "replica", "service"),
+    ),
+    "sessions.store": ("redis", "history", "ownership", "adoption", "storage"),
+    "connections": (
+        *("wire", "http", "gate", "authentication", "limits", "line"),
+        *("native", "events", "openai", "realtime"),
+    ),
+    "app": (
+        *("settings", "server", "setup", "operations"),
+        *("unserved", "doors", "routes", "service", "composition", "cli", "__main__"),
+    ),
+}
+NOT_YET_IN_ROOMS = {"engine"}
 
 
 @cache
@@ -91,6 +114,67 @@ def test_no_module_imports_itself_by_a_detour() -> None:
         TopologicalSorter({module: imports(module) for module in modules()}).prepare()
     except CycleError as cycle:
         pytest.fail(" imports ".join(reversed(cycle.args[1])))
+
+
+def room(floor: str, module: str) -> str | None:
+    """The room of a floor that a module stands in; None where it stands elsewhere, or is the floor's own `__init__`."""
+    inside = module.removeprefix(f"{floor}.")
+    name = inside.partition(".")[0]
+    return None if inside == module or name == "__init__" else name
+
+
+def upstairs(floor: str, module: str) -> set[str]:
+    """The rooms behind its own that a module imports."""
+    order = ROOMS[floor]
+    here = room(floor, module)
+    if here is None:
+        return set()
+    seen = {other for name in imports(module) if (other := room(floor, name)) is not None}
+    return {other for other in seen if order.index(other) > order.index(here)}
+
+
+@pytest.mark.parametrize("floor", ROOMS)
+def test_the_rooms_of_a_floor_form_a_line(floor: str) -> None:
+    assert {name for module in modules() if (name := room(floor, module)) is not None} == set(ROOMS[floor])
+    assert {module: behind for module in modules() if (behind := upstairs(floor, module))} == {}
+
+
+def test_every_floor_has_its_rooms_in_order() -> None:
+    assert set(FLOORS) - set(ROOMS) == NOT_YET_IN_ROOMS
+
+
+def test_a_room_can_be_seen_at_a_glance() -> None:
+    folders = Counter(
+        file.parent for name, file in modules().items() if package(name) in FLOORS and file.stem != "__init__"
+    )
+    crowded = {
+        str(folder.relative_to(ROOT)): count for folder, count in folders.items() if count > MAX_MODULES
+    }
+    assert set(crowded) == NOT_YET_IN_ROOMS
+
+
+def attributes(kind: ast.ClassDef) -> set[str]:
+    """What the methods of a class set on their object."""
+    methods = (node for node in kind.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {
+        node.attr
+        for method in methods
+        if method.args.args
+        for node in ast.walk(method)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if isinstance(node.value, ast.Name) and node.value.id == method.args.args[0].arg
+    }
+
+
+def test_an_object_has_a_dozen_attributes() -> None:
+    """Structs are counted by nobody: the wire and the settings say what is in them."""
+    assert {
+        f"{module}.{kind.name}": found
+        for module in modules()
+        if package(module) not in NOT_YET_IN_ROOMS
+        for kind in ast.walk(tree(module))
+        if isinstance(kind, ast.ClassDef) and len(found := sorted(attributes(kind))) > MAX_ATTRIBUTES
+    } == {}
 
 
 def test_torch_is_out_of_the_gateways_reach() -> None:

@@ -23,7 +23,7 @@ from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, Moved
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
-from sessions.turn.prompting import Prompts
+from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation
 
 TITLE_CHARS = 80
@@ -90,7 +90,7 @@ class Acceptor:
         """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""
         try:
             others = conversation.others
-            async with conversation.writing, others.entering:
+            async with conversation.locks.writing, others.entering:
                 _refuse_revoked(live)
                 attached, news = bool(conversation.subscribers), others.news
                 watched = await self._history.begin(conversation.keys, beginning, attached=attached)
@@ -107,12 +107,12 @@ class Acceptor:
 
 async def known_meta(history: History, conversation: Conversation) -> Meta:
     """The store's facts of a conversation, read unless they are known. Raises StoreDown."""
-    if (meta := conversation.meta) is None:
+    if (meta := conversation.known.meta) is None:
         meta = await history.load(conversation.keys) or Meta.new(epoch=secrets.token_hex(8))
         conversation.know(meta)
     return meta
 
 
 def _refuse_revoked(live: LiveTurn) -> None:
-    if live.revoked:
+    if live.intake.revoked:
         raise NotFound("The conversation was deleted before this message was taken in.")

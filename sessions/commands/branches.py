@@ -13,7 +13,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.paging import page_of, read_steadily
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.records import MessageRecord, Meta
-from sessions.running import running
+from sessions.running import runner
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.redis.client import ACTIVATE, run_script
@@ -87,8 +87,8 @@ class Brancher:
         while (live := next(iter(conversation.turns), None)) is not None:
             if conversation.blocking():
                 raise Busy(_BUSY)
-            await running.ended(live)
-        async with conversation.writing:
+            await runner.ended(live)
+        async with conversation.locks.writing:
             changed = await self._activate(conversation, message_id)
         if changed:
             await self.tell(conversation, but=by)

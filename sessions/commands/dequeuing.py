@@ -13,10 +13,9 @@ from sessions.errors import Refused, StoreDown, StoreFault
 from sessions.events import Failure
 from sessions.records import Meta
 from sessions.store.history.history import History
-from sessions.turn.context import Prompt
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.policy import SystemPrompt
-from sessions.turn.prompting import Prompts
+from sessions.turn.prompt import Prompt, Prompts
 from sessions.turn.sends import Generation
 
 

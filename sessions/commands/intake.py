@@ -16,7 +16,7 @@ from sessions.replicas.watching import Watching
 from sessions.running.ending import EndTeller
 from sessions.store.storage import Storage
 from sessions.turn.policy import Policy
-from sessions.turn.prompting import Prompts
+from sessions.turn.prompt import Prompts
 
 
 def sender_of(

@@ -13,8 +13,7 @@ from sessions.conversation.guarding import Tasks, guarded
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
 from sessions.records import Owner
-from sessions.replicas.letters import Answer, AskDelete, AskSend, Order, Refusal
-from sessions.replicas.mailbox import Mailbox
+from sessions.replicas.rpc import Answer, AskDelete, AskSend, Mailbox, Order, Refusal
 from sessions.turn.cancelling import Cancel
 
 Delete = Callable[[Owner, str], Awaitable[None]]

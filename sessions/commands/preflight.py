@@ -11,7 +11,7 @@ from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Again, Behind, Place
-from sessions.turn.prompting import Prompts
+from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation
 
 

@@ -18,7 +18,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
 from sessions.events import Done, Reason
 from sessions.records import MessageRecord, Meta, user_message
-from sessions.running import running
+from sessions.running import runner
 from sessions.running.ending import EndTeller, reply_of
 from sessions.store.history.coding import encode_message, encode_turn
 from sessions.store.history.history import History
@@ -26,7 +26,7 @@ from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Duplicate
 from sessions.turn import positions as places
 from sessions.turn.live_turn import LiveTurn
-from sessions.turn.prompting import Prompts
+from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation
 from sessions.turn.turn import EngineCount
 from sessions.turn.turn_journal import TurnJournal
@@ -78,7 +78,7 @@ class Queue:
                 return True
         except OwnershipLost:  # this message was not written; the running turn will notice too
             if head is not None:
-                await head.released.wait()
+                await head.stages.released.wait()
         await self._announcer.withdraw(live.record.turn_id)
         return False
 
@@ -91,11 +91,11 @@ class Queue:
     async def _write(
         self, conversation: Conversation, live: LiveTurn, place: Placed, message: MessageRecord
     ) -> bool:
-        async with conversation.ordering:
+        async with conversation.locks.ordering:
             journal = _head(conversation)
             if journal is None:
                 return False
-            if live.revoked:
+            if live.intake.revoked:
                 raise NotFound("The conversation was deleted before this message was taken in.")
             if journal.late:
                 raise StoreDown("The store does not answer in time; send again in a moment.")
@@ -103,13 +103,13 @@ class Queue:
             live.record = msgspec.structs.replace(
                 live.record,
                 message_id=message.message_id,
-                parent_id=conversation.newest_reply
+                parent_id=conversation.known.newest_reply
                 if live.send.place == places.Behind()
                 else place.parent_id,
                 accepted_seq=conversation.next_seq(),
             )
             message = msgspec.structs.replace(message, parent_id=live.record.parent_id)
-            epoch = conversation.epoch
+            epoch = conversation.published.epoch
             event = msgspec.structs.replace(
                 accepted_event(conversation, live.record, live.send, epoch),
                 content=message.content,
@@ -124,11 +124,11 @@ class Queue:
     async def begin(self, conversation: Conversation, live: LiveTurn) -> bool:
         """Waits for its turn; False where it was cancelled before, and has its end. Raises OwnershipLost."""
         while (before := conversation.before(live)) is not None:
-            await _first(before.released, live.engine.stopping)
+            await _first(before.stages.released, live.engine.stopping)
             if live.turn.is_over and conversation.before(live) is not None:
                 if await self._end(conversation, live):
                     return False
-                await before.released.wait()
+                await before.stages.released.wait()
         return True
 
     async def start(
@@ -148,7 +148,7 @@ class Queue:
 
     async def _end(self, conversation: Conversation, live: LiveTurn) -> bool:
         """Ends a turn that never ran; False where the running one is about to end, behind which this one will."""
-        async with conversation.ordering:
+        async with conversation.locks.ordering:
             head = conversation.live
             if head is None or head.journal is None or head.end is not None:
                 return False
@@ -156,8 +156,8 @@ class Queue:
             live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
             done = live.turn.end(Reason.CANCELLED, seq=conversation.next_seq(), now=monotonic())
             conversation.turns.remove(live)
-            if done.removed and conversation.newest_reply == live.record.reply_id:
-                conversation.newest_reply = _accepted(conversation)[-1].record.reply_id
+            if done.removed and conversation.known.newest_reply == live.record.reply_id:
+                conversation.known.newest_reply = _accepted(conversation)[-1].record.reply_id
             saved = await journal.write(done, _exit(conversation, live, done))
             self._teller.tell(
                 conversation, live, done if saved else msgspec.structs.replace(done, saved=False)
@@ -187,9 +187,9 @@ async def _has_head(conversation: Conversation) -> bool:
     """Waits until a turn runs that is not about to end; False where there is none."""
     while (head := conversation.live) is not None:
         if head.turn.is_over:
-            await running.ended(head)
+            await runner.ended(head)
         elif head.journal is None:
-            await _first(head.ready, head.engine.stopping, head.released)
+            await _first(head.stages.ready, head.engine.stopping, head.stages.released)
         else:
             return True
     return False
@@ -198,7 +198,7 @@ async def _has_head(conversation: Conversation) -> bool:
 async def _accepted_before(conversation: Conversation, live: LiveTurn) -> None:
     """Waits until it is known of all before it whether they were accepted: their order is that of the seqs."""
     for before in conversation.turns[: conversation.turns.index(live)]:
-        await asyncio.shield(before.accepted)
+        await asyncio.shield(before.stages.accepted)
 
 
 async def _first(*events: asyncio.Event) -> None:

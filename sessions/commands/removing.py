@@ -10,7 +10,7 @@ from sessions.errors import Busy, NotFound
 from sessions.events import Cause, Removed
 from sessions.records import Owner
 from sessions.replicas.forwarding import Forwarder
-from sessions.running import running
+from sessions.running import runner
 from sessions.store.history.compacting import Compaction
 from sessions.store.history.history import History
 from sessions.store.history.index import Index
@@ -25,8 +25,8 @@ def doom(conversation: Conversation) -> list[LiveTurn]:
     """Cancels all turns of a conversation, and has refused what is on its way to be one; gives them all."""
     doomed = [*conversation.turns, *conversation.arriving]
     for live in doomed:
-        live.revoked = True
-        running.cancel(conversation, live, Cause.CLIENT)
+        live.intake.revoked = True
+        runner.cancel(conversation, live, Cause.CLIENT)
     return doomed
 
 
@@ -79,8 +79,8 @@ class Remover:
     async def take_back(self, conversation: Conversation, turn_id: str) -> None:
         """Removes an exchange, once its turn is over; nothing where there is no such."""
         if (live := conversation.turn(turn_id)) is not None:
-            await running.ended(live)
-        async with conversation.writing:
+            await runner.ended(live)
+        async with conversation.locks.writing:
             meta = await self._history.load(conversation.keys)
             record = await self._history.turn(conversation.keys, turn_id)
             if meta is None or record is None or record.done is None:
@@ -92,7 +92,7 @@ class Remover:
             except Moved:
                 raise Busy("The conversation changed in this moment; try again.") from None
             conversation.forget()
-            if conversation.published_seq == removed.seq - 1:
+            if conversation.published.seq == removed.seq - 1:
                 conversation.publish_removed(removed)
         # Else what other replicas wrote before it is still on its way here, or they were asked the same and told it.
         await follow_up_to(self._history, conversation, meta.epoch, removed.seq)
@@ -106,8 +106,8 @@ class Remover:
         unless this is the last attempt.
         """
         for live in doomed:
-            await running.ended(live)
-        async with conversation.writing:
+            await runner.ended(live)
+        async with conversation.locks.writing:
             epoch = (
                 await self._history.delete(conversation.keys, with_turns=is_last) or epoch
             )  # another one may have been faster

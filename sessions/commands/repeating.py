@@ -29,7 +29,7 @@ class Repeater:
     async def answers(self, conversation: Conversation, arrival: LiveTurn) -> bool:
         """Answers a `client_msg_id` that has its turn, live or ended; False where none is known so far. Raises Refused."""
         while (live := conversation.twin(arrival)) is not None:
-            if await live.accepted:
+            if await live.stages.accepted:
                 _repeat_live(conversation, live, arrival)
                 return True
         if not conversation.blocking():
@@ -99,15 +99,15 @@ def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) 
     _refuse_other_content(live.record, arrival.send)
     reader = arrival.sender
     reader.publish(
-        accepted_event(conversation, live.record, arrival.send, conversation.epoch, duplicate=True)
+        accepted_event(conversation, live.record, arrival.send, conversation.published.epoch, duplicate=True)
     )
     conversation.attach(reader)
     if live.record.done is not None:  # told, but not saved so far
         _repeat_end(reader, live.record, live.record.done, live.turn.text)
         return
-    if reader in live.followers:
+    if reader in live.delivery.followers:
         return
-    live.followers.add(reader)
+    live.delivery.followers.add(reader)
     if live.wait is not None:
         reader.publish(live.wait)
     if text := live.published_text:
@@ -115,7 +115,7 @@ def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) 
             Delta(
                 conversation_id=conversation.conversation_id,
                 turn_id=live.record.turn_id,
-                seq=conversation.published_seq,
+                seq=conversation.published.seq,
                 first_seq=live.record.accepted_seq + 1,
                 off=0,
                 text=text,
@@ -132,7 +132,7 @@ def _repeat_elsewhere(
     reader.publish(accepted_event(conversation, record, arrival.send, since.epoch, duplicate=True))
     conversation.attach(reader)
     deltas = [event for event in since.events if isinstance(event, Delta)]
-    if deltas and not arrival.was_attached:
+    if deltas and not arrival.intake.was_attached:
         whole = msgspec.structs.replace(
             deltas[0],
             seq=since.seq,

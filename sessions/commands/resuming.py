@@ -11,7 +11,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to, gap
 from sessions.errors import NotFound
 from sessions.events import Delta, Event, Resumed
-from sessions.running import running
+from sessions.running import runner
 from sessions.store.history.history import History
 from sessions.store.history.replay import is_too_long, replayed
 from sessions.store.history.transactions import Since
@@ -39,7 +39,7 @@ async def resume(
     told = gap(conversation, since, ref=ref) if is_gap else _missed(conversation, since, live, position, ref)
     conversation.attach(reader)
     for turn in conversation.turns:
-        turn.followers.add(reader)
+        turn.delivery.followers.add(reader)
     for event in told:
         reader.publish(event)
     if live is not None and live.wait is not None:
@@ -49,25 +49,25 @@ async def resume(
 async def steady(history: History, conversation: Conversation, after_seq: int) -> Since:
     """The journal behind a seq, while no turn here begins, ends or is about to, and all who are attached know it."""
     while True:
-        version = conversation.version
+        version = conversation.known.version
         if (live := conversation.live) is not None and live.turn.is_over:
-            await running.ended(live)
+            await runner.ended(live)
         since = await history.since(conversation.keys, after_seq)
         if since is None:
             raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
         await follow_up_to(history, conversation, since.epoch, since.seq)
-        if conversation.version == version and _is_steady(conversation, since):
+        if conversation.known.version == version and _is_steady(conversation, since):
             return since
 
 
 def _is_steady(conversation: Conversation, since: Since) -> bool:
     if conversation.live is not None:
         return not conversation.live.turn.is_over
-    return conversation.published_seq == since.seq
+    return conversation.published.seq == since.seq
 
 
 def _is_gap(conversation: Conversation, since: Since, position: Position) -> bool:
-    is_ahead = position.seq > max(since.seq, conversation.published_seq)
+    is_ahead = position.seq > max(since.seq, conversation.published.seq)
     is_kept = since.first <= position.seq + 1 and not is_too_long(since.events)
     return position.epoch != since.epoch or is_ahead or not is_kept
 
@@ -86,7 +86,7 @@ def _missed(
 ) -> list[Event]:
     journalled = since.events
     if live is not None:  # what is not published yet comes to this reader too when it is
-        journalled = [event for event in journalled if event.seq <= conversation.published_seq]
+        journalled = [event for event in journalled if event.seq <= conversation.published.seq]
     events = replayed(journalled, {})
     if live is not None and (text := _from_memory(conversation, live, since, position.seq)) is not None:
         events.append(text)
@@ -104,7 +104,7 @@ def _missed(
 
 def _from_memory(conversation: Conversation, live: LiveTurn, since: Since, after_seq: int) -> Delta | None:
     """The text that the running turn told since the store was read."""
-    return live.turn.text_behind(max(since.seq, after_seq), until=conversation.published_seq)
+    return live.turn.text_behind(max(since.seq, after_seq), until=conversation.published.seq)
 
 
 def _running(since: Since, live: LiveTurn | None) -> str | None:

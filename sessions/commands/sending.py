@@ -16,7 +16,7 @@ from sessions.errors import Busy
 from sessions.events import Cause
 from sessions.records import TurnRecord
 from sessions.replicas.forwarding import Elsewhere, Forwarder
-from sessions.running import running
+from sessions.running import runner
 from sessions.store.history.transactions import Duplicate, Moved
 from sessions.turn.live_turn import LiveTurn, Subscriber
 from sessions.turn.positions import digest_of
@@ -60,7 +60,7 @@ class Sender:
             return None
         finally:
             if live.turn.accepted_at is None:
-                live.accepted.set_result(False)
+                live.stages.accepted.set_result(False)
                 conversation.release(live)
 
     async def _take(
@@ -68,24 +68,24 @@ class Sender:
     ) -> Request | None:
         await self._forwarder.places_found(conversation.owner)
         # In the order of arrival, whichever answer of the store comes first.
-        async with conversation.claiming:
+        async with conversation.locks.claiming:
             await conversation.returning.told(live.sender)
-            live.was_attached = live.sender in conversation.subscribers
+            live.intake.was_attached = live.sender in conversation.subscribers
             if await self._repeater.answers(conversation, live):
                 return None
             await self._foresight.check(conversation, live, generation)
             cause = Cause.ROLLBACK if live.send.on_busy == "rollback" else Cause.INTERRUPT
             for ended in reversed(conversation.claim(live)):
-                running.cancel(conversation, ended, cause)
+                runner.cancel(conversation, ended, cause)
         conversation.attach(live.sender)
         if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
-            live.accepted.set_result(True)
+            live.stages.accepted.set_result(True)
             return await self._dequeuer.next(conversation, live, generation)
         while (before := conversation.before(live)) is not None:
-            await running.ended(before)
+            await runner.ended(before)
         request = await self._accept(conversation, live, generation)
         if request is not None:
-            live.accepted.set_result(True)
+            live.stages.accepted.set_result(True)
         return request
 
     async def _accept(

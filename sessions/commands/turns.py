@@ -17,10 +17,10 @@ from sessions.conversation.guarding import Tasks, guarded
 from sessions.errors import OwnershipLost, Refused
 from sessions.events import Cause
 from sessions.records import Owner
-from sessions.running import running
+from sessions.running import runner
 from sessions.running.admission import Admission, Admitted
 from sessions.running.attendance import Attendance
-from sessions.running.running import Runner
+from sessions.running.runner import Runner
 from sessions.running.shares import Subject
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.live_turn import LiveTurn, Subscriber
@@ -81,7 +81,7 @@ class Turns:
         admitted = self._admission.enter(Subject(str(owner), send.group), waits=waits)
         conversation = self._directory.open(owner, send.conversation_id)
         arrival = arrive(conversation, subscriber, send, names or Names.new())
-        arrival.accepted.add_done_callback(lambda _: admitted.arrived())
+        arrival.stages.accepted.add_done_callback(lambda _: admitted.arrived())
         self._by_turn[arrival.turn.ids.turn_id] = (conversation, admitted)
         return self._begin(guarded(self._take(conversation, arrival, generation)))
 
@@ -98,7 +98,7 @@ class Turns:
             return False
         coming = [*conversation.turns, *conversation.arriving]
         live = next((live for live in coming if live.turn.ids.turn_id == turn_id), None)
-        return live is not None and await asyncio.shield(live.accepted)
+        return live is not None and await asyncio.shield(live.stages.accepted)
 
     async def _take(self, conversation: Conversation, arrival: LiveTurn, generation: Generation) -> None:
         request: Request | None = None
@@ -138,13 +138,11 @@ class Turns:
             return None
         coming = [*conversation.turns, *conversation.arriving]
         turns = [live for live in coming if cancel.means(live.turn.ids.turn_id)]
-        here = [live for live in turns if not live.forwarded]
+        here = [live for live in turns if not live.intake.forwarded]
         if not here:
             return None
         decided = [
-            live
-            for live in here
-            if running.cancel(conversation, live, cancel.cause, seen_off=cancel.seen_off)
+            live for live in here if runner.cancel(conversation, live, cancel.cause, seen_off=cancel.seen_off)
         ]
         met = next(iter(decided or here))
         is_forwarded = here != turns
@@ -166,7 +164,7 @@ class Turns:
             async with asyncio.timeout(within_s):
                 await self._all_told()
         for conversation, live in self._directory.untold():
-            running.cancel(conversation, live, Cause.DRAIN)
+            runner.cancel(conversation, live, Cause.DRAIN)
         try:
             async with asyncio.timeout(TOLD_S):
                 await self._all_told()
@@ -176,7 +174,7 @@ class Turns:
     async def _all_told(self) -> None:
         while untold := self._directory.untold():
             _, live = untold[0]
-            await live.ended.wait()
+            await live.stages.ended.wait()
 
     async def saved(self, *, within_s: float) -> None:
         """Waits for ends that were told but are not in the store. What is not saved then is closed by a reaper."""

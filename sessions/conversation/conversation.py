@@ -6,12 +6,12 @@ It writes nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import msgspec
 
 from sessions.conversation.deletion import Deletion
+from sessions.conversation.facts import Address, Known, Locks, Published
 from sessions.conversation.other_replicas import OtherReplicas
 from sessions.conversation.reconnecting import Returning
 from sessions.errors import Busy
@@ -27,27 +27,33 @@ class Conversation:
     """The live part of a conversation. `attached`: where every conversation notes who is attached to it."""
 
     def __init__(self, owner: Owner, conversation_id: str, *, attached: Attached) -> None:
-        self.owner = owner
-        self.conversation_id = conversation_id
-        self.keys = Keys.of(owner, conversation_id)
-        self.meta: Meta | None = None
+        self.address = Address(owner, conversation_id, Keys.of(owner, conversation_id))
         self.arriving: list[LiveTurn] = []
         self.turns: list[LiveTurn] = []
         self.subscribers: set[Subscriber] = set()
         self._attached = attached
-        self.seq = 0
-        self.epoch = ""  # in which `published_seq` counts
-        self.published_seq = 0
-        self.version = 0
         self.users = 0
-        self.followed = False  # whether `published_seq` is what attached connections know
-        self.newest_reply = ""  # of the turn accepted last: the next message of the queue stands behind it
+        self.known = Known()
+        self.published = Published()
+        self.locks = Locks()
         self.others = OtherReplicas()
         self.deletion = Deletion()
         self.returning = Returning()
-        self.claiming = asyncio.Lock()  # arrivals take their places one after the other
-        self.ordering = asyncio.Lock()  # a seq from memory, from its reservation until it was told
-        self.writing = asyncio.Lock()  # all that takes a seq, but for the running turn's own events
+
+    @property
+    def owner(self) -> Owner:
+        """Whose it is."""
+        return self.address.owner
+
+    @property
+    def conversation_id(self) -> str:
+        """Its name for its owner."""
+        return self.address.conversation_id
+
+    @property
+    def keys(self) -> Keys:
+        """Its names for the store."""
+        return self.address.keys
 
     @property
     def idle(self) -> bool:
@@ -71,18 +77,18 @@ class Conversation:
 
     def know(self, meta: Meta) -> None:
         """Takes over the store's facts."""
-        self.meta = meta
-        self.seq = meta.seq
+        self.known.meta = meta
+        self.known.seq = meta.seq
 
     def forget(self) -> None:
         """The store's facts must be read again."""
-        self.meta = None
-        self.version += 1
+        self.known.meta = None
+        self.known.version += 1
 
     def next_seq(self) -> int:
         """Reserves the next seq."""
-        self.seq += 1
-        return self.seq
+        self.known.seq += 1
+        return self.known.seq
 
     def twin(self, arrival: LiveTurn) -> LiveTurn | None:
         """A live turn of the same `client_msg_id` that came earlier."""
@@ -114,11 +120,11 @@ class Conversation:
         for place in (self.turns, self.arriving):
             if live in place:
                 place.remove(live)
-        self.followed = self.followed and bool(self.subscribers or self.turns)
+        self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
         if live.grace is not None:
             live.grace.cancel()
-        live.ended.set()
-        live.released.set()
+        live.stages.ended.set()
+        live.stages.released.set()
 
     def before(self, live: LiveTurn) -> LiveTurn | None:
         """The turn that must end before this one begins."""
@@ -127,9 +133,9 @@ class Conversation:
 
     def cancel(self, live: LiveTurn, cause: Cause, *, seen_off: int | None, now: float) -> bool:
         """Fixes the cut and withdraws what waits beyond it; False where the end had been decided before."""
-        handed = max([live.handed, *(one.handed(live.turn.ids.turn_id) for one in self.subscribers)])
+        handed = max([live.delivery.handed, *(one.handed(live.turn.ids.turn_id) for one in self.subscribers)])
         if self.others.watched:  # what was published reached other replicas, and their connections
-            handed = live.published_off
+            handed = live.delivery.published_off
         cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, now=now)
         if cut is None:
             return False
@@ -154,27 +160,27 @@ class Conversation:
     def ack(self, seq: int) -> None:
         """A reader has all events up to `seq`. Nothing where it says more than was told, or no turn runs here."""
         live = self.live
-        if live is not None and live.record.accepted_seq <= seq <= self.published_seq:
+        if live is not None and live.record.accepted_seq <= seq <= self.published.seq:
             live.turn.ack(seq)
 
     def stand_at(self, seq: int) -> None:
         """Whoever is attached knows all events up to `seq`, and is told those behind it."""
-        self.followed = True
-        self.published_seq = seq
+        self.published.followed = True
+        self.published.seq = seq
 
     def enter_epoch(self, epoch: str) -> None:
         """Whoever is attached is told that seqs count anew; news that the one before was deleted are no news any more."""
-        if epoch != self.epoch:
-            self.deletion.known = self.epoch
-        self.epoch = epoch
+        if epoch != self.published.epoch:
+            self.deletion.known = self.published.epoch
+        self.published.epoch = epoch
 
     def leave(self, subscriber: Subscriber) -> None:
         """Detaches a connection; what it was handed counts on."""
         for live in self.turns:
-            live.handed = max(live.handed, subscriber.handed(live.turn.ids.turn_id))
-            live.followers.discard(subscriber)
+            live.delivery.handed = max(live.delivery.handed, subscriber.handed(live.turn.ids.turn_id))
+            live.delivery.followers.discard(subscriber)
         self.subscribers.discard(subscriber)
-        self.followed = self.followed and bool(self.subscribers or self.turns)
+        self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
 
     def publish(self, event: Event) -> None:
         """Gives an event to every attached connection."""
@@ -184,24 +190,24 @@ class Conversation:
     def publish_delta(self, live: LiveTurn, delta: Delta) -> None:
         """Gives text of a running turn."""
         self.publish(delta)
-        self.published_seq = delta.seq
-        live.published_off = delta.off + len(delta.text)
+        self.published.seq = delta.seq
+        live.delivery.published_off = delta.off + len(delta.text)
 
     def publish_status(self, live: LiveTurn, status: Status) -> None:
         """Tells where a turn stands; whoever is attached later is told too, while there is no text."""
-        live.status = status
+        live.delivery.status = status
         self.publish(status)
 
     def publish_removed(self, removed: Removed) -> None:
         """Tells that an exchange left the history."""
-        self.seq = self.published_seq = removed.seq
+        self.known.seq = self.published.seq = removed.seq
         self.publish(removed)
-        self.version += 1
+        self.known.version += 1
 
     def take_over(self, events: Sequence[Journalled]) -> None:
         """Gives what was journalled, but not by a turn of this replica, as far as it is news here."""
         for event in events:
-            if event.seq <= self.published_seq:
+            if event.seq <= self.published.seq:
                 continue
             match event:
                 case Accepted():
@@ -219,7 +225,7 @@ class Conversation:
         """Tells, once, that all of it is gone: to whoever asked for it with the ref of that."""
         if self.deletion.tell(epoch, Deleted(conversation_id=self.conversation_id), self.subscribers):
             self.forget()
-            self.followed = False
+            self.published.followed = False
             self.others.forget()
 
     def _publish_accepted_elsewhere(self, event: Accepted) -> None:
@@ -234,12 +240,12 @@ class Conversation:
         """Gives the end of a turn; it covers the seqs of deltas that no one was given."""
         if (live := self.turn(done.turn_id)) is not None:
             live.record = msgspec.structs.replace(live.record, done=done)
-            live.ended.set()
+            live.stages.ended.set()
         self.others.tell_end(done)
-        first = self.published_seq + 1
+        first = self.published.seq + 1
         self.publish(msgspec.structs.replace(done, first_seq=first) if first < done.seq else done)
-        self.published_seq = max(done.seq, self.published_seq)  # more was told where its owner lost the turn
-        self.version += 1
+        self.published.seq = max(done.seq, self.published.seq)  # more was told where its owner lost the turn
+        self.known.version += 1
 
     def publish_accepted(self, live: LiveTurn, event: Accepted) -> None:
         """Gives `accepted`: to the sender with its ref, to all others with the content."""
@@ -247,9 +253,9 @@ class Conversation:
             subscriber.publish(event)
         if live.sender in self.subscribers:
             live.sender.publish(msgspec.structs.replace(event, ref=live.send.ref, content=None))
-        live.followers = set(self.subscribers)
-        self.newest_reply = live.record.reply_id
-        self.seq = event.seq
-        self.epoch = event.epoch
+        live.delivery.followers = set(self.subscribers)
+        self.known.newest_reply = live.record.reply_id
+        self.known.seq = event.seq
+        self.published.epoch = event.epoch
         self.stand_at(event.seq)
-        self.version += 1
+        self.known.version += 1

@@ -73,7 +73,7 @@ class Directory:
 
     def followed(self) -> list[Conversation]:
         """The conversations whose events other replicas may write, and connections here have to be told of."""
-        return [one for one in self._live.values() if one.followed and one.live is None]
+        return [one for one in self._live.values() if one.published.followed and one.live is None]
 
     @contextmanager
     def using(self, owner: Owner, conversation_id: str) -> Iterator[Conversation]:
@@ -124,5 +124,5 @@ class Directory:
             (conversation, live)
             for conversation in self._live.values()
             for live in (*conversation.turns, *conversation.arriving)
-            if not live.ended.is_set()
+            if not live.stages.ended.is_set()
         ]

@@ -21,16 +21,16 @@ async def follow_up_to(history: History, conversation: Conversation, epoch: str,
     Where the journal does not have them any more, or the store lost some that were told, they are told of a gap.
     Nothing where a turn runs here: then this replica writes all events. Raises StoreDown.
     """
-    async with conversation.writing:  # what is written here is told by its writer
+    async with conversation.locks.writing:  # what is written here is told by its writer
         if conversation.live is not None:
             return
-        if not conversation.followed:
+        if not conversation.published.followed:
             conversation.stand_at(seq)
-            conversation.epoch = epoch
+            conversation.published.epoch = epoch
             seq = max(seq, conversation.others.heard_seq)
-        if conversation.epoch != epoch or await _store_lost_data(history, conversation, seq):
+        if conversation.published.epoch != epoch or await _store_lost_data(history, conversation, seq):
             await _tell_gap(history, conversation)
-        while conversation.published_seq < seq and await _fill(history, conversation):
+        while conversation.published.seq < seq and await _fill(history, conversation):
             pass
 
 
@@ -51,7 +51,7 @@ def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> 
     snapshot = Snapshot(
         conversation_id=place,
         epoch=since.epoch,
-        seq=since.seq if live is None else conversation.published_seq,
+        seq=since.seq if live is None else conversation.published.seq,
         turn_id=turn_id,
         text="".join(delta.text for delta in deltas) if live is None else live.published_text,
     )
@@ -60,8 +60,8 @@ def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> 
 
 async def _fill(history: History, conversation: Conversation) -> bool:
     """Tells what the journal has. False where it has a hole: that is told, and the conversation stands behind it."""
-    since = await history.since(conversation.keys, conversation.published_seq)
-    if since is not None and since.events and since.first <= conversation.published_seq + 1:
+    since = await history.since(conversation.keys, conversation.published.seq)
+    if since is not None and since.events and since.first <= conversation.published.seq + 1:
         conversation.take_over(since.events)
         return True
     await _tell_gap(history, conversation)
@@ -70,7 +70,7 @@ async def _fill(history: History, conversation: Conversation) -> bool:
 
 async def _store_lost_data(history: History, conversation: Conversation, seq: int) -> bool:
     """Whether events were told that the store does not have any more: then a new epoch begins."""
-    told = conversation.published_seq
+    told = conversation.published.seq
     if told <= seq:
         return False
     meta = await history.load(conversation.keys)
@@ -83,7 +83,7 @@ async def _store_lost_data(history: History, conversation: Conversation, seq: in
 async def _tell_gap(history: History, conversation: Conversation) -> None:
     since = await with_running_turn(history, conversation.keys)
     if since is None:  # it was deleted, and the news of that are on their way, or the store lost all of it
-        conversation.publish_deleted(conversation.epoch)
+        conversation.publish_deleted(conversation.published.epoch)
         return
     conversation.stand_at(since.seq)
     conversation.others.heard_seq = since.seq

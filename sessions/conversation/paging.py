@@ -75,16 +75,16 @@ async def read_steadily(
     Raises NotFound, StoreDown.
     """
     while True:
-        version = conversation.version
+        version = conversation.known.version
         branch = await _branch(history, conversation, limit=limit, before=before)
         elsewhere = await _elsewhere(history, conversation) if branch.pending else None
         await follow_up_to(history, conversation, branch.epoch, branch.seq)
-        if conversation.version == version and _is_up_to_date(conversation, branch):
+        if conversation.known.version == version and _is_up_to_date(conversation, branch):
             return Reading(branch, elsewhere)
 
 
 def _is_up_to_date(conversation: Conversation, branch: Branch) -> bool:
-    return conversation.live is not None or conversation.published_seq == branch.seq
+    return conversation.live is not None or conversation.published.seq == branch.seq
 
 
 async def _elsewhere(history: History, conversation: Conversation) -> Writing | None:
@@ -119,7 +119,7 @@ def page_of(
     branch, live = reading.branch, conversation.live
     messages, seq = _shown(branch), branch.seq
     if live is not None:
-        seq = conversation.published_seq
+        seq = conversation.published.seq
         # Else its end was in the store when that was read.
         if live.record.reply_id in branch.pending:
             text = live.published_text if live.record.done is None else live.turn.text
@@ -137,7 +137,7 @@ def page_of(
     )
     if live is None or all(message.message_id != live.record.reply_id for message in page.messages):
         return Shown(page, None)
-    live.followers.add(reader)
+    live.delivery.followers.add(reader)
     return Shown(page, live.wait)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from engine.messages import IN_GROUP, Message, Params, Request
 from sessions.conversation.conversation import Conversation
 from sessions.records import Owner
-from sessions.turn.context import Prompt
 from sessions.turn.policy import SystemPrompt
+from sessions.turn.prompt import Prompt
 
 UNDER_THE_OPERATORS = "\x00operator"
 """Ends the salt of what a client said under the operator's system prompt. Client ids have no such character."""

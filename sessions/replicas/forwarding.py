@@ -11,8 +11,7 @@ from sessions.conversation.following import follow_up_to
 from sessions.errors import SessionError
 from sessions.events import Cause, Done
 from sessions.records import Owner
-from sessions.replicas.letters import Answer, Ask, AskDelete, AskSend, RefusedElsewhere
-from sessions.replicas.mailbox import Mailbox, OwnerGone
+from sessions.replicas.rpc import Answer, Ask, AskDelete, AskSend, Mailbox, OwnerGone, RefusedElsewhere
 from sessions.replicas.watching import Watching
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership
@@ -67,7 +66,7 @@ class Forwarder:
     ) -> Answer | None:
         """Has a message taken in; its events come as all of that conversation do. None where that replica is dead."""
         await self._follow(conversation)
-        live.forwarded = runner
+        live.intake.forwarded = runner
         conversation.others.sent[live.send.client_msg_id] = live
         names = Names(live.turn.ids.turn_id, live.record.message_id, live.turn.ids.reply_id)
         ask = AskSend(send=live.send, generation=generation, names=names, cancelled=live.turn.is_over)
@@ -78,7 +77,7 @@ class Forwarder:
             raise
         if answer is None or answer.already:
             conversation.others.sent.pop(live.send.client_msg_id, None)
-            live.forwarded = None
+            live.intake.forwarded = None
         return answer
 
     async def _follow(self, conversation: Conversation) -> None:
@@ -103,7 +102,7 @@ class Forwarder:
         return met[0] if met else answered
 
     async def _cancel(self, conversation: Conversation, cancel: Cancel) -> Cancelled:
-        async with conversation.claiming:  # a message behind it waits until that is told
+        async with conversation.locks.claiming:  # a message behind it waits until that is told
             runner = await self.runner_of(conversation) or _takes_in(conversation, cancel)
             answer = await self._ask(conversation, runner, cancel) if runner else None
         if answer is None:
@@ -143,4 +142,4 @@ class Forwarder:
 def _takes_in(conversation: Conversation, cancel: Cancel) -> str | None:
     """Who is taking in a message that is meant: between the reply before it and its own nothing runs."""
     meant = (live for live in conversation.turns if cancel.means(live.turn.ids.turn_id))
-    return next((live.forwarded for live in meant if live.forwarded), None)
+    return next((live.intake.forwarded for live in meant if live.intake.forwarded), None)

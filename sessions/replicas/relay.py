@@ -92,7 +92,7 @@ class Relay:
                 self._try_to_take(heard.message)
             elif (conversation := self._directory.by_key(heard.key)) is None:
                 self._nudged()
-            elif conversation.followed and conversation.live is None:
+            elif conversation.published.followed and conversation.live is None:
                 self.catch_up(conversation)
 
     def _begin(self) -> None:
@@ -153,9 +153,9 @@ class Relay:
         """
         conversation.forget()
         conversation.others.hear(events[-1].seq)
-        if conversation.live is not None or not conversation.followed:
+        if conversation.live is not None or not conversation.published.followed:
             return
-        if events[0].seq <= conversation.published_seq + 1 <= events[-1].seq:
+        if events[0].seq <= conversation.published.seq + 1 <= events[-1].seq:
             conversation.take_over(events)
         else:
             self.catch_up(conversation)

@@ -6,7 +6,7 @@ import asyncio
 
 from sessions.conversation.conversation import Conversation
 from sessions.events import Cause
-from sessions.running import running
+from sessions.running import runner
 from sessions.turn.live_turn import LiveTurn
 
 
@@ -27,10 +27,10 @@ class Attendance:
             loop = asyncio.get_running_loop()
             live.grace = loop.call_later(live.send.grace_s, self._passed, conversation, live)
         else:
-            running.cancel(conversation, live, Cause.DISCONNECT)
+            runner.cancel(conversation, live, Cause.DISCONNECT)
 
     @staticmethod
     def _passed(conversation: Conversation, live: LiveTurn) -> None:
         live.grace = None
         if not conversation.is_attended:
-            running.cancel(conversation, live, Cause.DISCONNECT)
+            runner.cancel(conversation, live, Cause.DISCONNECT)

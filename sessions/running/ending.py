@@ -1,14 +1,20 @@
-"""What is kept, told and logged of a turn's end."""
+"""How a turn's end is told, kept and logged; and what becomes of a turn that this replica lost."""
 
 from __future__ import annotations
 
+from time import monotonic
+
+import msgspec
 import structlog
 
 from sessions.conversation.conversation import Conversation
-from sessions.events import Done
+from sessions.errors import StoreDown
+from sessions.events import Done, Failure, Journalled, Reason
 from sessions.observer import Observer
-from sessions.records import Client, MessageRecord, Owner, status_of
+from sessions.records import Client, MessageRecord, Owner, TurnRecord, digest, status_of
+from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
+from sessions.store.ownership import Ownership
 from sessions.turn.live_turn import LiveTurn
 
 _log = structlog.get_logger("midstream.turn")
@@ -65,3 +71,64 @@ def _log_end(done: Done) -> None:
         total_ms=done.timing.total_ms,
         error=done.error.code if done.error else None,
     )
+
+
+_GONE = Failure(code="internal", message="The store does not have this reply any more.")
+
+
+class Losing:
+    """Gives turns up. Its end is told as the store has it, so that nobody sees another one than the history."""
+
+    def __init__(self, *, history: History, ownership: Ownership, teller: EndTeller) -> None:
+        self._history = history
+        self._ownership = ownership
+        self._teller = teller
+
+    async def give_up(self, conversation: Conversation, live: LiveTurn) -> None:
+        """Stops a turn, and tells its end unless that was told. Where the store has none, a reaper will close it."""
+        turn_id = live.record.turn_id
+        _log.warning("turn lost", turn_id=turn_id)
+        if live.engine.stream is not None:
+            live.engine.stream.cancel()
+        try:
+            record = await self._history.turn(conversation.keys, turn_id)
+            if record is None or record.done is not None:
+                await self._ownership.discard(turn_id)
+            if record is not None and _is_less_than_told(conversation, live, record):
+                await self._history.renew(conversation.keys, conversation.published.epoch)
+            if live.record.done is None:
+                await self._tell(conversation, live, record)
+        except StoreDown:
+            _log.warning("the store does not tell the end of a lost turn", turn_id=turn_id)
+
+    async def _tell(self, conversation: Conversation, live: LiveTurn, record: TurnRecord | None) -> None:
+        if record is None:
+            self._teller.tell(conversation, live, _end_of_its_own(conversation, live))
+        elif record.done is not None:
+            conversation.take_over(await self._before(conversation, record.done))
+            self._teller.tell(conversation, live, record.done)
+
+    async def _before(self, conversation: Conversation, done: Done) -> list[Journalled]:
+        """What the store took of a turn that it did not say so of: it counts, though it was not told."""
+        if done.seq <= conversation.published.seq + 1:
+            return []
+        events = await self._history.journal(conversation.keys, after_seq=conversation.published.seq)
+        return [event for event in events if event.seq < done.seq]
+
+
+def _end_of_its_own(conversation: Conversation, live: LiveTurn) -> Done:
+    """The end of a turn of which the store knows nothing."""
+    done = live.end
+    if done is None:
+        seq = conversation.next_seq()
+        done = live.turn.end(Reason.INTERRUPTED, seq=seq, now=monotonic(), error=_GONE)
+    text = live.published_text  # what came after it was neither told nor stored
+    return msgspec.structs.replace(done, chars=len(text), text_sha256=digest(text), saved=False)
+
+
+def _is_less_than_told(conversation: Conversation, live: LiveTurn, record: TurnRecord) -> bool:
+    """Whether connections were told events that the store does not have, or text was withdrawn that it has."""
+    done, cut = record.done, live.turn.cut
+    if done is None or done.seq <= conversation.published.seq:
+        return True
+    return cut is not None and cut.chars < min(done.chars, live.delivery.published_off)

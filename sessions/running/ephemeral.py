@@ -30,7 +30,7 @@ from sessions.turn.engine_wait import CONFIRM_S
 from sessions.turn.generating import Generator
 from sessions.turn.pace import Pace
 from sessions.turn.policy import Policy, SystemPrompt
-from sessions.turn.prompting import as_refusals, refuse_endless, refuse_unserved
+from sessions.turn.prompt import as_refusals, refuse_endless, refuse_unserved
 from sessions.turn.turn import Names, Turn, TurnIds
 
 _log = structlog.get_logger("midstream.turn")

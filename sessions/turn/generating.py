@@ -20,7 +20,7 @@ from sessions.events import Failure, Reason
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filtered_reply import Released
 from sessions.turn.engine_wait import EngineWait
-from sessions.turn.prompting import retry_after_ms
+from sessions.turn.prompt import retry_after_ms
 from sessions.turn.turn import EngineCount, Turn
 
 SHED_AGAIN_MS = 1000

@@ -34,37 +34,71 @@ class Subscriber(Protocol):
         ...
 
 
+class Delivery:
+    """How far a turn's events went. `handed`: to connections that left; `unsaved`: they were told that its text is not journalled.
+
+    `followers`: the connections that have all of it; `status`: where it stands, as was told last.
+    """
+
+    __slots__ = ("followers", "handed", "published_off", "status", "unsaved")
+
+    def __init__(self) -> None:
+        self.followers: set[Subscriber] = set()
+        self.handed = 0
+        self.published_off = 0
+        self.status: Status | None = None
+        self.unsaved = False
+
+
+class Stages:
+    """What others wait for. `ready`: messages can be accepted behind it; `released`: its end is saved, too.
+
+    `accepted`: whether it was; `ended`: its end was told, or it was never accepted.
+    """
+
+    __slots__ = ("accepted", "ended", "ready", "released")
+
+    def __init__(self) -> None:
+        self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.ready = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.released = asyncio.Event()
+
+
+class Intake:
+    """What happened on its way in. `was_attached`: its sender was, before; `forwarded`: to which replica, that takes it in.
+
+    `revoked`: its conversation was deleted before it was accepted.
+    """
+
+    __slots__ = ("forwarded", "revoked", "was_attached")
+
+    def __init__(self) -> None:
+        self.was_attached = False
+        self.forwarded: str | None = None
+        self.revoked = False
+
+
 class LiveTurn:
     """A turn with what runs it here.
 
-    `ready`: messages can be accepted behind it; `ended`: its end was told, or it was never accepted; `released`: that
-    is saved too. `end`: how it ends, before that is told; `record.done`: behind that. `failure`: why it can't run;
-    `revoked`: its conversation was deleted before it was accepted; `forwarded`: to which replica, that takes it in;
-    `was_attached`: its sender was, before; `status`: the last one that was told; `engine`: its wait for that one.
+    `end`: how it ends, before that is told; `record.done`: behind that. `failure`: why it can't run; `engine`: its wait
+    for that one; `grace`: what cancels it where nobody comes back.
     """
 
     __slots__ = (
-        "accepted",
+        "delivery",
         "end",
-        "ended",
         "engine",
         "failure",
-        "followers",
-        "forwarded",
         "grace",
-        "handed",
+        "intake",
         "journal",
-        "published_off",
-        "ready",
         "record",
-        "released",
-        "revoked",
         "send",
         "sender",
-        "status",
+        "stages",
         "turn",
-        "unsaved",
-        "was_attached",
     )
 
     def __init__(self, turn: Turn, record: TurnRecord, send: Send, sender: Subscriber) -> None:
@@ -72,30 +106,21 @@ class LiveTurn:
         self.record = record
         self.send = send
         self.sender = sender
-        self.followers: set[Subscriber] = set()
-        self.handed = 0
-        self.published_off = 0
+        self.intake = Intake()
+        self.stages = Stages()
+        self.delivery = Delivery()
+        self.engine = EngineWait()
         self.journal: TurnJournal | None = None
         self.failure: Failure | None = None
         self.end: Done | None = None
-        self.engine = EngineWait()
-        self.ready = asyncio.Event()
         self.grace: asyncio.TimerHandle | None = None
-        self.status: Status | None = None
-        self.unsaved = False
-        self.revoked = False
-        self.forwarded: str | None = None
-        self.was_attached = False
-        self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.ended = asyncio.Event()
-        self.released = asyncio.Event()
 
     @property
     def published_text(self) -> str:
         """The part of the reply that attached connections were given."""
-        return self.turn.text[: self.published_off]
+        return self.turn.text[: self.delivery.published_off]
 
     @property
     def wait(self) -> Status | None:
         """What was told of the wait for its text, while there is none."""
-        return None if self.published_off or self.turn.is_over else self.status
+        return None if self.delivery.published_off or self.turn.is_over else self.delivery.status

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from connections.line.requests import MAX_REQUESTS
 from engine.scripted import ScriptedEngine
-from sessions.running import running as turns_running
+from sessions.running import runner
 from sessions.service import Sessions
 from sessions.turn import turn_journal
 from tests.app.in_process import Frame, Running, Socket, serving
@@ -54,7 +54,7 @@ async def test_a_running_reply_outlives_a_stalled_store(
         accepted = await socket.ask(**SEND)
         engine.step()
         await socket.next("delta")
-        for module in (turns_running, turn_journal):
+        for module in (runner, turn_journal):
             monkeypatch.setattr(module, "PATIENCE_S", 0.25)
         with stalled(await pid_of(store)):
             engine.step()

@@ -24,7 +24,7 @@ from engine.stream import ReplyStream
 from sessions import replica as sessions_replica
 from sessions.events import Journalled
 from sessions.replicas import reaping
-from sessions.running import running
+from sessions.running import runner
 from sessions.store import ownership
 from sessions.turn.turn_journal import TurnJournal
 
@@ -82,7 +82,7 @@ async def _serve(settings: Settings, script: Script) -> None:
     _hurry(script.hurry)
     _set_clock(script.clock_off_s)
     if not script.journal:
-        vars(running)["TurnJournal"] = _Unwritten  # the product has no setting for it
+        vars(runner)["TurnJournal"] = _Unwritten  # the product has no setting for it
     with listen(settings.host, settings.port) as listener:
         async with composed(settings, _Engine(script)) as service:
             await service.run(listener)

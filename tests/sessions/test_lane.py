@@ -13,7 +13,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from engine.scripted import ScriptedEngine
 from sessions.events import Done
 from sessions.records import Owner
-from sessions.running import running
+from sessions.running import runner
 from sessions.service import Sessions
 from sessions.store.redis.servers import connect
 from sessions.turn import turn_journal
@@ -27,7 +27,7 @@ TURNS = 50
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than anybody waits for a connection that does not come."""
-    for module in (running, turn_journal):
+    for module in (runner, turn_journal):
         monkeypatch.setattr(module, "PATIENCE_S", 0.9)
 
 

@@ -10,7 +10,7 @@ from sessions import replica
 from sessions.errors import StoreDown
 from sessions.events import Done, Reason, Resumed, Status
 from sessions.records import Owner
-from sessions.running import running
+from sessions.running import runner
 from sessions.service import Sessions
 from sessions.store import ownership
 from sessions.turn import turn_journal
@@ -23,7 +23,7 @@ from tests.sessions.recorder import Recorder, continuous
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is in service; what is looked at now and then is looked at often."""
-    for module in (running, turn_journal):
+    for module in (runner, turn_journal):
         monkeypatch.setattr(module, "PATIENCE_S", 0.25)
     for module in (ownership, replica):
         monkeypatch.setattr(module, "RENEW_S", 0.02)

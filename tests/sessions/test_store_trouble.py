@@ -22,7 +22,7 @@ from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
 from sessions.observer import Silent
 from sessions.records import Client, Owner
 from sessions.replicas import reaping
-from sessions.running import running
+from sessions.running import runner
 from sessions.service import Sessions
 from sessions.store.redis.embedded import embedded_store
 from sessions.turn import turn_journal
@@ -35,9 +35,9 @@ from tests.sessions.recorder import Recorder, continuous
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is in service; and a message waits less long for an end to be saved."""
-    for module in (running, turn_journal):
+    for module in (runner, turn_journal):
         monkeypatch.setattr(module, "PATIENCE_S", 0.25)
-    monkeypatch.setattr(running, "SAVED_WITHIN_S", 0.1)
+    monkeypatch.setattr(runner, "SAVED_WITHIN_S", 0.1)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_each_trouble_of_a_reply_is_told(chat: Chat, reader: Recorder, sto
         async with refusing_writes(store):
             while len(reader.of(Status)) < trouble:
                 await chat.step()
-        while chat.room.turns[0].unsaved:
+        while chat.room.turns[0].delivery.unsaved:
             await store.ping()  # it has answered what was written before
             await chat.step()
     chat.cancel()

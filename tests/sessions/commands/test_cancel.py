@@ -176,7 +176,7 @@ async def test_what_came_too_late_to_be_shown_is_covered_by_the_end(
     """A delta that the store was still taking has its seq in the journal; nobody is shown it, nobody misses it."""
     accepted = await chat.running("Hello?", "This")
     engine.step()
-    await eventually(lambda: chat.room.seq == 3)
+    await eventually(lambda: chat.room.known.seq == 3)
     chat.cancel()
     done = await reader.next(Done)
     assert [delta.text for delta in reader.of(Delta)] == ["This"]

@@ -131,7 +131,7 @@ async def test_a_message_that_waits_is_refused_by_a_deletion(
     waiting = chat.begin_send("No, wait!", on_busy="interrupt")
     await eventually(lambda: len(chat.room.turns) == 2)
     deleting = asyncio.ensure_future(chat.sessions.delete(chat.owner, ROOM, ref=None, subscriber=reader))
-    await eventually(lambda: chat.room.turns[-1].revoked)
+    await eventually(lambda: chat.room.turns[-1].intake.revoked)
     engine.step()
     assert isinstance(await waiting, NotFound)
     await deleting
@@ -143,7 +143,7 @@ async def test_a_message_that_waits_is_refused_by_a_deletion(
 async def test_a_deletion_goes_on_when_its_sender_leaves(chat: Chat, reader: Recorder, store: Redis) -> None:
     await chat.running("Hello?", "This")
     asking = asyncio.ensure_future(chat.sessions.delete(chat.owner, ROOM, ref=None, subscriber=reader))
-    await eventually(lambda: chat.room.turns[-1].revoked)
+    await eventually(lambda: chat.room.turns[-1].intake.revoked)
     asking.cancel()
     await reader.next(Deleted)
     assert await store.keys("ms:*{*") == []

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Deleted, Done
 from sessions.records import Owner
-from sessions.replicas.letters import AskDelete, Order, encode_letter
+from sessions.replicas.rpc import AskDelete, Order, encode_letter
 from sessions.service import Sessions
 from sessions.store.redis.client import POST, run_script
 from sessions.turn.cancelling import Cancel, Cancelled

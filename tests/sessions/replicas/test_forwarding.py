@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from sessions.errors import Overloaded
 from sessions.events import Accepted, Cause, Delta, Done, Reason
 from sessions.records import Owner
-from sessions.replicas.letters import Answer, Refusal, RefusedElsewhere, decode_letter, encode_letter
+from sessions.replicas.rpc import Answer, Refusal, RefusedElsewhere, decode_letter, encode_letter
 from sessions.store.history.keys import Keys
 from sessions.store.history.transactions import Beginning
 from sessions.turn.cancelling import Cancel, Cancelled

@@ -13,8 +13,7 @@ from engine.messages import Message, ModelFacts, Params
 from engine.scripted import count_words
 from sessions.errors import ContextOverflow
 from sessions.records import MessageRecord
-from sessions.turn.context import Prompt, Room, exchanges, fit, prompt_messages
-from sessions.turn.prompting import refuse_endless
+from sessions.turn.prompt import Prompt, Room, exchanges, fit, prompt_messages, refuse_endless
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FACTS = ModelFacts(

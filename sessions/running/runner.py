@@ -1,6 +1,7 @@
 """Runs an accepted turn to its one end, which is in the store before it is told.
 
-When the store is slower than `PATIENCE_S` the end is told as not saved, and written when the store is back.
+Where it stands is told, and its text is journalled before it is told. When the store is slower than `PATIENCE_S` the end is
+told as not saved, and written when the store is back.
 """
 
 from __future__ import annotations
@@ -12,20 +13,105 @@ from time import monotonic
 import msgspec
 import structlog
 
-from engine.messages import Request
+from engine.messages import Prefilling, Queued, Request, Retried, Started
 from sessions.conversation.conversation import Conversation
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
-from sessions.events import Cause, Done, Failure, Reason
+from sessions.events import Cause, Delta, Done, Failure, Reason, Status, StatusState
+from sessions.filters.filtered_reply import Released
 from sessions.observer import Observer
-from sessions.running.ending import EndTeller, reply_of
-from sessions.running.losing import Losing
-from sessions.running.run import Run
+from sessions.running.ending import EndTeller, Losing, reply_of
 from sessions.store.history.transactions import Ending
 from sessions.store.storage import Storage
+from sessions.turn.engine_wait import EngineWait
 from sessions.turn.generating import Generator, Outcome
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.pace import Pace
+from sessions.turn.turn import Turn
 from sessions.turn.turn_journal import PATIENCE_S, TurnJournal
+
+PROGRESS_DIGITS = 3
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A turn under way, with what it needs on its way; the `Listener` of its reply."""
+
+    conversation: Conversation
+    live: LiveTurn
+    journal: TurnJournal
+    pace: Pace
+
+    @property
+    def turn_id(self) -> str:
+        """The turn's id."""
+        return self.live.turn.ids.turn_id
+
+    @property
+    def turn(self) -> Turn:
+        """The turn itself."""
+        return self.live.turn
+
+    @property
+    def engine(self) -> EngineWait:
+        """Its wait for the engine."""
+        return self.live.engine
+
+    def report(self, report: Queued | Retried | Prefilling | Started) -> None:
+        """Passes on what the engine says of the wait, unless the turn's end is decided."""
+        if isinstance(report, Started):
+            self.live.delivery.status = None
+        elif self.turn.is_over:
+            return
+        elif isinstance(report, Queued):
+            self.tell("queued", queue_position=report.position)
+        elif isinstance(report, Retried):
+            self.tell("fallback" if report.elsewhere else "retrying")
+        else:
+            self.tell("prefill", progress=round(report.progress, PROGRESS_DIGITS))
+
+    def retry(self) -> None:
+        """Tells that the engine is asked once more."""
+        self.tell("retrying")
+
+    async def hear(self, released: Released) -> None:
+        """Journals text and tells it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
+        conversation, turn = self.conversation, self.live.turn
+        async with conversation.locks.ordering:
+            if turn.is_over:
+                return
+            seq = conversation.next_seq()
+            delta = turn.extend(released.text, tokens=released.tokens, seq=seq, now=monotonic())
+            try:
+                self._note(saved=await self.journal.write(delta))
+            except StoreFault:
+                self._publish(delta)  # it is kept with the turn's end
+                raise
+            self._publish(delta)
+
+    def _publish(self, delta: Delta) -> None:
+        if not self.turn.is_over:  # a cancel may have come while the store wrote
+            self.conversation.publish_delta(self.live, delta)
+            self.pace.delta(monotonic())
+
+    def _note(self, *, saved: bool) -> None:
+        if not saved and not self.live.delivery.unsaved:
+            self.tell("unsaved")
+        self.live.delivery.unsaved = not saved
+        others = self.conversation.others
+        others.watched = others.watched or self.journal.watched
+
+    def tell(
+        self, state: StatusState, *, queue_position: int | None = None, progress: float | None = None
+    ) -> None:
+        """Tells attached connections where the turn stands."""
+        status = Status(
+            conversation_id=self.conversation.conversation_id,
+            turn_id=self.turn_id,
+            state=state,
+            queue_position=queue_position,
+            progress=progress,
+        )
+        self.conversation.publish_status(self.live, status)
+
 
 SAVE_AGAIN_S = 1.0
 SAVED_WITHIN_S = 3.0
@@ -59,7 +145,7 @@ class Runner:
         live.journal = TurnJournal(
             self._journal, keys=conversation.keys.pair(), turn_id=live.turn.ids.turn_id
         )
-        live.ready.set()
+        live.stages.ready.set()
 
     async def run(self, conversation: Conversation, live: LiveTurn, request: Request) -> bool:
         """Runs an accepted turn, which is `ready`, until its end is published and saved; False where it was lost."""
@@ -87,7 +173,7 @@ class Runner:
 
     async def _end(self, run: Run, outcome: Outcome) -> None:
         live, conversation = run.live, run.conversation
-        async with conversation.ordering:
+        async with conversation.locks.ordering:
             seq = conversation.next_seq()
             done = live.end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
             ending = _ending(live, done)
@@ -169,10 +255,10 @@ def _given_up(done: Done, fault: StoreFault) -> Done:
 
 async def ended(live: LiveTurn) -> None:
     """Returns once the turn is over and in the store. Raises StoreDown where its end can't be saved for some time."""
-    await live.ended.wait()
+    await live.stages.ended.wait()
     try:
         async with asyncio.timeout(SAVED_WITHIN_S):
-            await live.released.wait()
+            await live.stages.released.wait()
     except TimeoutError:
         raise StoreDown("The end of the reply before is not saved: the store does not answer.") from None
 
