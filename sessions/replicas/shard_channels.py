@@ -70,15 +70,22 @@ class ShardChannels:
 
     async def run(self) -> None:
         """Subscribes and listens until cancelled."""
-        async with asyncio.TaskGroup() as self._tasks:
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                try:
-                    await self._reconcile()
-                except StoreDown:  # a slot or its node is not to be had for now
-                    self._changed.set()
-                    await asyncio.sleep(AGAIN_S)
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                await self._keep_subscribed()
+        finally:  # of a listener that was cancelled before its first step
+            for pubsub in self._nodes.values():
+                await _close(pubsub)
+
+    async def _keep_subscribed(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._reconcile()
+            except StoreDown:  # a slot or its node is not to be had for now
+                self._changed.set()
+                await asyncio.sleep(AGAIN_S)
 
     async def _reconcile(self) -> None:
         for channel in self._node_of.keys() - self._wanted.keys():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import cast
 
 import pytest
 import pytest_asyncio
 from redis.asyncio import Connection, Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import RedisError
 
 from engine.scripted import ScriptedEngine
@@ -215,7 +215,7 @@ async def move_slot(store: Redis, nodes: list[Node], key: str) -> None:
 
 
 async def test_who_goes_while_a_channel_is_subscribed_leaves_no_connection(
-    clustered: Redis, monkeypatch: pytest.MonkeyPatch
+    clustered: RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     greeting = asyncio.Event()
 
@@ -223,7 +223,7 @@ async def test_who_goes_while_a_channel_is_subscribed_leaves_no_connection(
         greeting.set()
         await asyncio.Event().wait()
 
-    channels = ShardChannels(cast("RedisCluster", clustered), replica="one")
+    channels = ShardChannels(clustered, replica="one")
     await clustered.ping()
     monkeypatch.setattr(Connection, "on_connect_check_health", unanswered)
     channels.follow("{room}")
@@ -232,6 +232,27 @@ async def test_who_goes_while_a_channel_is_subscribed_leaves_no_connection(
     running.cancel()
     await asyncio.wait([running])
     gc.collect()  # it would say so of a connection that nobody closed
+
+
+async def test_who_goes_before_a_channel_is_listened_to_leaves_no_connection(
+    clustered: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = ShardChannels(clustered, replica="one")
+    node_of = clustered.get_node_from_key
+
+    def once(key: str) -> ClusterNode | None:
+        if channels._nodes:
+            raise asyncio.CancelledError
+        return node_of(key)
+
+    await clustered.ping()
+    monkeypatch.setattr(clustered, "get_node_from_key", once)
+    channels.follow("{one room}")
+    channels.follow("{another}")
+    with suppress(asyncio.CancelledError):
+        await channels.run()
+    assert channels._nodes
+    gc.collect()
 
 
 async def test_a_cancel_reaches_the_replica_that_runs_the_turn(clustered: Redis) -> None:
