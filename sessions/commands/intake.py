@@ -6,7 +6,7 @@ from engine.door import Engine
 from sessions.commands.accepting import Acceptor
 from sessions.commands.announcing import Announcer
 from sessions.commands.dequeuing import Dequeuer
-from sessions.commands.preflight import Foresight
+from sessions.commands.preflight import Preflight
 from sessions.commands.queueing import Queue
 from sessions.commands.repeating import Repeater
 from sessions.commands.sending import Sender
@@ -40,7 +40,7 @@ def sender_of(
         at_most=policy.max_queued,
     )
     return Sender(
-        foresight=Foresight(history=history, prompts=prompts, filters=policy.filters),
+        preflight=Preflight(history=history, prompts=prompts, filters=policy.filters),
         repeater=Repeater(history=history, watching=watching, unsettled=unsettled),
         acceptor=Acceptor(
             history=history,

@@ -15,7 +15,7 @@ from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation
 
 
-class Foresight:
+class Preflight:
     """Looks at messages before they take their place."""
 
     def __init__(self, *, history: History, prompts: Prompts, filters: Filters) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from engine.messages import Request
 from sessions.commands.accepting import Acceptor
 from sessions.commands.dequeuing import Dequeuer
-from sessions.commands.preflight import Foresight
+from sessions.commands.preflight import Preflight
 from sessions.commands.queueing import Queue
 from sessions.commands.repeating import Repeater
 from sessions.conversation.conversation import Conversation
@@ -32,14 +32,14 @@ class Sender:
     def __init__(
         self,
         *,
-        foresight: Foresight,
+        preflight: Preflight,
         repeater: Repeater,
         acceptor: Acceptor,
         queue: Queue,
         dequeuer: Dequeuer,
         forwarder: Forwarder,
     ) -> None:
-        self._foresight = foresight
+        self._preflight = preflight
         self._repeater = repeater
         self._acceptor = acceptor
         self._queue = queue
@@ -73,7 +73,7 @@ class Sender:
             live.intake.was_attached = live.sender in conversation.subscribers
             if await self._repeater.answers(conversation, live):
                 return None
-            await self._foresight.check(conversation, live, generation)
+            await self._preflight.check(conversation, live, generation)
             cause = Cause.ROLLBACK if live.send.on_busy == "rollback" else Cause.INTERRUPT
             for ended in reversed(conversation.claim(live)):
                 runner.cancel(conversation, ended, cause)
