@@ -8,6 +8,7 @@ import socket
 
 import structlog
 
+from app.operations.memory import keep_giving_back
 from app.operations.readiness import Readiness
 from app.operations.terminal import StartDisplay
 from app.server.server import Server, address
@@ -58,9 +59,11 @@ class Service:
                 tasks.create_task(self._server.serve(sockets=[listener]))
                 starting = tasks.create_task(self._start(address(listener, scheme=self._server.scheme)))
                 watching = tasks.create_task(self._doorkeeper.watch())
+                trimming = tasks.create_task(keep_giving_back())
                 await self._stop.wait()
                 starting.cancel()
                 watching.cancel()
+                trimming.cancel()
                 await self._drain()
                 self._server.end()
         finally:

@@ -1,0 +1,35 @@
+"""What was free in between is given back to the system."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.operations import memory
+from tests.app.in_process import serving
+from tests.chaos.memory import resident_bytes
+from tests.sessions.chat import eventually
+
+MB = 1024 * 1024
+
+
+@pytest.mark.skipif(memory._trim is None or sys.platform != "linux", reason="not glibc")
+def test_holes_between_small_things_are_given_back() -> None:
+    pairs = [(bytes(30_000), bytes(1_000)) for _ in range(3_000)]
+    kept = [small for _, small in pairs]
+    pairs.clear()
+    before = resident_bytes(os.getpid())
+    memory.give_back()
+    assert before - resident_bytes(os.getpid()) > 40 * MB
+    assert len(kept) == 3_000
+
+
+async def test_a_service_gives_back_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(memory, "GIVE_BACK_S", 0.01)
+    monkeypatch.setattr(memory, "_trim", given.append)
+    async with serving(tmp_path):
+        await eventually(lambda: len(given) > 1)
