@@ -48,6 +48,10 @@ class Doors(NamedTuple):
         return f"It serves {', '.join(self.requests)}, and the WebSockets {' and '.join(self.sockets)}."
 
 
+_SLASHED = ("/v1/", "/health/", "/healthz/", "/readyz/", "/version/")
+"""Below these a slash at the end changes nothing. `/metrics/` stays what it is: proxies keep `/metrics` inside."""
+
+
 class Paths:
     """Stands before the routes: takes a slash off the end of a path, and keeps WebSockets to the paths of sockets."""
 
@@ -57,8 +61,8 @@ class Paths:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on. A redirect would lose the body of a POST, and few WebSocket clients follow one."""
-        if scope["path"].endswith("/") and scope["path"] != "/":
-            scope = dict(scope) | {"path": scope["path"].rstrip("/") or "/"}
+        if scope["path"].endswith("/") and scope["path"].startswith(_SLASHED):
+            scope = dict(scope) | {"path": scope["path"].rstrip("/")}
         if scope["type"] == "websocket" and scope["path"] not in self._doors.sockets:
             why = (
                 f"There is no WebSocket at {_path(scope)}. "

@@ -89,11 +89,19 @@ class HttpProtocol(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         """Reads on, unless the head is as long as one may be."""
         super().data_received(data)
+        if self._waits_for_nothing:
+            self._begin_to_wait()  # for the request that empty lines came before: uvicorn's timer is off now
         if self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                 self._bounds.count(Bound.REQUEST_HEAD)
                 self._refuse(b"431 Request Header Fields Too Large", b"The request's head is too long.")
+
+    @property
+    def _waits_for_nothing(self) -> bool:
+        """Whether no time runs for a peer of which nothing is being answered."""
+        is_ours = not self.transport.is_closing() and self.transport.get_protocol() is self
+        return is_ours and self._deadline is None and not self._is_answering
 
     def on_message_begin(self) -> None:
         """A request begins, the first one or the next."""

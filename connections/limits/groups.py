@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 
 from starlette.types import Scope
 
 from connections.authentication.identity import ANONYMOUS, Identity
 from connections.gate.client_address import client_of
 
+_LOOPBACK = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+"""Where a proxy that nobody named in MIDSTREAM_TRUSTED_PROXIES stands for all of its clients."""
 SITE_BITS = 64
 """Of an IPv6 address: whoever has one of a network usually has them all (RFC 6177)."""
 
@@ -18,6 +20,8 @@ def group_of(identity: Identity, scope: Scope) -> str:
     if identity.principal != ANONYMOUS.principal:
         return identity.principal
     address = client_of(scope)
+    if address in _LOOPBACK:
+        return ""
     if isinstance(address, IPv6Address):
         return f"address:{ip_network((address, SITE_BITS), strict=False)}"
     return "" if address is None else f"address:{address}"

@@ -33,9 +33,9 @@ class Presence:
         with self._counting_refusals():
             await self._limiters.seats.sit(client, number)
         try:
-            with self._counting_refusals():
-                self._registry.add(connection)
             await self._sessions.adopt(connection.owner, client)
+            with self._counting_refusals():  # last: whoever is registered is told of a drain, behind `ready`
+                self._registry.add(connection)
             yield
         finally:
             connection.closed = True

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from redis.asyncio import Redis
 
-from sessions.errors import StoreDown
+from sessions.errors import StoreDown, StoreFault
 from sessions.records import Owner
 from sessions.store.redis.client import store_errors
 
@@ -130,10 +130,22 @@ class Ownership:
         with store_errors():
             await self._remember()
             left = [turn for turn in self._own.values() if not runs(turn)]
-            for replica in await self._dead(set(await self._runners()) - {self.replica}):
-                left += await self._rows(_turns(replica))
-                await self._forget(replica)
+            dead = await self._dead(set(await self._runners()) - {self.replica})
+        for replica in dead:
+            left += await self._left_by(replica)
+        with store_errors():
             return left + await self._old_orphans()
+
+    async def _left_by(self, replica: str) -> list[RunningTurn]:
+        """A dead replica's turns; none where its hash is spoiled, so that those of others are closed all the same."""
+        try:
+            with store_errors():
+                turns = await self._rows(_turns(replica))
+                await self._forget(replica)
+        except StoreFault:
+            _log.warning("turns of a dead replica can't be read", replica=replica)
+            return []
+        return turns
 
     async def _remember(self) -> None:
         """Own turns are known without the store, but for those that came back with a server that was behind."""

@@ -44,6 +44,16 @@ async def test_a_second_request_has_its_own_time(hurried: Running) -> None:
         assert (await slow.rest()).startswith("HTTP/1.1 408")
 
 
+async def test_an_empty_line_behind_an_answer_keeps_no_socket(hurried: Running) -> None:
+    """It begins no request, and stopped the timer of idle connections."""
+    async with peer(hurried) as slow:
+        slow.write(HEAD + "\r\n")
+        assert (await slow.head()).startswith("HTTP/1.1 200")
+        await slow.body(len('{"status":"ok"}'))
+        slow.write("\r\n")
+        assert (await slow.rest()).startswith("HTTP/1.1 408")
+
+
 async def test_a_socket_that_shook_hands_is_not_hurried(hurried: Running) -> None:
     async with hurried.socket() as socket, peer(hurried) as slow:
         await slow.rest()  # ended by its deadline, which began later

@@ -137,3 +137,11 @@ async def test_pages_of_listed_origins_may_read_what_is_said(tmp_path: Path) -> 
         status, headers, _ = await running.get("/v1/responses", Origin="https://evil.example")
         assert status == 403
         assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize("path", ["/metrics/", "/metrics//", "/metrics%2F"])
+async def test_a_slash_leads_nobody_to_what_a_proxy_keeps_inside(path: str, running: Running) -> None:
+    """Proxies are told to keep `/metrics` inside, by that name alone."""
+    status, _, body = await running.get(path)
+    assert status == 404
+    assert "midstream_" not in body

@@ -64,16 +64,21 @@ class Compaction:
         """Compacts all conversations whose time has come; gives their number. Raises StoreDown."""
         done = 0
         for number in range(LISTS):
-            while True:
-                lease, *taken = await run_script(
-                    self._client, TAKE_DUE, [_list(number)], [AT_ONCE, int(LEASE_S * 1000)]
-                )
-                for name in taken:
-                    await self._compact(_list(number), name.decode(), lease)
-                done += len(taken)
-                if len(taken) < AT_ONCE:
-                    break
+            try:
+                done += await self._compact_all(_list(number))
+            except StoreFault:  # told there; the other lists are well
+                continue
         return done
+
+    async def _compact_all(self, listed: str) -> int:
+        done = 0
+        while True:
+            lease, *taken = await run_script(self._client, TAKE_DUE, [listed], [AT_ONCE, int(LEASE_S * 1000)])
+            for name in taken:
+                await self._compact(listed, name.decode(), lease)
+            done += len(taken)
+            if len(taken) < AT_ONCE:
+                return done
 
     async def _compact(self, listed: str, name: str, lease: bytes) -> None:
         try:

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Removed, Snapshot
 from sessions.records import digest
-from sessions.store.history.compacting import Compaction
+from sessions.store.history.compacting import LISTS, Compaction, _list
 from sessions.store.history.history import OLDER_BYTES
 from sessions.store.redis.client import SETTLE_DUE, TAKE_DUE, run_script
 from sessions.turn.positions import Again, Beside
@@ -222,3 +222,14 @@ async def test_a_text_stands_once(store: Redis) -> None:
     found = await cost(store, exchanges=10, tokens=300)
     assert found.after <= found.bound, str(found)
     assert found.before > 10 * found.after
+
+
+async def test_a_spoiled_list_keeps_no_other_from_being_compacted(chat: Chat, store: Redis) -> None:
+    await chat.exchange("Hello?", "Hello.")
+    compaction = await due(store, chat)
+    (listed,) = await store.keys("ms:compaction:*")
+    for number in range(LISTS):
+        if not await store.exists(name := _list(number)):
+            await store.set(name, "no list")
+    assert await store.type(listed) == b"zset"
+    assert await compaction.compact() == 1

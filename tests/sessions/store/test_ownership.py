@@ -11,7 +11,7 @@ from sessions.events import Cause, Deleted, Done, Reason
 from sessions.records import Owner, digest
 from sessions.service import Sessions
 from sessions.store import ownership
-from sessions.store.ownership import RunningTurn
+from sessions.store.ownership import Ownership, RunningTurn
 from sessions.turn.policy import Policy
 from tests.refusing_store import refusing_writes
 from tests.sessions.chat import ROOM, Chat, named
@@ -259,3 +259,15 @@ async def test_a_row_of_another_version_keeps_no_other_turn_open(
     assert await other.sessions.parts.peers.reaper.reap() == 1
     assert await other.sessions.parts.peers.reaper.reap() == 0
     chat.cancel()
+
+
+async def test_a_dead_replicas_spoiled_row_keeps_nobody_else_from_being_closed(
+    chat: Chat, store: Redis
+) -> None:
+    await chat.running("Hello?", "This")
+    await store.sadd("ms:runners", "spoiled")
+    await store.set("ms:running:spoiled", "no hash")
+    other = Ownership(store, replica="other")
+    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+    left = await other.orphans(lambda _: False)
+    assert [turn.conversation_id for turn in left] == [ROOM]
