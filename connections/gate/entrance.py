@@ -44,7 +44,7 @@ class Gate:
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers, peer = Headers(scope=scope), (scope.get("client") or (None,))[0]
         forwarded = headers.getlist("x-forwarded-for")
-        is_health = scope["path"].rstrip("/") in HEALTH
+        is_health = scope["path"] in HEALTH
         is_own_probe = is_health and is_loopback(peer) and not forwarded
         note_client(scope, self._addresses.client(peer, forwarded))
         if not (is_own_probe or self._addresses.admits(peer, forwarded)):

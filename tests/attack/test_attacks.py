@@ -33,7 +33,7 @@ TOLD = {
     "deep-frames": "closed 1008",
     "wide-frames": "pong",
     "deep-bodies": "HTTP 400",
-    "many-keys": "HTTP 200",
+    "many-keys": "HTTP 400",
     "huge-metadata": "HTTP 200",
     "tickets": "HTTP 200",
     "tickets-without-a-key": "HTTP 401",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 from redis.asyncio import Redis
@@ -84,9 +85,12 @@ async def _left(port: int) -> list[str]:
 async def _come(port: int, key: str) -> dict[str, list[str]]:
     """Each device comes, the person's last one looks at all of it; gives what is wrong."""
     missing, stuck = list[str](), list[str]()
-    async with asyncio.timeout(LIMIT_S):
-        await _device(port, "laptop", token())
-        people = {"ann": await _device(port, "phone", token()), "alice": await _device(port, "alice", key)}
+    async with asyncio.timeout(LIMIT_S), AsyncExitStack() as sockets:
+        shown = {"laptop": token(), "phone": token(), "alice": key}
+        devices = {name: await _device(port, name, token) for name, token in shown.items()}
+        for one in devices.values():
+            sockets.callback(one.close)
+        people = {"ann": devices["phone"], "alice": devices["alice"]}
         for name, one in people.items():
             listed = (await _ask(one, type="conversations"))["conversations"]
             ids = {row["title"]: row["conversation_id"] for row in listed}
