@@ -18,6 +18,7 @@ from random import Random
 from engine.supervisor import RestartPolicy
 from tests.bench.engine.findings import Target
 from tests.chaos import gateway
+from tests.chaos.company import Company
 from tests.chaos.device import Lost
 from tests.chaos.report import Finding, Part
 from tests.chaos.server_log import unhandled
@@ -144,7 +145,8 @@ def _next_of(urls: list[str], turns: Iterator[int]) -> Callable[[], str]:
 async def _accounts(parts: Parts, talkers: list[Talker]) -> list[Account]:
     for server in parts.servers:
         await asyncio.to_thread(server.wait_ready)
-    return [await _account(talker) for talker in talkers]
+    company = Company(talkers)
+    return [company.judged(await _account(talker)) for talker in talkers]
 
 
 async def _account(talker: Talker) -> Account:
@@ -183,6 +185,7 @@ def _findings(
             "connections lost": float(sum(talker.device.losses for talker in talkers)),
             "unanswered for 20 s": float(sum(talker.unanswered for talker in talkers)),
             "gaps told": float(sum(talker.device.ledger.gaps for talker in talkers)),
+            "ends told as not saved": float(len(Company(talkers).unsaved)),
             "ends that the store lost": float(sum(talker.device.ledger.lost_ends for talker in talkers)),
         }
         | dict[str, float](sum((talker.refusals for talker in talkers), Counter())),
