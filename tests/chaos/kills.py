@@ -1,7 +1,8 @@
 """Parts are killed at random moments while clients talk and come back: nothing that was acknowledged is lost or doubled.
 
 Three replicas share one store: two whose engine is scripted, which are back within a second or two, and the whole
-service with the bundled model, for the deaths of an engine's process.
+service with the bundled model, for the deaths of an engine's process. The store writes to its disk before it answers
+(`MIDSTREAM_STORE_DURABILITY=always`): one that writes each second may lose two seconds with its process, as it says.
 """
 
 from __future__ import annotations
@@ -86,8 +87,12 @@ class Parts:
 def measure(stage: Stage) -> Sequence[Finding]:
     """Kill so often, and count what is missing."""
     with ExitStack() as stack:
-        store = stack.enter_context(store_server(stage.folder / "store"))
-        environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_LOG_LEVEL": "warning"}
+        store = stack.enter_context(store_server(stage.folder / "store", fsync="always"))
+        environ = {
+            "MIDSTREAM_REDIS_URL": store.url,
+            "MIDSTREAM_STORE_DURABILITY": "always",
+            "MIDSTREAM_LOG_LEVEL": "warning",
+        }
         scripted = gateway.command(gateway.Script(words=20, pace_s=PACE_S, hurry=stage.scale.hurry))
         folders = [stage.folder / name for name in ("one", "two", "service")]
         for folder in folders:
