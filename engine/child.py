@@ -75,7 +75,8 @@ class Child:
 
     def send(self, packed: bytes) -> None:
         """Send a packed message. Never waits; nothing happens once the process is gone."""
-        self._transport.write(packed)
+        if not self._transport.is_closing():  # the line breaks before the process's end is known
+            self._transport.write(packed)
 
     async def wait(self) -> str:
         """Wait until the process ends by itself, and its last messages have been received. Returns how it ended."""

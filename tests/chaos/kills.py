@@ -1,7 +1,8 @@
 """Parts are killed at random moments while clients talk and come back: nothing that was acknowledged is lost or doubled.
 
 Three replicas share one store: two whose engine is scripted, which are back within a second or two, and the whole
-service with the bundled model, for the deaths of an engine's process.
+service with the bundled model, for the deaths of an engine's process. The store writes to its disk before it answers
+(`MIDSTREAM_STORE_DURABILITY=always`): one that writes each second may lose two seconds with its process, as it says.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from random import Random
 from engine.supervisor import RestartPolicy
 from tests.bench.engine.findings import Target
 from tests.chaos import gateway
+from tests.chaos.company import Company
 from tests.chaos.device import Lost
 from tests.chaos.report import Finding, Part
 from tests.chaos.server_log import unhandled
@@ -85,8 +87,12 @@ class Parts:
 def measure(stage: Stage) -> Sequence[Finding]:
     """Kill so often, and count what is missing."""
     with ExitStack() as stack:
-        store = stack.enter_context(store_server(stage.folder / "store"))
-        environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_LOG_LEVEL": "warning"}
+        store = stack.enter_context(store_server(stage.folder / "store", fsync="always"))
+        environ = {
+            "MIDSTREAM_REDIS_URL": store.url,
+            "MIDSTREAM_STORE_DURABILITY": "always",
+            "MIDSTREAM_LOG_LEVEL": "warning",
+        }
         scripted = gateway.command(gateway.Script(words=20, pace_s=PACE_S, hurry=stage.scale.hurry))
         folders = [stage.folder / name for name in ("one", "two", "service")]
         for folder in folders:
@@ -144,7 +150,8 @@ def _next_of(urls: list[str], turns: Iterator[int]) -> Callable[[], str]:
 async def _accounts(parts: Parts, talkers: list[Talker]) -> list[Account]:
     for server in parts.servers:
         await asyncio.to_thread(server.wait_ready)
-    return [await _account(talker) for talker in talkers]
+    company = Company(talkers)
+    return [company.judged(await _account(talker)) for talker in talkers]
 
 
 async def _account(talker: Talker) -> Account:
@@ -183,6 +190,7 @@ def _findings(
             "connections lost": float(sum(talker.device.losses for talker in talkers)),
             "unanswered for 20 s": float(sum(talker.unanswered for talker in talkers)),
             "gaps told": float(sum(talker.device.ledger.gaps for talker in talkers)),
+            "ends told as not saved": float(len(Company(talkers).unsaved)),
             "ends that the store lost": float(sum(talker.device.ledger.lost_ends for talker in talkers)),
         }
         | dict[str, float](sum((talker.refusals for talker in talkers), Counter())),

@@ -162,8 +162,8 @@ class Ledger:
                 self._runs_again(running)
 
     def _runs_again(self, turn: Reply) -> None:
-        """A new epoch means that the store lost data; in the same one an end is an end."""
-        if not self._rewound:
+        """A new epoch means that the store lost data; in the same one an end is an end, if it was told as saved."""
+        if not self._rewound and turn.done is not None and turn.done.get("saved", True):
             self._fault("a turn that had ended runs again")
         self.lost_ends += 1
         turn.done = None

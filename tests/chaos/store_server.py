@@ -21,10 +21,11 @@ LOOK_S = 0.02
 class StoreServer:
     """One server; it keeps its port and its data over restarts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, fsync: str = "everysec") -> None:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}"
         self._folder = folder
+        self._fsync = fsync
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -34,7 +35,7 @@ class StoreServer:
             "bind": "127.0.0.1",
             "dir": str(self._folder),
             "appendonly": "yes",
-            "appendfsync": "everysec",
+            "appendfsync": self._fsync,
             "save": "",
             "logfile": str(self._folder / "store.log"),
         }
@@ -82,10 +83,10 @@ class StoreServer:
 
 
 @contextmanager
-def store_server(folder: Path) -> Iterator[StoreServer]:
-    """A server that runs inside the block."""
+def store_server(folder: Path, *, fsync: str = "everysec") -> Iterator[StoreServer]:
+    """A server that runs inside the block. `fsync`: when what was written is on its disk; `always` before it is answered."""
     folder.mkdir(exist_ok=True)
-    server = StoreServer(folder)
+    server = StoreServer(folder, fsync=fsync)
     server.start()
     try:
         yield server

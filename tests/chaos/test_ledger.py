@@ -95,6 +95,13 @@ def test_an_end_that_the_store_lost_comes_again_in_another_epoch_alone(epoch: st
     assert (ledger.faults, ledger.lost_ends) == (faults, 1)
 
 
+def test_an_end_that_was_told_as_not_saved_may_be_lost_with_its_replica() -> None:
+    gap = {"type": "gap", "conversation_id": "c", "epoch": "e", "min_seq": 1}
+    snapshot = {"type": "snapshot", "epoch": "e", "seq": 2, "text": "Good ", **_common()}
+    ledger = entered(accepted(), delta(2, 0, "Good "), done(3, "Good ", saved=False), gap, snapshot)
+    assert (ledger.faults, ledger.lost_ends) == ([], 1)
+
+
 def test_behind_a_gap_the_snapshot_counts() -> None:
     gap = {"type": "gap", "conversation_id": "c", "epoch": "f", "min_seq": 90}
     snapshot = {"type": "snapshot", "epoch": "f", "seq": 99, "text": "Good ", **_common()}
