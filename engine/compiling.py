@@ -47,6 +47,9 @@ def compile_forward(module: PreTrainedModel, vocabulary: int, *, backend: str | 
 
 
 def _keep_slots_outside() -> None:
+    # transformers wraps many functions in one; each of them counts as that wrapper compiled once more, and past the
+    # limit (8) the rest would run uncompiled without a word.
+    torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 - where torch keeps this switch
     # One number a layer, its index, would otherwise be compiled into a graph for each of them.
     torch._dynamo.config.allow_unspec_int_on_nn_module = True  # noqa: SLF001 - where torch keeps this switch
     outside: Any = torch.compiler.disable

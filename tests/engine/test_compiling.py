@@ -84,6 +84,13 @@ def test_a_compiler_that_changes_what_is_said_is_not_trusted(
         compile_forward(served("mistral").module, VOCABULARY, backend=inductor)
 
 
+@pytest.fixture
+def nothing_compiled_yet() -> None:
+    """What the tests before compiled counts for nothing: the backend under test is asked in any order."""
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("nothing_compiled_yet")
 def test_a_machine_that_can_not_compile_is_told_so() -> None:
     def backend(_graph: Graph, _inputs: object) -> Graph:
         raise RuntimeError("no compiler here")
@@ -92,6 +99,7 @@ def test_a_machine_that_can_not_compile_is_told_so() -> None:
         compile_forward(served("llama").module, VOCABULARY, backend=backend)
 
 
+@pytest.mark.usefixtures("nothing_compiled_yet")
 def test_a_compiler_that_runs_out_of_memory_is_no_fault_of_the_model() -> None:
     def backend(_graph: Graph, _inputs: object) -> Graph:
         torch.empty(2**58)
