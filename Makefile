@@ -90,7 +90,7 @@ $(BIN)/python:
 
 # torch goes first and by its exact pin: a looser one can pull in gigabytes of GPU packages.
 # A named index serves torch alone, so its dependencies are left to the second step.
-$(RUNTIME): pyproject.toml constraints.txt engine/cpu_kernels.c | $(BIN)/python
+$(RUNTIME): pyproject.toml constraints.txt engine/attention/cpu_kernels.c | $(BIN)/python
 	@echo "Installing the service (1 of 2: $(TORCH)): takes about a minute, longer on a slow network."
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX) --no-deps) '$(TORCH)'
 	@echo "Installing the service (2 of 2: all else)."

@@ -33,12 +33,12 @@ from connections.line.registry import Registry
 from connections.native.endpoint import HELLO_S
 from connections.native.greeting import SERVER, Greeter, Offer
 from connections.wire.frames import ServerFacts
-from engine.client import EngineClient
 from engine.door import Engine
-from engine.engine_fleet import EngineFleet
+from engine.fleet.engines import EngineFleet
 from engine.options import EngineOptions, ForwardOptions, spread
-from engine.upstream import UpstreamEngine
-from engine.upstream_fleet import UpstreamFleet
+from engine.process.client import EngineClient
+from engine.upstream.engine import UpstreamEngine
+from engine.upstream.fleet import UpstreamFleet
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Several

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from engine.messages import EngineStatistics, Message, ModelFacts, Output, Request
+from engine.messages import EngineStatistics, Message, ModelFacts, Output, Params, Request
 
 
 class EngineState(StrEnum):
@@ -114,3 +116,38 @@ class Engine(Protocol):
     def statistics(self) -> EngineStatistics:
         """Return the latest facts of the running process; zeros before the first."""
         ...
+
+
+_NEUTRAL: dict[str, float] = {"top_k": 0, "repetition_penalty": 1.0}
+"""What changes nothing, and may be asked of everyone."""
+
+
+def not_served(params: Params, facts: ModelFacts) -> str | None:
+    """Return the first field that the engine would have to drop; None where it can follow all of them."""
+    for name in facts.lacks:
+        asked = getattr(params, name)
+        if asked is not None and asked != _NEUTRAL.get(name):
+            return name
+    return None
+
+
+class Runnable(Protocol):
+    """What runs until it is cancelled."""
+
+    async def run(self) -> None:
+        """Serve until this is cancelled."""
+        ...
+
+
+R = TypeVar("R", bound=Runnable)
+
+
+@asynccontextmanager
+async def running(one: R, name: str) -> AsyncIterator[R]:
+    """Run it inside the block, and stop it behind it."""
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(one.run(), name=name)
+        try:
+            yield one
+        finally:
+            serving.cancel()

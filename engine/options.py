@@ -11,7 +11,7 @@ _ON_CPU = frozenset({"cpu", "auto"})
 
 
 class ForwardOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a forward pass is computed. What is served, and why other things are not, `engine.forward_choice` knows.
+    """How a forward pass is computed. What is served, and why other things are not, `engine.loading.forward_choice` knows.
 
     `compile`: by torch.compile. `quantize`: the kind of the linear layers' weights. `tensor_parallel`: devices that
     share one model.

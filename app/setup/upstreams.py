@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from app.settings import PREFIX, Settings, SettingsError, variable
-from engine.upstream import UpstreamEngine
-from engine.upstream_fleet import UpstreamFleet
-from engine.upstream_options import UpstreamFile, UpstreamOptions
+from engine.upstream.engine import UpstreamEngine
+from engine.upstream.fleet import UpstreamFleet
+from engine.upstream.options import UpstreamFile, UpstreamOptions
 
 _SETTING = "MIDSTREAM_UPSTREAMS (--upstreams)"
 

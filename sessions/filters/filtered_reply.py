@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.logprobs import LogprobQueue
 from engine.messages import ChosenToken
+from engine.text.logprobs import LogprobQueue
 from sessions.filters.filter_hook import ReplyFilter
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from engine.characters import floor_boundary
+from engine.text.characters import floor_boundary
 from sessions.filters.filter_hook import Passed
 
 

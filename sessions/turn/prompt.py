@@ -8,9 +8,8 @@ from math import ceil
 
 import msgspec
 
-from engine.door import Engine
+from engine.door import Engine, not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
-from engine.lacking import not_served
 from engine.messages import Message, ModelFacts, Params
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Overloaded
 from sessions.records import MessageRecord, Meta

@@ -17,7 +17,7 @@ from typing import Self
 
 import msgspec
 
-from engine.characters import floor_boundary
+from engine.text.characters import floor_boundary
 from sessions.events import CancelFacts, Cause, Delta, Done, Failure, Reason, Timing, Usage
 
 

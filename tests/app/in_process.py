@@ -21,7 +21,7 @@ from app.service import Service
 from app.settings import Settings
 from connections.authentication.standing import REFRESH_S
 from connections.native.endpoint import HELLO_S
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 
 Frame = dict[str, Any]
 

@@ -15,7 +15,7 @@ from connections.events import transport
 from connections.http.refusals import Refusal
 from connections.native.endpoint import OUTBOX_BYTES
 from connections.wire.errors import Close, CloseCode
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from tests.app.event_source import path_of, reading, refusal
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.signing import SECRET, token

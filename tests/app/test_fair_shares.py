@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 
 ELSEWHERE = {"local_addr": ("127.0.0.2", 0)}

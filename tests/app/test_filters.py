@@ -11,7 +11,7 @@ import pytest
 
 from app.operations import logs
 from app.settings import SettingsError
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.sessions.broken_filter import Broken
 

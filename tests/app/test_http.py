@@ -13,10 +13,10 @@ import pytest
 from redis.asyncio import Redis
 
 from app.operations.readiness import Readiness
-from engine.client import EngineClient
 from engine.messages import EngineStatistics
 from engine.options import EngineOptions
-from engine.scripted import ScriptedEngine
+from engine.process.client import EngineClient
+from engine.scripted.engine import ScriptedEngine
 from sessions.store.redis.servers import connect
 from tests.app.in_process import Running, serving
 from tests.refusing_store import refusing_writes, without_memory

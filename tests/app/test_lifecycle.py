@@ -16,7 +16,7 @@ from app.operations import logs
 from app.server.server import address, listen
 from app.settings import SettingsError
 from engine.errors import EngineUnavailable
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, Socket, serving
 
 LONG = "word " * 20_000

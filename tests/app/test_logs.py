@@ -36,7 +36,7 @@ def test_machines_get_an_object_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = written(monkeypatch, io.StringIO())
     logs.set_up(style="auto", level="info")
     structlog.get_logger("midstream.turn").info("turn ended", tokens=3, path=object)
-    logging.getLogger("engine.client").warning("it is started %s", "again")
+    logging.getLogger("engine.process.client").warning("it is started %s", "again")
     ours, theirs = map(json.loads, stream.getvalue().splitlines())
     assert (ours["event"], ours["level"], ours["logger"], ours["tokens"]) == (
         "turn ended",

@@ -13,7 +13,7 @@ import pytest
 
 from connections.http.exchange import MAX_BODY_BYTES
 from connections.openai.wire import ChatRequest
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
 from tests.app.raw import peer
 

@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from connections.authentication.api_keys import digest_of
 from engine.messages import Message
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
 
 MODEL = "midstream-demo"

@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from app.operations import key_file
 from connections.authentication.api_keys import Kind
 from connections.wire import features
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from tests.app.event_source import reading
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.app.realtime import session, turn

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 
 REPLY = "This reply was written before it was asked for."

@@ -13,9 +13,9 @@ from app.settings import Settings
 from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds
 from connections.line.registry import RegistryStatistics
-from engine.client import EngineClient
-from engine.engine_fleet import EngineFleet
+from engine.fleet.engines import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
+from engine.process.client import EngineClient
 from sessions.service import SessionStatistics
 from sessions.store.redis.servers import connect
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 
 

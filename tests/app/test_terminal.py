@@ -8,7 +8,7 @@ import io
 import pytest
 
 from app.operations.terminal import StartDisplay
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 
 
 class File(io.StringIO):

@@ -15,9 +15,9 @@ from app.composition import engines_of
 from app.settings import Settings, SettingsError
 from app.setup.upstreams import shown_model, upstreams_of
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
-from engine.scripted import ScriptedEngine
-from engine.upstream import UpstreamEngine
-from engine.upstream_fleet import UpstreamFleet
+from engine.scripted.engine import ScriptedEngine
+from engine.upstream.engine import UpstreamEngine
+from engine.upstream.fleet import UpstreamFleet
 from tests.app.in_process import Running, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 

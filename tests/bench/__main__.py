@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from app.settings import DEMO_MODEL
-from engine.devices import choose_device, choose_dtype
+from engine.model.devices import choose_device, choose_dtype
 from tests.bench.contenders import CONTENDERS, Contender
 from tests.bench.doors import doors
 from tests.bench.engine.conduct import conduct

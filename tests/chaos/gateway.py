@@ -19,7 +19,7 @@ from app.server import server
 from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Request
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from engine.stream import ReplyStream
 from sessions import replica as sessions_replica
 from sessions.events import Journalled

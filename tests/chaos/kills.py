@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from itertools import count
 from random import Random
 
-from engine.supervisor import RestartPolicy
+from engine.process.supervision import RestartPolicy
 from tests.bench.engine.findings import Target
 from tests.chaos import gateway
 from tests.chaos.company import Company

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.lacking import not_served
+from engine.door import not_served
 from engine.messages import ModelFacts, Params
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.messages import Chunk, Started
-from engine.stream import MERGED_CHARS
-from engine.timed_stream import Deliveries, TimedStream
+from engine.stream import MERGED_CHARS, Deliveries, TimedStream
 
 
 class Clock:

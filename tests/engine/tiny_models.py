@@ -9,12 +9,12 @@ import msgspec
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from engine import attention
-from engine.core import Core
-from engine.kv_budget import KVBudget
-from engine.loaded_model import LoadedModel
+from engine.attention import attend as attention
+from engine.cache.budget import KVBudget
 from engine.messages import Chunk, Finished, Output, Params
-from engine.prepared import PreparedRequest, Sampling
+from engine.model.loaded_model import LoadedModel
+from engine.scheduling.core import Core
+from engine.text.prepared import PreparedRequest, Sampling
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import FAMILIES, VOCABULARY, WINDOW
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.loaded_model import LoadedModel
+from engine.model.loaded_model import LoadedModel
 from tests.engine.tiny_models import Numbers, Said, served
 
 POISON = 200

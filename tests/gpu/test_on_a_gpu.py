@@ -9,10 +9,10 @@ import msgspec
 import pytest
 import torch
 
-from engine.core import Core
-from engine.cuda_graphs import CudaGraphs
+from engine.execution.graphs import CudaGraphs
 from engine.messages import Chunk, FinishReason, Output
-from tests.engine.test_scoring import assert_as_computed, entries_of, scored
+from engine.scheduling.core import Core
+from tests.engine.scheduling.test_scoring import assert_as_computed, entries_of, scored
 from tests.engine.tiny_models import GREEDY, WINDOW, asking, end_of, make, prompt, run_out, tokens_of
 from tests.gpu.conftest import Loads
 
@@ -140,7 +140,7 @@ def test_where_recording_fails_one_warning_is_given_and_all_goes_on(
     monkeypatch.setattr(CudaGraphs, "_forward", broken)
     with caplog.at_level(logging.WARNING):
         outputs = ask_all(core)
-    assert [record.name for record in caplog.records] == ["engine.cuda_graphs"]
+    assert [record.name for record in caplog.records] == ["engine.execution.graphs"]
     theirs = ask_all(plain)
     for number in range(len(LENGTHS)):
         assert tokens_of(outputs, f"r{number}") == tokens_of(theirs, f"r{number}")

@@ -17,7 +17,7 @@ import pytest
 import midstream
 from app.operations import key_file
 from connections.wire.errors import Close, CloseCode
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from midstream.chat import kept_client_id
 from tests.app.in_process import Running, serving
 from tests.traced import traced

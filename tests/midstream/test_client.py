@@ -13,7 +13,7 @@ from websockets.asyncio.server import ServerConnection, serve
 import midstream
 from app.operations import key_file
 from connections.wire.errors import Close, CloseCode
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
 
 LONG = "word " * 20_000

@@ -11,7 +11,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from engine.messages import Params
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from sessions.commands.resuming import Position
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.paging import HistoryPage, Shown

@@ -7,7 +7,7 @@ import asyncio
 from redis.asyncio import Redis
 from redis.asyncio.connection import BlockingConnectionPool
 
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from sessions.commands.accepting import AT_ONCE
 from sessions.records import Owner
 from sessions.running.admission import COMING

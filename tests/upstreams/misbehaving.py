@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import msgspec
 
-from engine.scripted import ScriptedEngine
-from engine.upstream import UpstreamEngine
-from engine.upstream_fleet import UpstreamFleet
-from engine.upstream_options import Timeouts, UpstreamOptions
+from engine.scripted.engine import ScriptedEngine
+from engine.upstream.engine import UpstreamEngine
+from engine.upstream.fleet import UpstreamFleet
+from engine.upstream.options import Timeouts, UpstreamOptions
 from tests.app.in_process import Running, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 

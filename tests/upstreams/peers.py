@@ -18,8 +18,8 @@ import httpx
 import msgspec
 
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
-from engine.upstream import UpstreamEngine
-from engine.upstream_options import UpstreamOptions
+from engine.upstream.engine import UpstreamEngine
+from engine.upstream.options import UpstreamOptions
 from tests.bench.contenders import CONTENDERS, Place
 from tests.clients.environments import Say, python_beside
 from tests.engine.upstream_server import Answer, upstream_server

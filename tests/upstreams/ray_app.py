@@ -22,9 +22,9 @@ from ray.serve.schema import ServeDeploySchema
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from engine.client import EngineClient
 from engine.messages import Chunk, Finished, Message, Params, Request
 from engine.options import EngineOptions
+from engine.process.client import EngineClient
 
 MODEL = "midstream-demo"
 FOR_OPERATORS = Path(__file__).parents[2] / "deploy" / "ray_serve_llm.yaml"

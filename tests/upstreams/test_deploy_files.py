@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from engine.upstream_options import UpstreamFile, UpstreamOptions
+from engine.upstream.options import UpstreamFile, UpstreamOptions
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BIN = Path(sys.executable).parent

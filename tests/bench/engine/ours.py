@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.core import Core
-from engine.detokenizer import detokenizers_for
-from engine.loaded_model import LoadedModel
-from engine.loader import load
+from engine.loading.loader import load
 from engine.messages import Chunk, Finished, FinishReason, Output
-from engine.prepared import PreparedRequest, Sampling
-from engine.reply_text import ReplyText, TextStep
+from engine.model.loaded_model import LoadedModel
+from engine.scheduling.core import Core
+from engine.text.detokenizer import detokenizers_for
+from engine.text.prepared import PreparedRequest, Sampling
+from engine.text.reply_text import ReplyText, TextStep
 from tests.bench.engine.contender import TEMPERATURE, TOP_P, Asked, ContenderFailed, News
 from tests.bench.engine.roster import Worker
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from sessions.commands.branches import MAX_CHILDREN
 from sessions.conversation.paging import HistoryPage
 from sessions.errors import BadParams, Busy, Conflict, NotFound

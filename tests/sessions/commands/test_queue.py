@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.errors import EngineBusy
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from sessions.errors import ContextOverflow, QueueFull
 from sessions.events import Accepted, Cause, Done, Reason, Removed
 from sessions.records import Owner

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from sessions.conversation.paging import MAX_PAGE_BYTES
 from sessions.errors import BadParams, NotFound
 from sessions.events import Delta, Done

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.messages import Message
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from sessions.conversation.requests import UNDER_THE_OPERATORS
 from sessions.errors import ContextOverflow
 from sessions.records import Owner

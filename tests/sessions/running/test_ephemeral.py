@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.messages import Message, Params
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
 from sessions.events import Cause, Done, Reason
 from sessions.filters.chain import Filters

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.events import Done
 from sessions.records import Owner

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
+from engine.scripted.engine import ScriptedEngine
 from sessions.events import Cause, Deleted, Done, Reason
 from sessions.records import Owner, digest
 from sessions.service import Sessions

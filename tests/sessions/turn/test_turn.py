@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.characters import floor_boundary
+from engine.text.characters import floor_boundary
 from sessions.events import Cause, Failure, Reason
 from sessions.records import digest
 from sessions.turn.turn import EngineCount, IllegalTransition, Turn, TurnIds, TurnState

@@ -1,0 +1,1 @@
+"""Keys and values: where they lie, who holds them, what is kept for later turns."""

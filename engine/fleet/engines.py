@@ -1,0 +1,56 @@
+"""Several engines' processes behind one door: around those that died, and what waits goes to the first that is ready."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from engine.door import EngineState
+from engine.fleet.fleet import Fleet, distance
+from engine.options import EngineOptions
+from engine.process.client import EngineClient
+from engine.process.supervision import HeartbeatOptions, RestartPolicy
+
+log = logging.getLogger(__name__)
+
+
+class EngineFleet(Fleet[EngineClient]):
+    """What an engine's process was told of is lost with it; what waits for a process goes to any that is ready."""
+
+    def __init__(
+        self,
+        options: Sequence[EngineOptions],
+        *,
+        restarts: RestartPolicy | None = None,
+        heartbeat: HeartbeatOptions | None = None,
+        stop_deadline_s: float = 5.0,
+    ) -> None:
+        """Take what each process is started with, at least one, and how patient the supervisors are with them."""
+        super().__init__(
+            [
+                EngineClient(
+                    one,
+                    restarts=restarts,
+                    heartbeat=heartbeat,
+                    stop_deadline_s=stop_deadline_s,
+                    on_change=partial(self._changed, number),
+                )
+                for number, one in enumerate(options)
+            ]
+        )
+
+    def _changed(self, number: int) -> None:
+        """Tell the log too: nobody sees one engine of several go."""
+        state = self._engines[number].status.state
+        if state is not EngineState.READY and state is not EngineState.STOPPED:
+            log.warning("engine %d of %d is %s", number, len(self._engines), state.value)
+        super()._changed(number)
+
+    def _move_what_waits(self) -> None:
+        target = min(self._engines, key=lambda engine: distance(engine.status))
+        if target.status.state.is_final:
+            return
+        for engine in self._engines:
+            if distance(engine.status) > distance(target.status):
+                engine.hand_over(target)

@@ -1,0 +1,120 @@
+"""Which of several engines takes a request: the one that keeps its conversation's keys and values, unless that one has too much to do.
+
+Pure: it is told what each engine has to do, and knows neither processes nor streams.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+
+import msgspec
+
+from engine.fleet.rendezvous import ranked
+
+KEPT_ROUTES = 16_384
+PATIENCE = 4
+"""How many more requests than twice those of the idlest engine a conversation's own engine may have."""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What one engine has to do: `open` requests, running or waiting, for `places` in its batch."""
+
+    open: int
+    places: int
+
+    @property
+    def full(self) -> bool:
+        """Whether a further request waits for a place."""
+        return self.open >= self.places
+
+
+class Routes:
+    """Which engine served a conversation last; the conversation that was silent for longest is forgotten first."""
+
+    def __init__(self, limit: int) -> None:
+        """Take how many conversations are remembered, at least one."""
+        self._limit = limit
+        self._homes: OrderedDict[Hashable, int] = OrderedDict()
+        self._kept: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def home(self, conversation: Hashable) -> int | None:
+        """Return the engine that served this conversation last, None where that is not known."""
+        return self._homes.get(conversation)
+
+    def kept(self, engine: int) -> int:
+        """Return how many conversations this engine served last."""
+        return self._kept[engine]
+
+    def remember(self, conversation: Hashable, engine: int) -> None:
+        """Note that `engine` serves this conversation from now on."""
+        self._drop(conversation)
+        self._homes[conversation] = engine
+        self._kept[engine] += 1
+        if len(self._homes) > self._limit:
+            self._drop(next(iter(self._homes)))
+
+    def forget(self, engine: int) -> None:
+        """Note that this engine keeps nothing any more: its process died."""
+        for conversation in [known for known, home in self._homes.items() if home == engine]:
+            self._drop(conversation)
+
+    def _drop(self, conversation: Hashable) -> None:
+        home = self._homes.pop(conversation, None)
+        if home is not None:
+            self._kept[home] -= 1
+
+
+class Router:
+    """Chooses an engine for each request, and remembers what it chose.
+
+    A conversation whose home is not remembered goes to the idlest engine; where engines have names, to the one that its
+    name prefers. Other replicas of ours, and this one after a restart, then choose alike, and a new engine moves few.
+    """
+
+    def __init__(self, limit: int = KEPT_ROUTES, *, names: Sequence[str] | None = None) -> None:
+        """Take how many conversations are remembered, at least one, and the names of engines that outlive us."""
+        self._routes = Routes(limit)
+        self._names = names
+
+    def route(self, conversation: Hashable | None, loads: Mapping[int, Load]) -> int:
+        """Choose among the engines of `loads`, of which there is at least one, by their number.
+
+        `conversation`: what the kept keys and values belong to; None is sent to the idlest, and not remembered.
+        """
+        idlest = min(loads, key=lambda engine: self._rank(engine, loads[engine]))
+        if conversation is None:
+            return idlest
+        home = self._routes.home(conversation)
+        preferred = self._preferred(conversation, idlest) if home is None else [home]
+        chosen = next(
+            (one for one in preferred if one in loads and not overloaded(loads[one], loads[idlest])), idlest
+        )
+        self._routes.remember(conversation, chosen)
+        return chosen
+
+    def forget(self, engine: int) -> None:
+        """Note that this engine keeps nothing any more: its process died."""
+        self._routes.forget(engine)
+
+    def _preferred(self, conversation: Hashable, idlest: int) -> list[int]:
+        return [idlest] if self._names is None else ranked(repr(conversation), self._names)
+
+    def _rank(self, engine: int, load: Load) -> tuple[bool, int, int, int]:
+        """Order engines, the idlest first. Of equals the one that keeps fewer conversations, so that memory fills evenly."""
+        return load.full, load.open, self._routes.kept(engine), engine
+
+
+def overloaded(home: Load, idlest: Load) -> bool:
+    """Tell whether a conversation's next turn is better computed anew by the idlest engine than served at home.
+
+    Leaving costs a prefill of the whole history. Staying costs little while the batch has room: most of a decode
+    step reads the weights, which is done once for all rows. So a conversation leaves where it would wait for a place
+    that the idlest has free, or where home has more than twice the idlest's requests and `PATIENCE` besides.
+    """
+    if home.full and not idlest.full:
+        return True
+    return home.open > 2 * idlest.open + PATIENCE

@@ -1,0 +1,1 @@
+"""A checkpoint read, tried and made ready, or refused with the reason."""

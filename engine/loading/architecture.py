@@ -1,0 +1,75 @@
+"""What can be seen from a model's configuration: whether it can be served at all, and whether it fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from engine.errors import ModelNotUsable
+from engine.model.devices import available_bytes
+
+SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+
+
+def check_architecture(
+    model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype
+) -> None:
+    """Refuse, before any weights are read, what can't be served or has no room. Raises ModelNotUsable."""
+    if config.is_encoder_decoder:
+        raise ModelNotUsable(
+            f"The model {model!r} is an encoder-decoder; only decoder-only chat models are served."
+        )
+    if type(config) not in AutoModelForCausalLM._model_mapping:  # noqa: SLF001 - transformers has no public list
+        raise ModelNotUsable(f"The model {model!r} is no causal language model: it can't write replies.")
+    kind = _quantization_of(config)
+    if kind is not None:
+        raise ModelNotUsable(
+            f"The checkpoint of {model!r} is quantized ({kind}): such weights were not run yet. Take the model they "
+            "were made of; --quantize int8 makes its weights smaller on a CPU."
+        )
+    skeleton = _skeleton(model, config, dtype)
+    others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - SERVED_LAYERS
+    if skeleton._is_stateful or others:  # noqa: SLF001 - a flag that models set, with no public reader
+        layers = ", ".join(sorted(others)) or "recurrent"
+        raise ModelNotUsable(f"The model {model!r} keeps a state that no KV cache holds ({layers} layers).")
+    if not skeleton._supports_attention_backend:  # noqa: SLF001 - as above
+        raise ModelNotUsable(
+            f"The model type {type(skeleton).__name__} brings an attention that can't be replaced."
+        )
+    _check_room(model, skeleton, device)
+
+
+def _skeleton(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> Any:
+    """Return the model without memory for its weights. It is not typed: what is asked of it are flags of its class."""
+    untyped: Any = AutoModelForCausalLM
+    try:
+        with torch.device("meta"):
+            return untyped.from_config(config, dtype=dtype)
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ModelNotUsable(f"The config.json of {model!r} makes no model: {reason}.") from error
+
+
+def _check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> None:
+    needed = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
+    free = available_bytes(device)
+    if free is not None and needed > free:
+        raise ModelNotUsable(
+            f"The model {model!r} needs {_gib(needed)} for its weights alone; {_gib(free)} are free on {device}. "
+            "One model over several devices is not offered yet."
+        )
+
+
+def _quantization_of(config: PreTrainedConfig) -> str | None:
+    """Return the name of the method that a checkpoint was quantized by, if it was."""
+    given = getattr(config, "quantization_config", None)
+    if given is None:
+        return None
+    method = given.get("quant_method") if isinstance(given, dict) else given.quant_method
+    return str(getattr(method, "value", method) or "in some way")
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,84 @@
+"""torch.compile of a model's forward pass, warmed up for every kind of step before the first request comes.
+
+What goes to the slots (attention, masks, the KV cache) stays outside of the compiled graphs: its shapes are new in
+every step, and it is matrix products already. The layers between are fused, once for all layers and numbers of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+from engine.attention import attend as attention
+from engine.cache.slot_batch import Span
+from engine.cache.slots import SlotCache
+from engine.errors import ModelNotUsable
+from engine.execution.runner import Runner
+from engine.loading.probe import agrees
+from engine.model.devices import is_out_of_memory
+
+Backend = Callable[[Any, Any], Any]
+"""What compiles one graph for its example inputs, as torch.compile takes it."""
+
+
+def compile_forward(module: PreTrainedModel, vocabulary: int, *, backend: str | Backend = "inductor") -> None:
+    """Compile a module that is served already, and run each kind of step once. Takes tens of seconds.
+
+    Raises ModelNotUsable where nothing can be compiled or what comes out says something else, RuntimeError where
+    memory is too small.
+    """
+    expected = _each_kind_of_step(module, vocabulary)
+    try:
+        _keep_slots_outside()
+        module.compile(dynamic=True, backend=backend)
+        got = _each_kind_of_step(module, vocabulary)
+    except Exception as error:
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise
+        raise ModelNotUsable(
+            f"--compile: {type(module).__name__} can't be compiled: {_reason(error)}."
+        ) from error
+    if not agrees(got, expected, module.dtype):
+        raise ModelNotUsable(f"--compile: {type(module).__name__} says something else once it is compiled.")
+
+
+def _keep_slots_outside() -> None:
+    # transformers wraps many functions in one; each of them counts as that wrapper compiled once more, and past the
+    # limit (8) the rest would run uncompiled without a word.
+    torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 - where torch keeps this switch
+    # One number a layer, its index, would otherwise be compiled into a graph for each of them.
+    torch._dynamo.config.allow_unspec_int_on_nn_module = True  # noqa: SLF001 - where torch keeps this switch
+    outside: Any = torch.compiler.disable
+    AttentionInterface.register(attention.NAME, outside(attention.slot_attention))
+    AttentionMaskInterface.register(attention.NAME, outside(attention.mask_rule))
+    # Wrapped here and not where it is defined: that would import the compiler at every start.
+    SlotCache.update = outside(SlotCache.update)  # type: ignore[method-assign]
+
+
+def _each_kind_of_step(module: PreTrainedModel, vocabulary: int) -> Tensor:
+    """Return the logits, (rows, vocabulary), of steps of one row and of more, with all, some and no logits wanted.
+
+    A graph is made for each of these kinds; one that were made while people wait would hold up all replies.
+    """
+    runner = Runner(module, slots=3, tokens=64)
+    ids = [(7919 * place + 13) % vocabulary for place in range(8)]
+    steps: Sequence[Sequence[Span]] = (
+        (Span(0, 0, ids, samples=False),),
+        (Span(0, 8, ids, samples=True),),
+        (Span(1, 0, ids[:1], samples=False),),
+        (Span(0, 16, ids[:1], samples=True),),
+        (Span(0, 17, ids[:1], samples=True), Span(1, 1, ids[:1], samples=True)),
+        (Span(0, 18, ids[:1], samples=True), Span(2, 0, ids, samples=False)),
+        (Span(0, 19, ids[:1], samples=True), Span(2, 8, ids, samples=True)),
+    )
+    return torch.cat([runner.run(spans) for spans in steps]).float()
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line that says what happened; those that end in a colon only say where."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line.rstrip(".") for line in lines if line and line[-1] != ":"), type(error).__name__)

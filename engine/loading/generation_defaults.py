@@ -1,0 +1,57 @@
+"""What a model's own configuration says about generating: sampling, end tokens, window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import GenerationConfig, PreTrainedConfig
+
+from engine.messages import Params
+from engine.text.prepared import FALLBACK_MAX_NEW_TOKENS
+
+SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty")
+
+
+def defaults_of(generation: GenerationConfig) -> Params:
+    """Return every sampling value of a generation config, with transformers' own where it says nothing."""
+    given = {name: getattr(generation, name, None) for name in SAMPLING_FIELDS}
+    fallback: dict[str, Any] = {
+        "do_sample": False, "temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0,
+    }  # fmt: skip
+    known = {name: value for name, value in given.items() if value is not None}
+    return Params(
+        max_new_tokens=generation.max_new_tokens or FALLBACK_MAX_NEW_TOKENS,
+        max_time_s=generation.max_time,
+        **(fallback | known),
+    )
+
+
+def eos_ids_of(generation: GenerationConfig, tokenizer_eos: int | None) -> frozenset[int]:
+    """Return the tokens that end a reply; the tokenizer's where the generation config names none."""
+    named = generation.eos_token_id
+    if isinstance(named, list):
+        return frozenset(named)
+    chosen = tokenizer_eos if named is None else named
+    return frozenset() if chosen is None else frozenset({chosen})
+
+
+def window_of(config: PreTrainedConfig) -> int | None:
+    """Return how many positions a model can tell apart, or None where nothing limits them.
+
+    Where the rotary embedding would switch to other frequencies beyond the original length (longrope), that
+    is the window: the switch would reach into all the replies of a batch.
+    """
+    window: int | None = getattr(config, "max_position_embeddings", None)
+    originals = [
+        rope["original_max_position_embeddings"]
+        for rope in _rope_parameters(config)
+        if rope.get("rope_type") == "longrope" and rope.get("original_max_position_embeddings")
+    ]
+    limits = [limit for limit in (window, *originals) if limit]
+    return min(limits, default=None)
+
+
+def _rope_parameters(config: PreTrainedConfig) -> list[dict[str, Any]]:
+    """Return the one set of rotary parameters, or one for each kind of layer."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return [part for part in (rope, *rope.values()) if isinstance(part, dict)]

@@ -1,0 +1,218 @@
+"""Loads a model of the hub or of a folder, or says in a sentence or two why it can't be served."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from engine.attention import cpu_kernels
+from engine.cache.budget import KV_SHARE, LAZY_KV_SHARE, kv_budget
+from engine.cache.slots import commits_lazily
+from engine.errors import ModelNotUsable
+from engine.loading.architecture import check_architecture
+from engine.loading.compiling import compile_forward
+from engine.loading.forward_choice import check_forward, check_quantization
+from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
+from engine.loading.probe import Probed, agrees, probe, through_slots
+from engine.loading.weights_progress import weights_progress
+from engine.model.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
+from engine.model.fused_decoder import FusedDecoder
+from engine.model.int8_linear import quantize
+from engine.model.loaded_model import LoadedModel
+from engine.model.packed_linear import can_pack, pack
+from engine.options import ForwardOptions
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MAX_BATCH = 32
+PLAIN = ForwardOptions()
+
+Progress = Callable[[str, float], None]
+
+
+def load(
+    model: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    max_batch: int | None = None,
+    kv_bytes: int | None = None,
+    memory_share: float = 1.0,
+    forward: ForwardOptions = PLAIN,
+    progress: Progress = lambda _stage, _share: None,
+) -> LoadedModel:
+    """Load a model by its hub name or folder. `None` and "auto" leave device and dtype to the machine.
+
+    `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and by that the context.
+    `memory_share`: the part that is this engine's of what is taken for them where `kv_bytes` is None.
+    `progress` is called with a stage, for people, and a share from 0 to 1. Raises ModelNotUsable.
+    """
+    _quiet()
+    check_forward(forward)
+    target = choose_device(device)
+    precision = choose_dtype(dtype, target)
+    check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
+    if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
+        log.warning("replies are slower without the kernels for CPUs: %s", trouble)
+    progress("reading the configuration", 0.0)
+    config = _read_config(model)
+    progress("reading the tokenizer", 0.05)
+    tokenizer = _read_tokenizer(model)
+    progress("reading the weights", 0.1)
+    check_architecture(model, config, target, precision)
+    with _memory_told(model, target):
+        with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
+            module = _read_weights(model, config, precision)
+        cast("torch.nn.Module", module).to(target)
+        vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
+        probed = _make_ready(module, vocabulary, forward, progress)
+    batch = max_batch or DEFAULT_MAX_BATCH
+    loaded = LoadedModel(
+        name=model,
+        module=probed.module,
+        tokenizer=tokenizer,
+        defaults=defaults_of(module.generation_config),
+        eos_ids=eos_ids_of(module.generation_config, tokenizer.eos_token_id),
+        max_batch=batch,
+        vocabulary=vocabulary,
+        kv=kv_budget(
+            kv_bytes or _memory_for_kv(target, memory_share),
+            bytes_per_token=probed.bytes_per_token,
+            window=window_of(config.get_text_config()),
+            max_batch=batch,
+            lazy=commits_lazily(target),
+        ),
+    )
+    progress("ready", 1.0)
+    return loaded
+
+
+def _make_ready(
+    module: PreTrainedModel, vocabulary: int, forward: ForwardOptions, progress: Progress
+) -> Probed:
+    """Give a module the forward pass that was asked for, and try it. Returns what is to be run."""
+    progress("warming up", 0.8)
+    probed = probe(module, vocabulary, fuse=not forward.compile)
+    if probed.module is not module:
+        # Its layers live on in the fused form; what is rearranged there must not stay here as well.
+        cast("Any", module).model.layers = torch.nn.ModuleList()
+    if forward.quantize == "int8":
+        progress("quantizing", 0.85)
+        quantize(probed.module)
+    elif probed.module is not module and can_pack(module.device, module.dtype):
+        _pack(probed.module, vocabulary)
+    if forward.compile:
+        progress("compiling", 0.85)
+        compile_forward(module, vocabulary)
+    return probed
+
+
+def _pack(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
+    """Pack weights, and see that they still say the same: the plain ones are gone then. Raises ModelNotUsable."""
+    expected = through_slots(module, vocabulary)
+    pack(module)
+    if not agrees(through_slots(module, vocabulary), expected, module.dtype):
+        raise ModelNotUsable("Packed for this CPU, the weights say something else; try another --dtype.")
+
+
+def _quiet() -> None:
+    """Leave the terminal to our own progress: transformers draws bars and warns about what is refused here anyway."""
+    untyped: Any = transformers_logging
+    untyped.set_verbosity_error()
+    untyped.disable_progress_bar()
+
+
+def _read_config(model: str) -> PreTrainedConfig:
+    folder = Path(model)
+    if _looks_like_a_folder(model) and not folder.is_dir():
+        raise ModelNotUsable(f"The folder {model!r} does not exist.")
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise ModelNotUsable(f"The folder {model!r} holds no model: it has no config.json.")
+    try:
+        return cast("PreTrainedConfig", AutoConfig.from_pretrained(model, trust_remote_code=False))
+    except OSError as error:
+        if folder.is_dir():
+            raise ModelNotUsable(f"The file config.json in {model!r} can't be read.") from error
+        raise ModelNotUsable(
+            f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not know it."
+        ) from error
+    except (ValueError, KeyError) as error:
+        raise ModelNotUsable(
+            f"The model {model!r} is of a type that this version of transformers does not know, "
+            "or needs code of its own, which is not run."
+        ) from error
+
+
+def _looks_like_a_folder(model: str) -> bool:
+    return model.startswith((".", "/", "~")) or model.count("/") > 1
+
+
+def _read_tokenizer(model: str) -> PreTrainedTokenizerBase:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
+    if not tokenizer.chat_template:
+        raise ModelNotUsable(
+            f"The tokenizer of {model!r} has no chat template: it is not a chat model. Try its instruct variant."
+        )
+    return cast("PreTrainedTokenizerBase", tokenizer)
+
+
+def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    # "eager" is the reference that the probe compares with.
+    untyped: Any = AutoModelForCausalLM
+    arguments = {"config": config, "dtype": dtype, "attn_implementation": "eager"}
+    try:
+        module, report = untyped.from_pretrained(
+            model, output_loading_info=True, trust_remote_code=False, **arguments
+        )
+    except OSError as error:
+        raise ModelNotUsable(f"The weights of {model!r} are missing or can't be read.") from error
+    except (SafetensorError, ValueError, ImportError) as error:
+        raise ModelNotUsable(
+            f"The weights of {model!r} can't be used: {str(error).partition(chr(10))[0]}"
+        ) from error
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        raise ModelNotUsable(
+            f"The weights of {model!r} do not have the shapes that its config.json tells."
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelNotUsable(
+            f"The checkpoint of {model!r} lacks {len(missing)} of the weights, the first is {missing[0]}."
+        )
+    return cast("PreTrainedModel", module.eval())
+
+
+@contextmanager
+def _memory_told(model: str, device: torch.device) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ModelNotUsable(f"The model {model!r} does not fit into the memory of {device}.") from error
+
+
+def _memory_for_kv(device: torch.device, share: float) -> int | None:
+    free = available_bytes(device)
+    of_device = LAZY_KV_SHARE if commits_lazily(device) else KV_SHARE
+    return None if free is None else int(free * of_device * share)

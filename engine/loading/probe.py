@@ -1,0 +1,101 @@
+"""Tries whether a freshly loaded model says the same through the slots as by itself.
+
+Serving rests on a model's attention and positions going through our cache. No table of model types could
+promise that for every model of the hub; a comparison can. It is the warm-up as well.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from engine.attention import attend as attention
+from engine.cache.slot_batch import Span
+from engine.errors import ModelNotUsable
+from engine.execution.runner import Runner
+from engine.model.devices import is_out_of_memory
+from engine.model.fused_decoder import FusedDecoder, fused_decoder
+
+LENGTH = 32
+"""Tokens of the trial: two chunks of a prompt and some decode steps, beside another reply."""
+
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
+"""How far logits may be off, relative to their norm. A wrong position or a lost key gives about 1."""
+
+
+class Probed(NamedTuple):
+    """What is to be run, and the KV bytes of one token."""
+
+    module: PreTrainedModel | FusedDecoder
+    bytes_per_token: int
+
+
+def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Probed:
+    """Compare, and return the module with its attention over slots; its fused form, where there is one that agrees.
+
+    Raises ModelNotUsable where the model can't be served, RuntimeError where memory is too small.
+    """
+    kind = type(module).__name__
+    ids = _trial(vocabulary)
+    expected = _by_itself(module, ids)
+    attention.register()
+    try:
+        module.set_attn_implementation(attention.NAME)
+        got, bytes_per_token = _through_slots(module, ids)
+    except Exception as error:
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise
+        raise ModelNotUsable(f"The model type {kind} can't be served: {_first_line(error)}.") from error
+    if not agrees(got, expected, module.dtype):
+        raise ModelNotUsable(
+            f"The model type {kind} can't be served: its attention or its state does not go through the KV cache."
+        )
+    fused = fused_decoder(module) if fuse else None
+    if fused is not None and agrees(_through_slots(fused, ids)[0], expected, module.dtype):
+        return Probed(fused, bytes_per_token)
+    return Probed(module, bytes_per_token)
+
+
+def through_slots(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> Tensor:
+    """Return the logits of the trial, (rows, vocabulary): what a changed form of the module must say again."""
+    return _through_slots(module, _trial(vocabulary))[0]
+
+
+def agrees(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    """Tell whether logits, (rows, vocabulary), are the same up to what a dtype rounds away. NaN never is."""
+    off = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).sort().values
+    # In low precision one row may fall apart by rounding alone.
+    worst: float = (off[-1] if dtype is torch.float32 else off[len(off) * 3 // 4 - 1]).item()
+    return worst <= TOLERANCE.get(dtype, 0.2)
+
+
+def _trial(vocabulary: int) -> list[int]:
+    return [(7919 * place + 13) % vocabulary for place in range(LENGTH)]
+
+
+@torch.inference_mode()
+def _by_itself(module: PreTrainedModel, ids: list[int]) -> Tensor:
+    """Return the logits behind the last tokens, (rows, vocabulary), as the plain module computes them."""
+    logits: Tensor = module(input_ids=torch.tensor([ids], device=module.device), use_cache=False).logits
+    return logits[0, -4:].float()
+
+
+def _through_slots(module: PreTrainedModel | FusedDecoder, ids: list[int]) -> tuple[Tensor, int]:
+    """Return the same logits, computed in chunks and steps beside another reply, and the KV bytes of a token."""
+    runner = Runner(module, slots=3, tokens=2 * LENGTH)
+    first, prompt = LENGTH // 2, LENGTH - 3
+    runner.run([Span(2, 0, ids[:first], samples=False)])
+    rows = [
+        runner.run([Span(0, 0, ids[::-1], samples=False), Span(2, first, ids[first:prompt], samples=True)])
+    ]
+    for place in range(prompt, LENGTH):
+        beside = Span(0, LENGTH + place - prompt, ids[:1], samples=True)
+        rows.append(runner.run([beside, Span(2, place, ids[place : place + 1], samples=True)])[1:])
+    return torch.cat(rows).float(), runner.cache.bytes_per_token
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".") or type(error).__name__

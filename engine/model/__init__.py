@@ -1,0 +1,1 @@
+"""The forward pass and its parts, and where it runs."""

@@ -1,0 +1,221 @@
+"""The forward pass of Llama-like models with few, large operations: what a step costs beside its matrix products.
+
+Queries, keys and values come out of one product, gate and up of another, rotation takes three operations, or one where
+kernels of our own serve (`engine.attention.cpu_kernels`). It computes what the transformers module computes, from the same
+weights; the probe compares both before it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import (
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+)
+from transformers.activations import SiLUActivation
+
+from engine.attention import cpu_kernels
+from engine.attention.attend import CAUSAL, MaskRule, attend
+from engine.cache.slot_batch import SlotBatch
+from engine.cache.slots import KVLayer, SlotCache
+from engine.model.packed_linear import PackedLinear
+from engine.model.rotary import FIXED_ROTARIES, RotaryTable
+
+FUSED_TYPES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+
+
+class Logits(NamedTuple):
+    """What a forward pass returns: logits, (1, rows, vocabulary)."""
+
+    logits: Tensor
+
+
+class RMSNorm(nn.Module):
+    """Root mean square layer normalization (Zhang and Sennrich 2019) over the last dimension."""
+
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self.weight: Tensor = norm.weight
+        self._shape = tuple(norm.weight.shape)
+        self._epsilon: float = norm.variance_epsilon
+
+    def forward(self, given: Tensor) -> Tensor:
+        """Normalize."""
+        if cpu_kernels.serve(given, self.weight):
+            return cpu_kernels.rms_norm(given, self.weight, self._epsilon)
+        return functional.rms_norm(given, self._shape, self.weight, self._epsilon)
+
+
+class FusedLayer(nn.Module):
+    """One decoder layer."""
+
+    def __init__(self, layer: Any, number: int) -> None:
+        super().__init__()
+        inner, outer = layer.self_attn, layer.mlp
+        self._number = number
+        self._size: int = inner.head_dim
+        self._scaling: float = inner.scaling
+        self._heads = inner.q_proj.out_features // self._size
+        self._kv_heads = inner.k_proj.out_features // self._size
+        self._activation = outer.act_fn
+        self._is_silu = isinstance(outer.act_fn, nn.SiLU | SiLUActivation)
+        self.before_attention, self.before_mlp = (
+            RMSNorm(layer.input_layernorm),
+            RMSNorm(layer.post_attention_layernorm),
+        )
+        self.qkv = joined(inner.q_proj, inner.k_proj, inner.v_proj)
+        self.output = inner.o_proj
+        self.gate_up = joined(outer.gate_proj, outer.up_proj)
+        self.down = outer.down_proj
+        normed = getattr(inner, "q_norm", None) is not None
+        self.query_norm = RMSNorm(inner.q_norm) if normed else None
+        self.key_norm = RMSNorm(inner.k_norm) if normed else None
+
+    def forward(self, states: Tensor, step: _Step) -> Tensor:
+        """Take states, (rows, hidden), through the layer."""
+        rows = len(states)
+        projected = self.qkv(self.before_attention(states)).view(rows, -1, self._size)
+        both = self._normed(projected[:, : self._heads + self._kv_heads])
+        queries, layer = step.rotate_and_store(self._number, both, projected[:, both.shape[1] :])
+        mixed = attend(queries, layer.keys, layer.values, step.rule, step.batch, self._scaling)
+        states = _added(self.output, mixed.reshape(rows, -1), states)
+        return _added(self.down, self._gated(self.gate_up(self.before_mlp(states))), states)
+
+    def _gated(self, gate_up: Tensor) -> Tensor:
+        if self._is_silu and cpu_kernels.serve(gate_up):
+            return cpu_kernels.silu_product(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        product: Tensor = self._activation(gate) * up
+        return product
+
+    def _normed(self, heads: Tensor) -> Tensor:
+        if self.query_norm is None or self.key_norm is None:
+            return heads
+        return torch.cat(
+            (self.query_norm(heads[:, : self._heads]), self.key_norm(heads[:, self._heads :])), dim=1
+        )
+
+
+def _added(linear: nn.Module, given: Tensor, states: Tensor) -> Tensor:
+    made: Tensor = linear(given, states) if isinstance(linear, PackedLinear) else states + linear(given)
+    return made
+
+
+class FusedDecoder(nn.Module):
+    """A whole model, called as the runner calls a transformers module."""
+
+    def __init__(self, module: Any) -> None:
+        """Take over the weights of a module; it stays usable, and shares them."""
+        super().__init__()
+        self._parameters_taken: int = module.num_parameters()
+        self.embedding: nn.Embedding = module.model.embed_tokens
+        self.layers = nn.ModuleList(FusedLayer(layer, n) for n, layer in enumerate(module.model.layers))
+        self.norm = RMSNorm(module.model.norm)
+        self.head = module.lm_head
+        self._rotary = RotaryTable(module.model.rotary_emb)
+        self._rule = MaskRule(CAUSAL)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self.embedding.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        return self.embedding.weight.dtype
+
+    @property
+    def reads_exactly(self) -> bool:
+        """Whether decode steps read no more of a slot than it holds, however long it is."""
+        return cpu_kernels.serve(self.embedding.weight)
+
+    def num_parameters(self) -> int:
+        """Return how many weights it has."""
+        return self._parameters_taken
+
+    def forward(
+        self,
+        *,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        past_key_values: SlotCache,
+        logits_to_keep: int | Tensor,
+        slots: SlotBatch,
+        use_cache: bool = True,  # noqa: ARG002 - said to every module
+    ) -> Logits:
+        """Compute a step. Shapes as the runner gives them: ids and positions (1, rows)."""
+        states = self.embedding(input_ids[0])
+        step = _Step(
+            slots, past_key_values, self._rule, *self._rotary.at(position_ids[0], slots.extent, self.dtype)
+        )
+        for layer in self.layers:
+            states = layer(states, step)
+        kept = states if isinstance(logits_to_keep, int) else states[logits_to_keep]
+        return Logits(self.head(self.norm(kept)).unsqueeze(0))
+
+
+class _Step(NamedTuple):
+    """What all layers share in one step. `cosine` and `sine`: (rows, 1, size)."""
+
+    batch: SlotBatch
+    cache: SlotCache
+    rule: MaskRule
+    cosine: Tensor
+    sine: Tensor
+
+    def rotate_and_store(self, number: int, both: Tensor, values: Tensor) -> tuple[Tensor, KVLayer]:
+        """Turn queries and keys, (rows, heads + KV heads, size), to their positions; store keys and values in a layer.
+
+        Returns the queries, (rows, heads, size), and the layer. Rotation: RoFormer, Su et al. 2021.
+        """
+        heads = both.shape[1] - values.shape[1]
+        layer = self.cache.layer(number, both[:, heads:], values)
+        if cpu_kernels.serve(both):
+            places = self.batch.row_slots, self.batch.position_ids[0]
+            stores = layer.keys, layer.values
+            return cpu_kernels.rotate_and_store(both, values, (self.cosine, self.sine), places, stores), layer
+        turned = torch.addcmul(both * self.cosine, both.roll(both.shape[-1] // 2, -1), self.sine)
+        layer.write(self.batch, turned[:, heads:], values)
+        return turned[:, :heads], layer
+
+
+def fused_decoder(module: PreTrainedModel) -> FusedDecoder | None:
+    """Return the fused forward pass of a module, None where its kind is not known to be one of these."""
+    if type(module) not in FUSED_TYPES or not _is_plain(module):
+        return None
+    return FusedDecoder(module).eval()
+
+
+def _is_plain(module: Any) -> bool:
+    """Whether every layer attends to all before it, and nothing but plain linear layers is in it."""
+    config = module.config
+    windows = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    sliding = getattr(config, "sliding_window", None) is not None and "layer_types" not in config.to_dict()
+    linears = all(
+        type(part) is nn.Linear
+        for name, part in module.named_modules()
+        if name.endswith(("_proj", "lm_head"))
+    )
+    return not windows and not sliding and linears and module.model.rotary_emb.rope_type in FIXED_ROTARIES
+
+
+@torch.no_grad()
+def joined(*linears: nn.Linear) -> nn.Linear:
+    """Return one linear layer whose outputs are those of all, in order. The originals become parts of it."""
+    weight = torch.cat([linear.weight for linear in linears])
+    one = nn.Linear(weight.shape[1], weight.shape[0], bias=linears[0].bias is not None, device="meta")
+    one.weight = nn.Parameter(weight, requires_grad=False)
+    sizes = [linear.out_features for linear in linears]
+    for linear, part in zip(linears, torch.split(weight, sizes), strict=True):
+        linear.weight = nn.Parameter(part, requires_grad=False)
+    if linears[0].bias is not None:
+        one.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]), requires_grad=False)
+    return one

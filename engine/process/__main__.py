@@ -1,0 +1,149 @@
+"""The engine's process: `python -m engine.process FD OPTIONS`. The only one that imports torch and transformers.
+
+Its main thread loads the model and runs the step loop; two threads read the gateway's socket and prepare
+prompts. It ends when the gateway goes away, however that happens, or by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+import msgspec
+
+from engine.errors import ModelNotUsable
+from engine.messages import LoadFailed, Loading
+from engine.options import EngineOptions
+from engine.process import process_log, torch_environment
+from engine.process.channel import BlockingChannel
+from engine.process.inbox import Lanes
+from engine.process.intake import Intake, Preparer
+from engine.process.step_loop import StepLoop
+from engine.text.detokenizer import detokenizers_for
+from engine.text.prompt import PromptBuilder
+
+NOT_USABLE = 3
+"""The exit code of a model that can't be served: told by `LoadFailed`, without a traceback."""
+
+_PR_SET_PDEATHSIG = 1
+_PATIENCE_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the gateway goes. `arguments`: the socket's descriptor, `EngineOptions` as JSON."""
+    descriptor, options = int(arguments[0]), msgspec.json.decode(arguments[1], type=EngineOptions)
+    process_log.set_up()
+    _live_and_die_with_the_gateway()
+    os.environ.update(torch_environment.settings(os.environ))
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    channel, lanes = BlockingChannel(connection), Lanes()
+    intake = Intake(channel, lanes)
+    intake.start(at_end=_ender())
+    try:
+        loop = _load(options, channel, lanes, intake)
+    except ModelNotUsable as error:
+        _finish_undisturbed()
+        channel.send(LoadFailed(str(error)))
+        return NOT_USABLE
+    try:
+        while True:
+            loop.turn()
+    except (BrokenPipeError, ConnectionResetError):
+        _finish_undisturbed()
+        log.info("the gateway is gone")
+        return 0
+
+
+def _load(options: EngineOptions, channel: BlockingChannel, lanes: Lanes, intake: Intake) -> StepLoop:
+    """Load the model, tell the gateway, and return the loop that serves it. Raises ModelNotUsable."""
+    channel.send(Loading("importing torch and transformers", 0.0))
+    gc.disable()  # what is imported stays, and would be looked through again and again
+    import torch  # noqa: PLC0415
+
+    from engine.loading.loader import load  # noqa: PLC0415
+    from engine.scheduling.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
+
+    gc.freeze()  # with some garbage of the imports, too little to look for
+    gc.enable()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    model = load(
+        options.model,
+        device=options.device,
+        dtype=options.dtype,
+        max_batch=options.max_batch,
+        kv_bytes=options.kv_bytes,
+        memory_share=options.memory_share,
+        forward=options.forward,
+        progress=lambda stage, share: channel.send(Loading(stage, share)),
+    )
+    core = Core(model)
+    prompts, detokenizers = PromptBuilder(model.tokenizer), detokenizers_for(model.tokenizer)
+    intake.prepare_with(Preparer(prompts, detokenizers, model.defaults, context_tokens=model.context_tokens))
+    gc.collect()
+    gc.freeze()  # half a million objects: looking through them later would hold up all replies for some 0.3 s
+    channel.send(model.facts())
+    return StepLoop(core, lanes, channel.send)
+
+
+def _live_and_die_with_the_gateway() -> None:
+    """Leave Ctrl-C to the gateway, end cleanly at SIGTERM, and at once where the kernel sees the gateway die."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _leave(_signal: int, _frame: object) -> NoReturn:
+    _finish_undisturbed()
+    raise SystemExit(0)
+
+
+def _finish_undisturbed() -> None:
+    """Ignore further wishes to end: raised behind the last `except` they would print a traceback."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _ender() -> Callable[[], None]:
+    """Return what ends this process from a thread: politely, then, where the main thread does not listen, hard."""
+    main_thread = threading.main_thread()
+
+    def end() -> None:
+        signal.pthread_kill(main_thread.ident or 0, signal.SIGTERM)
+        threading.Event().wait(_PATIENCE_S)
+        os._exit(0)
+
+    return end
+
+
+def _run_and_end() -> NoReturn:
+    """Run, and end without taking torch and the model down piece by piece: that takes a second, the kernel none."""
+    try:
+        code = main(sys.argv[1:])
+    except SystemExit as end:
+        code = (end.code or 0) if isinstance(end.code, int | None) else 1
+        if code:
+            log.critical("the engine ends: %s", end.code)
+    except Exception:  # noqa: BLE001 - the process' own boundary
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    logging.shutdown()
+    with suppress(OSError):
+        sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _run_and_end()

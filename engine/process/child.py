@@ -1,0 +1,130 @@
+"""One engine's process as the gateway sees it: started, spoken to over a socket pair, heard, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from engine.messages import FromEngine
+from engine.options import EngineOptions
+from engine.process.channel import Unpacker
+
+_SOURCES = Path(__file__).resolve().parents[1]
+_STDERR = 2
+_LAST_WORDS_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class _Line(asyncio.Protocol):
+    """The gateway's end of the socket. Hands each message on as it arrives."""
+
+    def __init__(self, receive: Callable[[FromEngine], None]) -> None:
+        self._receive = receive
+        self._unpacker = Unpacker()
+        self._decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
+        self.ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        for body in self._unpacker.feed(data):
+            self._receive(self._decoder.decode(body))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            log.warning("the line to the engine's process broke: %s", exc)
+        self.ended.set()
+
+
+class Child:
+    """A running process. Make one by `spawn`; `stop` it in any case."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, transport: asyncio.Transport, line: _Line
+    ) -> None:
+        self._process = process
+        self._transport = transport
+        self._line = line
+
+    @classmethod
+    async def spawn(cls, options: EngineOptions, receive: Callable[[FromEngine], None]) -> Child:
+        """Start a process. `receive` is called for each of its messages, and must not raise."""
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            transport, line = await loop.create_unix_connection(lambda: _Line(receive), sock=ours)
+            try:
+                process = await _start(theirs.fileno(), options)
+            except BaseException:
+                transport.abort()
+                raise
+        return cls(process, transport, line)
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def send(self, packed: bytes) -> None:
+        """Send a packed message. Never waits; nothing happens once the process is gone."""
+        if not self._transport.is_closing():  # the line breaks before the process's end is known
+            self._transport.write(packed)
+
+    async def wait(self) -> str:
+        """Wait until the process ends by itself, and its last messages have been received. Returns how it ended."""
+        code = await self._process.wait()
+        with suppress(TimeoutError):  # where something that the process started keeps the line open
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._line.ended.wait()
+        if code >= 0:
+            return f"The engine's process ended with exit code {code}."
+        return f"The engine's process was ended by {signal.Signals(-code).name}."
+
+    def kill(self) -> None:
+        """End the process at once, without a word."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def stop(self, deadline_s: float) -> None:
+        """Ask the process to end, and end it after `deadline_s`. It is gone when this returns or is cancelled."""
+        try:
+            if self._process.returncode is None:
+                with suppress(ProcessLookupError):
+                    self._process.terminate()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline_s):
+                    await self._process.wait()
+        finally:
+            self.kill()
+            self._transport.abort()
+        await self._process.wait()
+
+
+async def _start(descriptor: int, options: EngineOptions) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *_command(descriptor, options),
+        pass_fds=[descriptor],
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=_STDERR,
+        env=_environment(),
+    )
+
+
+def _command(descriptor: int, options: EngineOptions) -> list[str]:
+    encoded = msgspec.json.encode(options).decode()
+    return [sys.executable, "-P", "-m", "engine.process", str(descriptor), encoded]
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment, in which a child finds the same sources wherever it was started."""
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(_SOURCES), *([inherited] if inherited else [])])
+    return {**os.environ, "PYTHONPATH": path}

@@ -1,0 +1,219 @@
+"""The gateway's `Engine`: one engine's process, kept alive, and its streams. Imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import assert_never
+
+from engine.door import Engine, EngineState, EngineStatus
+from engine.errors import EngineUnavailable, ModelNotUsable
+from engine.messages import (
+    Counted,
+    EngineStatistics,
+    FromEngine,
+    LoadFailed,
+    Loading,
+    Message,
+    ModelFacts,
+    Ping,
+    Pong,
+    Request,
+    StepOutputs,
+)
+from engine.options import EngineOptions
+from engine.process.channel import pack
+from engine.process.child import Child
+from engine.process.requests import Switchboard
+from engine.process.supervision import Heartbeat, HeartbeatOptions, Lifecycle, RestartLedger, RestartPolicy
+from engine.stream import ReplyStream
+
+log = logging.getLogger(__name__)
+
+
+class EngineClient:
+    """Serves requests by a process of its own, which is started again when it dies.
+
+    Nothing runs until `run` does: put that into a task group, or use `running`.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        restarts: RestartPolicy | None = None,
+        heartbeat: HeartbeatOptions | None = None,
+        stop_deadline_s: float = 5.0,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take what the process is started with, and how patient its supervisor is with it.
+
+        `on_change` is called, and must not raise, when the engine has entered another state.
+        """
+        self._options = options
+        self._stop_deadline_s = stop_deadline_s
+        self._beats = heartbeat or HeartbeatOptions()
+        self._ledger = RestartLedger(restarts or RestartPolicy(), random.random)
+        self._life = Lifecycle(on_change)
+        self._switchboard = Switchboard()
+        self._statistics = EngineStatistics()
+        self._child: Child | None = None
+        self._heart = Heartbeat(self._beats.misses)
+
+    @property
+    def status(self) -> EngineStatus:
+        """Where the engine is in its life."""
+        return self._life.status
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """The model, once it was loaded; stays known while the engine restarts."""
+        return self._life.facts
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process that runs now."""
+        return self._child.pid if self._child else None
+
+    @property
+    def open_requests(self) -> int:
+        """How many requests were made here and have not ended."""
+        return self._switchboard.open
+
+    def has_open(self, request_id: str) -> bool:
+        """Whether a request of this id has not ended."""
+        return request_id in self._switchboard
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engine itself, alone."""
+        return (self,)
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
+        return await self._life.ready(timeout_s)
+
+    async def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
+        self._refuse_when_over()
+        return await self._switchboard.count(messages)
+
+    def generate(self, request: Request) -> ReplyStream:
+        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        self._refuse_when_over()
+        return self._switchboard.request(request)
+
+    def hand_over(self, other: EngineClient) -> None:
+        """Let another engine serve what waits here for a process."""
+        self._switchboard.hand_over(other._switchboard)
+
+    def statistics(self) -> EngineStatistics:
+        """Return the latest facts of the running process; zeros before the first."""
+        return self._statistics
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[EngineClient]:
+        """Run the engine inside the block, and stop it behind it."""
+        async with asyncio.TaskGroup() as tasks:
+            supervision = tasks.create_task(self.run(), name="engine supervision")
+            try:
+                yield self
+            finally:
+                supervision.cancel()
+
+    async def run(self) -> None:
+        """Keep a process running until it fails for good, or until this is cancelled. Leaves no process behind."""
+        try:
+            while not self._life.status.state.is_final:
+                delay_s = self._bury(await self._live())
+                await asyncio.sleep(delay_s)
+        finally:
+            self._life.stopped()
+            self._switchboard.close(self._life.status.message or "The engine is stopped.")
+
+    async def _live(self) -> str:
+        """Run one process to its end. Returns how it ended."""
+        try:
+            child = await Child.spawn(self._options, self._receive)
+        except OSError as error:
+            return f"The engine's process could not be started: {error}."
+        self._child = child
+        self._heart.heard()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                heartbeat = tasks.create_task(self._watch(child), name="engine heartbeat")
+                ending = await child.wait()
+                heartbeat.cancel()
+        finally:
+            self._child = None
+            await child.stop(self._stop_deadline_s)
+        return ending
+
+    def _bury(self, ending: str) -> float:
+        """Note the end of a process. Returns how long to wait before the next one."""
+        self._statistics = EngineStatistics()
+        if self._life.status.state.is_final:
+            return 0.0
+        delay_s = self._ledger.died(asyncio.get_running_loop().time())
+        if delay_s is None:
+            self._life.failed(f"The engine crashed too often. {ending}")
+            log.error("the engine crashed too often and is not started again: %s", ending)
+            return 0.0
+        self._life.died(ending)
+        self._switchboard.disconnect(ending)
+        log.warning("%s It is started again in %.1f s.", ending, delay_s)
+        return delay_s
+
+    async def _watch(self, child: Child) -> None:
+        """Ping the process, and end it where it is stalled. While it loads, silence is no stall."""
+        for number in count():
+            await asyncio.sleep(self._beats.interval_s)
+            if self._life.status.state is not EngineState.READY:
+                continue
+            if not self._heart.beat():
+                log.error("the engine's process is stalled and is ended")
+                child.kill()
+                return
+            child.send(pack(Ping(number)))
+
+    def _receive(self, message: FromEngine) -> None:
+        self._heart.heard()
+        match message:
+            case StepOutputs():
+                self._switchboard.put(message.outputs)
+            case Counted():
+                self._switchboard.counted(message)
+            case EngineStatistics():
+                self._statistics = message
+            case Pong():
+                pass
+            case Loading():
+                self._life.loading(message.stage, message.progress)
+            case ModelFacts():
+                self._loaded(message)
+            case LoadFailed():
+                self._load_failed(message.message)
+            case _:
+                assert_never(message)
+
+    def _loaded(self, facts: ModelFacts) -> None:
+        self._life.loaded(facts)
+        if self._child is not None:
+            self._switchboard.connect(self._child.send)
+
+    def _load_failed(self, why: str) -> None:
+        """Give up at the first start. A model that was served before gets the restarts of any other death."""
+        if self._life.facts is None:
+            self._life.not_usable(why)
+        else:
+            log.error("the model could not be loaded again: %s", why)
+
+    def _refuse_when_over(self) -> None:
+        try:
+            self._life.refuse_when_over()
+        except ModelNotUsable as error:
+            raise EngineUnavailable(str(error)) from error

@@ -1,0 +1,165 @@
+"""Which streams and counts wait for which answers of the engine's process. Knows no process: it is told of its life."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from engine.errors import EngineUnavailable, PromptRejected
+from engine.messages import Cancel, Count, Counted, Finished, FinishReason, Message, Output, Request
+from engine.process.channel import pack
+from engine.stream import ReplyStream
+
+Send = Callable[[bytes], None]
+
+
+class _Counting(NamedTuple):
+    """A count that was asked for."""
+
+    future: asyncio.Future[int]
+    messages: tuple[Message, ...]
+    packed: bytes
+
+
+class Switchboard:
+    """Requests wait here while no process is connected; what a process was told of is lost with it.
+
+    Counts are asked again of the next process. All of it is synchronous.
+    """
+
+    def __init__(self) -> None:
+        self._send: Send | None = None
+        self._waiting: dict[str, tuple[ReplyStream, bytes]] = {}
+        self._told: dict[str, ReplyStream] = {}
+        self._counts: dict[int, _Counting] = {}
+        self._count_ids = count()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a process."""
+        return len(self._waiting)
+
+    @property
+    def open(self) -> int:
+        """How many requests have not ended."""
+        return len(self._told) + len(self._waiting)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._told or request_id in self._waiting
+
+    def connect(self, send: Send) -> None:
+        """Tell a process that is ready of all that waited for one."""
+        self._send = send
+        for request_id, (stream, packed) in self._waiting.items():
+            self._told[request_id] = stream
+            send(packed)
+        self._waiting.clear()
+        for counting in self._counts.values():
+            send(counting.packed)
+
+    def disconnect(self, why: str) -> None:
+        """Let the streams know that the process died which had been told of them."""
+        self._send = None
+        lost, self._told = self._told, {}
+        for stream in lost.values():
+            stream.lose(why)
+
+    def close(self, why: str) -> None:
+        """End everything: no process will come any more."""
+        self.disconnect(why)
+        waiting, self._waiting = self._waiting, {}
+        for stream, _ in waiting.values():
+            stream.lose(why)
+        counts, self._counts = self._counts, {}
+        for counting in counts.values():
+            if not counting.future.done():
+                counting.future.set_exception(EngineUnavailable(why))
+
+    def hand_over(self, other: Switchboard) -> None:
+        """Let another one ask, of its own process, what waits here for one. What a process was told of stays."""
+        waiting, self._waiting = self._waiting, {}
+        for request_id, (stream, packed) in waiting.items():
+            stream.redirect(other._cancel)
+            other._ask(request_id, stream, packed)
+        counts, self._counts = self._counts, {}
+        for counting in counts.values():
+            other._ask_count(counting.future, counting.messages)
+
+    def request(self, request: Request) -> ReplyStream:
+        """Ask for a reply. Raises ValueError where a request of that id is open."""
+        request_id = request.request_id
+        if request_id in self:
+            raise ValueError(f"request {request_id!r} is still open")
+        stream = ReplyStream(request_id, self._cancel)
+        try:
+            packed = pack(request)
+        except UnicodeEncodeError as error:
+            stream.put_nowait(
+                _ended(request_id, FinishReason.ERROR, error=f"The messages are no text: {error}")
+            )
+            return stream
+        self._ask(request_id, stream, packed)
+        return stream
+
+    async def count(self, messages: Sequence[Message]) -> int:
+        """Ask for a prompt's length. Raises PromptRejected, and EngineUnavailable once closed."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        try:
+            count_id = self._ask_count(future, tuple(messages))
+        except UnicodeEncodeError as error:
+            raise PromptRejected(f"The messages are no text: {error}") from error
+        try:
+            return await future
+        finally:
+            self._counts.pop(count_id, None)
+
+    def put(self, outputs: Sequence[Output]) -> None:
+        """Hand the outputs of a step to their streams."""
+        for output in outputs:
+            stream = self._told.get(output.request_id)
+            if stream is None:
+                continue
+            if isinstance(output, Finished):
+                del self._told[output.request_id]
+            stream.put_nowait(output)
+
+    def counted(self, counted: Counted) -> None:
+        """Hand a prompt's length to who asked for it, unless that one went away."""
+        counting = self._counts.pop(counted.count_id, None)
+        if counting is None or counting.future.done():
+            return
+        if counted.error is None:
+            counting.future.set_result(counted.tokens)
+        else:
+            counting.future.set_exception(PromptRejected(counted.error))
+
+    def _ask(self, request_id: str, stream: ReplyStream, packed: bytes) -> None:
+        if self._send is None:
+            self._waiting[request_id] = (stream, packed)
+        else:
+            self._told[request_id] = stream
+            self._send(packed)
+
+    def _ask_count(self, future: asyncio.Future[int], messages: tuple[Message, ...]) -> int:
+        """Return the id by which it is asked. Raises UnicodeEncodeError."""
+        count_id = next(self._count_ids)
+        packed = pack(Count(count_id, messages))
+        self._counts[count_id] = _Counting(future, messages, packed)
+        if self._send is not None:
+            self._send(packed)
+        return count_id
+
+    def _cancel(self, request_id: str) -> None:
+        if self._send is not None:
+            self._send(pack(Cancel(request_id)))
+        elif request_id in self._waiting:
+            stream, _ = self._waiting.pop(request_id)
+            stream.put_nowait(_ended(request_id, FinishReason.CANCELLED, steps_after=0))
+
+
+def _ended(
+    request_id: str, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
+) -> Finished:
+    return Finished(request_id, reason, 0, 0, 0, steps_after, error)

@@ -1,0 +1,103 @@
+"""The step loop of the engine's process: lanes in, one core, one message per step out. Runs on the main thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from engine.messages import EngineStatistics, Output, StepOutputs
+from engine.process.inbox import Lanes, Work
+from engine.text.prepared import DuplicateRequest, PreparedRequest
+
+STATISTICS_EVERY_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class StepCore(Protocol):
+    """What the loop needs of a core: see `engine.scheduling.core.Core`."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step has something to do."""
+        ...
+
+    def submit(self, request: PreparedRequest) -> None:
+        """Queue a request. Raises DuplicateRequest."""
+        ...
+
+    def cancel(self, request_id: str) -> None:
+        """End a request by the next step."""
+        ...
+
+    def step(self) -> list[Output]:
+        """Make one token for every running request."""
+        ...
+
+    def statistics(self) -> EngineStatistics:
+        """Count what was done."""
+        ...
+
+
+class StepLoop:
+    """Takes what came in, steps, sends: for ever, one turn at a time."""
+
+    def __init__(
+        self,
+        core: StepCore,
+        lanes: Lanes,
+        send: Callable[[StepOutputs | EngineStatistics], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the core, where its work comes from and where its outputs go. `clock` gives seconds."""
+        self._core = core
+        self._lanes = lanes
+        self._send = send
+        self._clock = clock
+        self._told = EngineStatistics()
+        self._told_at = clock()
+
+    def turn(self) -> None:
+        """Wait for work while idle, run one step, send what it made. Raises OSError once the gateway is gone."""
+        work = self._lanes.take(0.0 if self._core.busy else self._idle_s())
+        outputs: list[Output] = list(work.ends)
+        self._hand_over(work)
+        if self._core.busy:
+            outputs += self._core.step()
+        if outputs:
+            self._send(StepOutputs(tuple(outputs)))
+        if self._idle_s() == 0.0:
+            self._tell()
+
+    def _hand_over(self, work: Work) -> None:
+        for request in work.prepared:
+            try:
+                self._core.submit(request)
+            except DuplicateRequest:
+                log.warning("request %s is served already; the second one is dropped", request.request_id)
+        for request_id in work.cancels:
+            self._core.cancel(request_id)
+
+    def _idle_s(self) -> float | None:
+        """Return how long nothing is to be told, None for as long as nothing changes."""
+        if self._statistics() == self._told:
+            return None
+        return max(0.0, self._told_at + STATISTICS_EVERY_S - self._clock())
+
+    def _tell(self) -> None:
+        self._told = self._statistics()
+        self._told_at = self._clock()
+        self._send(self._told)
+
+    def _statistics(self) -> EngineStatistics:
+        counted = self._core.statistics()
+        return msgspec.structs.replace(
+            counted,
+            queued=counted.queued + self._lanes.arriving,
+            cancels=counted.cancels + self._lanes.cancelled_early,
+        )

@@ -1,0 +1,149 @@
+"""What keeps an engine alive: its heartbeat, when it is started again, and its status over its life. Knows no process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+
+import msgspec
+
+from engine.door import EngineState, EngineStatus
+from engine.errors import EngineUnavailable, ModelNotUsable
+from engine.messages import ModelFacts
+
+
+class HeartbeatOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that is ready and sends nothing for `misses` intervals in a row, pongs included, is stalled."""
+
+    interval_s: float = 5.0
+    misses: int = 12
+
+
+class Heartbeat:
+    """Counts intervals of silence.
+
+    Intervals are counted, not seconds: where the gateway itself stood still, it misses one.
+    """
+
+    def __init__(self, misses: int) -> None:
+        """Take how many silent intervals in a row are too many."""
+        self._misses = misses
+        self._silent = 0
+
+    def heard(self) -> None:
+        """Note a message of the process, whichever."""
+        self._silent = 0
+
+    def beat(self) -> bool:
+        """Note the end of an interval. Returns whether the process may still be alive."""
+        self._silent += 1
+        return self._silent <= self._misses
+
+
+class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """After the first death in `window_s` the wait is `first_delay_s`; it doubles with each further one.
+
+    `deaths` within `window_s` are too many. `jitter` is the share by which a wait is shortened at random.
+    """
+
+    first_delay_s: float = 0.2
+    longest_delay_s: float = 30.0
+    deaths: int = 5
+    window_s: float = 600.0
+    jitter: float = 0.25
+
+
+class RestartLedger:
+    """Remembers the deaths of one engine."""
+
+    def __init__(self, policy: RestartPolicy, chance: Callable[[], float]) -> None:
+        """Take the policy and a source of numbers from 0 to 1."""
+        self._policy = policy
+        self._chance = chance
+        self._deaths: deque[float] = deque()
+
+    def died(self, now: float) -> float | None:
+        """Note a death at `now`, in seconds. Returns how long to wait, None where it was one too many."""
+        policy = self._policy
+        self._deaths.append(now)
+        while self._deaths[0] <= now - policy.window_s:
+            self._deaths.popleft()
+        if len(self._deaths) >= policy.deaths:
+            return None
+        delay = min(policy.first_delay_s * 2.0 ** (len(self._deaths) - 1), policy.longest_delay_s)
+        return delay * (1.0 - policy.jitter * self._chance())
+
+
+class _Blame(Enum):
+    ENGINE = auto()
+    MODEL = auto()
+
+
+class Lifecycle:
+    """Told of what happens to an engine; tells those who ask, or wait. All but `ready` is synchronous."""
+
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        """Take what is called, and must not raise, whenever another state was entered."""
+        self._on_change = on_change
+        self.status = EngineStatus(EngineState.LOADING, "starting")
+        self.facts: ModelFacts | None = None
+        self._blame = _Blame.ENGINE
+        self._settled = asyncio.Event()
+
+    def loading(self, stage: str, progress: float, message: str | None = None) -> None:
+        """Note the progress of a start, the first one or a later one, and what there is to say, where that is new."""
+        old = self.status
+        self.status = EngineStatus(old.state, stage, progress, message or old.message, old.restarts)
+
+    def loaded(self, facts: ModelFacts) -> None:
+        """Note that requests are served from now on."""
+        self.facts = facts
+        self.status = EngineStatus(EngineState.READY, "ready", 1.0, None, self.status.restarts)
+        self._settled.set()
+        self._on_change()
+
+    def died(self, why: str) -> None:
+        """Note a death that is followed by a restart."""
+        state = EngineState.LOADING if self.facts is None else EngineState.RESTARTING
+        self.status = EngineStatus(state, "restarting", 0.0, why, self.status.restarts + 1)
+        self._settled.clear()
+        self._on_change()
+
+    def failed(self, why: str) -> None:
+        """Note that nobody tries any more."""
+        self._end(EngineState.FAILED, why)
+
+    def not_usable(self, why: str) -> None:
+        """Note that the model can't be served."""
+        self._blame = _Blame.MODEL
+        self._end(EngineState.FAILED, why)
+
+    def stopped(self) -> None:
+        """Note that the engine was told to stop, unless it had failed before."""
+        if not self.status.state.is_final:
+            self._end(EngineState.STOPPED, "The engine is stopped.")
+
+    def refuse_when_over(self) -> None:
+        """Raise ModelNotUsable or EngineUnavailable where no request will be served any more."""
+        if self.status.state.is_final:
+            refusal = ModelNotUsable if self._blame is _Blame.MODEL else EngineUnavailable
+            raise refusal(self.status.message)
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait as `Engine.ready` promises."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.status.state is not EngineState.READY:
+                    self.refuse_when_over()
+                    await self._settled.wait()
+        except TimeoutError:
+            raise EngineUnavailable(f"The engine is not ready yet: {self.status.stage}.") from None
+        assert self.facts is not None  # noqa: S101 - what READY means
+        return self.facts
+
+    def _end(self, state: EngineState, why: str) -> None:
+        self.status = EngineStatus(state, state.value, 0.0, why, self.status.restarts)
+        self._settled.set()
+        self._on_change()

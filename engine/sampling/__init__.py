@@ -1,0 +1,1 @@
+"""The next token of each reply, chosen from its logits."""

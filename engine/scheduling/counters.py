@@ -1,0 +1,48 @@
+"""What a core has done since its start, in numbers: for metrics, and read by nobody who decides anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.messages import EngineStatistics
+from engine.scheduling.scheduler import Plan, Scheduler
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts rise only. `step_seconds`: of all steps together."""
+
+    steps: int = 0
+    prefill_steps: int = 0
+    generated_tokens: int = 0
+    cached_tokens: int = 0
+    prompt_tokens: int = 0
+    cancels: int = 0
+    steps_after_cancel: int = 0
+    step_seconds: float = 0.0
+
+    def count(self, plan: Plan) -> None:
+        """Count a step that begins."""
+        self.steps += 1
+        self.prefill_steps += bool(plan.prefills)
+        self.prompt_tokens += plan.prefill_tokens
+
+    def statistics(self, scheduler: Scheduler, bytes_per_token: int) -> EngineStatistics:
+        """Return all of it beside what the scheduler and its pool hold now."""
+        pool = scheduler.pool
+        return EngineStatistics(
+            running=scheduler.running,
+            queued=scheduler.queued,
+            steps=self.steps,
+            prefill_steps=self.prefill_steps,
+            generated_tokens=self.generated_tokens,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            preemptions=scheduler.preemptions,
+            cancels=self.cancels,
+            steps_after_cancel=self.steps_after_cancel,
+            step_seconds=self.step_seconds,
+            kv_used_bytes=pool.used * bytes_per_token,
+            kv_parked_bytes=pool.parked * bytes_per_token,
+            kv_total_bytes=pool.total * bytes_per_token,
+        )

@@ -1,0 +1,1 @@
+"""An engine whose replies are scripts, for tests of timing."""

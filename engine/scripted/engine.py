@@ -1,0 +1,258 @@
+"""An engine whose replies are scripts. Ships with the product: for tests where timing must be exact, and for benchmarks of the gateway.
+
+It behaves like the real one at the door (waiting, merging, cancels, deaths), but has no model and no process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import islice
+
+from engine.door import Engine, EngineState, EngineStatus
+from engine.errors import PromptRejected
+from engine.messages import (
+    EngineStatistics,
+    FinishReason,
+    Message,
+    ModelFacts,
+    Params,
+    Request,
+)
+from engine.process.supervision import Lifecycle
+from engine.scripted.reply import ScriptedReply
+from engine.stream import ReplyStream
+
+_WORDS = re.compile(r"\s*\S+|\s+")
+LONGEST_WORD = 2**24
+"""Bytes: a word is one token, however long it is."""
+
+
+class ScriptedEngine:
+    """An `Engine` that plays scripts, one chunk a token.
+
+    Without `by_hand` it steps by itself, as fast as the event loop turns or every `pace_s` seconds: like a process of
+    its own it makes up for a step that the event loop was late for, but not for more than one.
+    With it nothing moves but through `step`, except that cancels are confirmed at the loop's next turn.
+    With `hold_cancels` they wait for a `step`, which then counts as the one already under way.
+
+    At most `max_batch` requests play at once, the others queue. `prefill_tokens` of a prompt are computed in a step,
+    all where it is None; the first `cached_tokens` of every prompt count as kept from a turn before.
+    """
+
+    def __init__(
+        self,
+        *,
+        context_tokens: int = 4096,
+        reply: str = "This reply was written before it was asked for.",
+        by_hand: bool = False,
+        pace_s: float = 0.0,
+        max_batch: int = 1_000_000,
+        token_bytes: int = LONGEST_WORD,
+    ) -> None:
+        """Make a ready engine. `reply` is played where no `script` is queued."""
+        self.hold_cancels = False
+        self.prefill_tokens: int | None = None
+        self.cached_tokens = 0
+        self.requests: list[Request] = []
+        self._reply = reply
+        self._by_hand = by_hand
+        self._pace_s = pace_s
+        self._scripts: deque[Sequence[str]] = deque()
+        self._runs: dict[str, ScriptedReply] = {}
+        self._tick: asyncio.Handle | None = None
+        self._due = 0.0  # when the next step is, by the event loop's clock
+        self._life = Lifecycle()
+        self._facts = ModelFacts(
+            model="scripted",
+            context_tokens=context_tokens,
+            defaults=Params(max_new_tokens=512, do_sample=False),
+            device="none",
+            dtype="none",
+            max_batch=max_batch,
+            parameters=0,
+            token_bytes=token_bytes,
+        )
+        self._counts: Counter[str] = Counter()
+        self._life.loaded(self._facts)
+
+    @property
+    def status(self) -> EngineStatus:
+        """Where the engine is in its life: moved by `die`, `revive`, `fail` and `stop`."""
+        return self._life.status
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """The scripted model."""
+        return self._facts
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engine itself, alone."""
+        return (self,)
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait until the engine is revived. Raises EngineUnavailable."""
+        return await self._life.ready(timeout_s)
+
+    async def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Count words, plus four for each message. Raises PromptRejected where there is no message, EngineUnavailable."""
+        await self.ready()
+        if not messages:
+            raise PromptRejected("There is no message to answer.")
+        return count_words(messages)
+
+    def generate(self, request: Request) -> ReplyStream:
+        """Start the next script for this request. Raises EngineUnavailable, ValueError as the door says."""
+        self._life.refuse_when_over()
+        if request.request_id in self._runs:
+            raise ValueError(f"request {request.request_id!r} is still open")
+        self.requests.append(request)
+        stream = ReplyStream(request.request_id, self._cancel)
+        script = self._scripts.popleft() if self._scripts else _WORDS.findall(self._reply)
+        prompt_tokens = count_words(request.messages)
+        asked = request.params.max_new_tokens or self._facts.defaults.max_new_tokens or 512
+        self._runs[request.request_id] = ScriptedReply(
+            request,
+            stream,
+            prompt_tokens=prompt_tokens,
+            max_new_tokens=min(asked, self._facts.context_tokens - prompt_tokens),
+            script=script,
+        )
+        self._tell_positions()
+        self._keep_ticking()
+        return stream
+
+    def statistics(self) -> EngineStatistics:
+        """Return what was counted so far."""
+        running = sum(run.started for run in self._runs.values())
+        return EngineStatistics(running=running, queued=len(self._runs) - running, **self._counts)
+
+    def script(self, reply: str | Sequence[str]) -> None:
+        """Queue the reply to the next request: text, played word by word, or its chunks."""
+        self._scripts.append(_WORDS.findall(reply) if isinstance(reply, str) else tuple(reply))
+
+    def step(self, steps: int = 1) -> None:
+        """Make one token for every request of the batch, `steps` times. Nothing happens while the engine is not ready."""
+        for _ in range(steps if self._ready else 0):
+            self._counts["steps"] += 1
+            for run in list(islice(self._runs.values(), self._facts.max_batch)):
+                self._advance(run)
+
+    def die(self, why: str = "The engine's process died.", *, revive: bool = True) -> None:
+        """Lose every request under way, as a killed process does; without `revive` the next ones wait."""
+        self._life.died(why)
+        self._lose_all(why)
+        if revive:
+            self.revive()
+
+    def revive(self) -> None:
+        """Come back after `die`; what waited begins."""
+        self._life.loaded(self._facts)
+        self._keep_ticking()
+
+    def fail(self, why: str = "The engine crashed too often.") -> None:
+        """Give up, as after a crash loop."""
+        self._life.failed(why)
+        self._lose_all(why)
+
+    def stop(self) -> None:
+        """Stop for good."""
+        self._life.stopped()
+        self._lose_all("The engine is stopped.")
+
+    @property
+    def _ready(self) -> bool:
+        return self._life.status.state is EngineState.READY
+
+    def _lose_all(self, why: str) -> None:
+        for run in list(self._runs.values()):
+            del self._runs[run.request.request_id]
+            run.stream.lose(why)
+
+    def _advance(self, run: ScriptedReply) -> None:
+        if run.cancelled:
+            self._confirm_cancel(run, steps_after=1)
+        elif run.prompt_tokens >= self._facts.context_tokens:
+            self._finish(run, FinishReason.ERROR, error="The prompt is longer than the model's window.")
+        else:
+            self._play(run)
+
+    def _play(self, run: ScriptedReply) -> None:
+        if not run.started:
+            run.start(self.cached_tokens)
+            self._counts["cached_tokens"] += run.cached
+        if not run.prefilled:
+            self._prefill(run)
+        if run.prefilled:
+            self._speak(run)
+
+    def _prefill(self, run: ScriptedReply) -> None:
+        before = run.computed
+        run.prefill(self.prefill_tokens)
+        self._counts["prompt_tokens"] += run.computed - before
+
+    def _speak(self, run: ScriptedReply) -> None:
+        run.generated += 1
+        self._counts["generated_tokens"] += 1
+        if not run.script:
+            self._finish(run, FinishReason.STOP)
+            return
+        run.speak()
+        if run.generated >= run.max_new_tokens:
+            self._finish(run, FinishReason.LENGTH)
+
+    def _cancel(self, request_id: str) -> None:
+        run = self._runs[request_id]
+        run.cancelled = True
+        if not self.hold_cancels:
+            asyncio.get_running_loop().call_soon(self._confirm_cancel, run)
+
+    def _confirm_cancel(self, run: ScriptedReply, steps_after: int = 0) -> None:
+        if not run.stream.closed:
+            self._counts.update(cancels=1, steps_after_cancel=steps_after)
+            self._finish(run, FinishReason.CANCELLED, steps_after=steps_after)
+
+    def _finish(
+        self,
+        run: ScriptedReply,
+        reason: FinishReason,
+        *,
+        steps_after: int | None = None,
+        error: str | None = None,
+    ) -> None:
+        self._remove(run)
+        run.finish(reason, steps_after=steps_after, error=error)
+
+    def _remove(self, run: ScriptedReply) -> None:
+        del self._runs[run.request.request_id]
+        self._tell_positions()
+
+    def _tell_positions(self) -> None:
+        waiting = islice(self._runs.values(), self._facts.max_batch, None)
+        for position, run in enumerate(waiting, start=1):
+            run.wait_at(position)
+
+    def _keep_ticking(self, late_s: float = 0.0) -> None:
+        idle = not self._runs or not self._ready
+        if self._by_hand or idle or self._tick is not None:
+            return
+        loop = asyncio.get_running_loop()
+        again = self._step_itself
+        if not self._pace_s:
+            self._tick = loop.call_soon(again)
+            return
+        self._due = loop.time() + max(self._pace_s - late_s, 0.0)
+        self._tick = loop.call_at(self._due, again)
+
+    def _step_itself(self) -> None:
+        self._tick = None
+        self.step()
+        self._keep_ticking(late_s=asyncio.get_running_loop().time() - self._due if self._pace_s else 0.0)
+
+
+def count_words(messages: Sequence[Message]) -> int:
+    """Return the scripted tokenizer's count: the words, plus four for each message."""
+    return sum(len(message.content.split()) + 4 for message in messages)

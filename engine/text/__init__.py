@@ -1,0 +1,1 @@
+"""Text and tokens: prompts spelled, replies decoded, stop strings, log-probabilities."""

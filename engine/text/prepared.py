@@ -1,0 +1,125 @@
+"""A request made ready for the step loop: token ids, resolved sampling, and where its text goes.
+
+Knows no torch and no tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from engine.errors import EngineError
+from engine.messages import Params
+from engine.text.reply_logprobs import ReplyLogprobs
+
+T = TypeVar("T")
+
+FALLBACK_MAX_NEW_TOKENS = 512
+"""Where neither the request nor the model's generation config names a number."""
+
+
+class DuplicateRequest(EngineError):
+    """A request came with the id of one that is still served. The one that is served goes on untouched."""
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """How tokens are chosen, with every value resolved.
+
+    `top_k` 0 and `top_p` 1 mean: no such limit. `max_time_s` counts from the moment of submission.
+    """
+
+    max_new_tokens: int
+    do_sample: bool
+    temperature: float
+    top_p: float
+    top_k: int
+    repetition_penalty: float
+    seed: int | None
+    max_time_s: float | None
+    top_logprobs: int | None = None
+
+
+class TextStep(Protocol):
+    """What one token did to the reply's text."""
+
+    @property
+    def text(self) -> str:
+        """Whole characters that became ready, possibly none."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string ended the reply with this token."""
+
+
+class Reply(Protocol):
+    """Turns one reply's tokens into text."""
+
+    def push(self, token_id: int) -> TextStep:
+        """Take the next token."""
+
+    def flush(self) -> str:
+        """Give out what was held back, once, at a natural end."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request for the core: nothing in it has to be looked up, rendered or tokenized any more.
+
+    `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
+    scored, which `reply` tells what it makes of them; None where nobody asked. The rest as in `messages.Request`.
+    """
+
+    request_id: str
+    prompt: Sequence[int]
+    sampling: Sampling
+    reply: Reply
+    cache_salt: str = ""
+    client: str = ""
+    priority: int = 0
+    shared_tokens: int = 0
+    logprobs: ReplyLogprobs | None = None
+
+
+def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int) -> str | None:
+    """Return why a model of this window and vocabulary can't serve a request, if it can't."""
+    prompt = request.prompt
+    if not prompt:
+        return "The prompt has no tokens."
+    if len(prompt) >= context_tokens:
+        return f"The prompt has {len(prompt)} tokens; with its reply it must fit into {context_tokens}."
+    if min(prompt) < 0 or max(prompt) >= vocabulary:
+        return f"The prompt has a token id outside of the vocabulary of {vocabulary}."
+    if request.sampling.max_new_tokens < 1:
+        return "max_new_tokens must be at least 1."
+    return None
+
+
+def resolve_sampling(params: Params, defaults: Params) -> Sampling:
+    """Take each value from the request, else from the model's defaults, else from transformers'.
+
+    A request that names a temperature but not `do_sample` means to sample with it; temperature 0 is greedy.
+    """
+    temperature = _first(params.temperature, defaults.temperature, 1.0)
+    asked = params.do_sample
+    if asked is None and params.temperature is not None:
+        asked = True
+    return Sampling(
+        max_new_tokens=_first(params.max_new_tokens, defaults.max_new_tokens, FALLBACK_MAX_NEW_TOKENS),
+        do_sample=_first(asked, defaults.do_sample, False) and temperature > 0,
+        temperature=temperature,
+        top_p=_first(params.top_p, defaults.top_p, 1.0),
+        top_k=_first(params.top_k, defaults.top_k, 50),
+        repetition_penalty=_first(params.repetition_penalty, defaults.repetition_penalty, 1.0),
+        seed=_first(params.seed, defaults.seed, None),
+        max_time_s=_first(params.max_time_s, defaults.max_time_s, None),
+        top_logprobs=params.top_logprobs,
+    )
+
+
+def _first(asked: T | None, default: T | None, fallback: T) -> T:
+    if asked is not None:
+        return asked
+    return fallback if default is None else default

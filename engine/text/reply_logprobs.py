@@ -1,0 +1,82 @@
+"""How likely the tokens of one reply were, from the moment of their choice until their text leaves.
+
+Knows no torch and no tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from engine.messages import ChosenToken, TokenLogprob
+from engine.text.logprobs import LogprobQueue
+from engine.text.vocabulary import Spelled
+
+_INVALID = "\ufffd"
+
+
+class Scored(NamedTuple):
+    """A token that was chosen, with log-probabilities: its own, and those of the likeliest tokens, the first ones first."""
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+class ReplyLogprobs:
+    """Is told of scores by whoever steps, and of texts by whoever makes them.
+
+    Joined, the bytes of the tokens told are the text, as far as it was made of valid UTF-8: in the text other bytes are U+FFFD.
+    """
+
+    def __init__(self, spell: Callable[[int], Spelled]) -> None:
+        """Take what tells how a token reads."""
+        self._spell = spell
+        self._scored: deque[Scored] = deque()
+        self._open: list[tuple[Scored, Spelled]] = []
+        self._queue = LogprobQueue()
+        self._made = 0
+
+    def score(self, scored: Scored) -> None:
+        """Take the next token; its text is `made` later."""
+        self._scored.append(scored)
+
+    def made(self, text: str, *, holds: bool) -> None:
+        """Note the text that the first token without any gave. `holds`: a part of the token became no text yet."""
+        scored = self._scored.popleft()
+        spelled = self._spell(scored.token)
+        if spelled.raw is not None and not (self._open or holds) and _INVALID not in text:
+            # In its place a token may read otherwise than by itself: at the front it may lose its space.
+            spelled = Spelled(text, text.encode())
+        self._made += len(text)
+        if text:
+            # What was held before is the beginning of this text.
+            self._close()
+        self._open.append((scored, spelled))
+        if not holds:
+            self._close()
+
+    def finish(self, text: str) -> None:
+        """Note the text that what was held became at the reply's end."""
+        self._made += len(text)
+        self._close()
+
+    def leave(self, text: str) -> tuple[ChosenToken, ...]:
+        """Note that the reply's next text leaves; return the tokens that go with it."""
+        return self._queue.leave(text)
+
+    def _close(self) -> None:
+        self._queue.put(
+            ChosenToken(
+                _told(spelled, scored.logprob),
+                tuple(_told(self._spell(token), logprob) for token, logprob in scored.top),
+                self._made,
+            )
+            for scored, spelled in self._open
+        )
+        self._open.clear()
+
+
+def _told(spelled: Spelled, logprob: float) -> TokenLogprob:
+    return TokenLogprob(spelled.token, logprob, spelled.raw)

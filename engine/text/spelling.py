@@ -1,0 +1,135 @@
+"""Spells a prompt's replies as the model wrote them: the same text in other token ids, where those are remembered.
+
+So the prompt begins with the very tokens whose keys and values were kept. What can't be shown to leave the text as it is
+stays as the tokenizer spelled it: a reply with special tokens in it, say, which leave no text. Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from engine.text.reply_memory import WrittenReply
+
+_AROUND = 8
+"""Tokens decoded on either side of a reply: more than can make one character with it."""
+
+_ATTEMPTS = 8
+"""Places where a reply may be written, and ends of its known part, that are tried: some won't do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenized:
+    """A rendered prompt and its tokens: each stands for the characters from its `start` to its `end`."""
+
+    text: str
+    token_ids: list[int]
+    starts: list[int]
+    ends: list[int]
+
+    def border(self, at: int) -> int | None:
+        """Return how many tokens are before a character; None where one token reaches over that place."""
+        place = bisect_left(self.starts, at)
+        return None if place and self.ends[place - 1] > at else place
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """What a tokenizer makes of token ids; `special` are those that are more than their text."""
+
+    decode: Callable[[Sequence[int]], str]
+    special: frozenset[int]
+
+
+class Passage(NamedTuple):
+    """A message's content, and the reply that it is, or is the beginning of, as far as that is remembered."""
+
+    content: str
+    reply: WrittenReply | None
+
+
+class Change(NamedTuple):
+    """The prompt's tokens from `start` to `end` become `token_ids`, which are the whole reply, or its beginning."""
+
+    start: int
+    end: int
+    token_ids: list[int]
+    reply: WrittenReply
+
+
+def changes(prompt: Tokenized, passages: Sequence[Passage], letters: Letters) -> Iterator[Change]:
+    """Yield, in order, how the remembered replies of a prompt's messages are spelled; some may change nothing.
+
+    `passages` are all messages in order, so that each is looked for behind those before it.
+    """
+    behind = 0
+    for passage in passages:
+        # Many templates trim what they write.
+        for content in (passage.content, passage.content.rstrip()):
+            places = list(islice(_places(prompt.text, content, behind), _ATTEMPTS))
+            if not places:
+                continue
+            behind = places[0] + len(content)
+            if passage.reply is not None:
+                change = _first_change(prompt, places, len(content), passage.reply, letters)
+                if change is not None:
+                    behind = prompt.ends[change.end - 1]
+                    yield change
+            break
+
+
+def spelled(token_ids: Sequence[int], changed: Sequence[Change]) -> list[int]:
+    """Return token ids with changes made, which are in order and overlap nowhere."""
+    made: list[int] = []
+    done = 0
+    for change in changed:
+        made += token_ids[done : change.start]
+        made += change.token_ids
+        done = change.end
+    return [*made, *token_ids[done:]]
+
+
+def _places(text: str, content: str, behind: int) -> Iterator[int]:
+    """Yield where a content is written: a short one may stand in the template's own words before its message."""
+    at = text.find(content, behind)
+    while at >= 0:
+        yield at
+        at = text.find(content, at + 1)
+
+
+def _first_change(
+    prompt: Tokenized, places: Sequence[int], length: int, reply: WrittenReply, letters: Letters
+) -> Change | None:
+    """Return the change at the first place where a reply can make one, if there is any."""
+    found = (_longest_change(prompt, at, length, reply, letters) for at in places)
+    return next((change for change in found if change is not None), None)
+
+
+def _longest_change(
+    prompt: Tokenized, at: int, length: int, reply: WrittenReply, letters: Letters
+) -> Change | None:
+    """Return the longest change that a reply can make to the text from `at` on, if it can make one."""
+    start = prompt.border(at)
+    if start is None:
+        return None
+    possible = (
+        Change(start, end, reply.token_ids[:count].tolist(), reply)
+        for count in range(bisect_right(reply.ends, length), 0, -1)
+        if (end := prompt.border(at + reply.ends[count - 1])) is not None and end > start
+    )
+    tried = islice(possible, _ATTEMPTS)
+    return next((each for each in tried if _says_the_same(prompt.token_ids, each, letters)), None)
+
+
+def _says_the_same(token_ids: list[int], change: Change, letters: Letters) -> bool:
+    before = token_ids[max(0, change.start - _AROUND) : change.start]
+    plain = token_ids[change.start : change.end]
+    after = token_ids[change.end : change.end + _AROUND]
+    if plain == change.token_ids:
+        return True
+    if not letters.special.isdisjoint(plain) or not letters.special.isdisjoint(change.token_ids):
+        return False
+    return letters.decode(before + plain + after) == letters.decode(before + change.token_ids + after)

@@ -1,0 +1,104 @@
+"""Attempts at requests: each in its turn, once the upstream is there, and noted in what is known and counted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.errors import EngineBusy, EngineError
+from engine.messages import EngineStatistics
+from engine.stream import Deliveries
+from engine.upstream.concurrency import Places
+from engine.upstream.errors import RequestRefused
+from engine.upstream.exchange import Exchange, Wanted
+from engine.upstream.open_request import OpenRequest
+from engine.upstream.options import UpstreamOptions
+from engine.upstream.reply import Completion, UpstreamReply
+from engine.upstream.watch import UpstreamWatch
+
+
+@dataclass(slots=True)
+class UpstreamCounts:
+    """Counts rise only."""
+
+    generated_tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    cancels: int = 0
+    failures: int = 0
+    shed: int = 0
+    retries: int = 0
+    fallbacks: int = 0
+    deliveries: Deliveries = field(default_factory=Deliveries)
+
+    def count(self, reply: UpstreamReply) -> None:
+        """Count what a reply that is over took of the upstream, as far as that told."""
+        self.generated_tokens += reply.generated_tokens
+        if reply.started:
+            self.prompt_tokens += max(0, reply.prompt_tokens - reply.cached_tokens)
+            self.cached_tokens += reply.cached_tokens
+
+    def statistics(self, *, running: int, queued: int, circuit_open: bool) -> EngineStatistics:
+        """Return all of it beside what is under way now."""
+        return EngineStatistics(
+            running=running,
+            queued=queued,
+            generated_tokens=self.generated_tokens,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            cancels=self.cancels,
+            failures=self.failures,
+            shed=self.shed,
+            retries=self.retries,
+            fallbacks=self.fallbacks,
+            circuit_open=circuit_open,
+            deliveries=self.deliveries.count,
+            delivery_seconds=self.deliveries.seconds,
+        )
+
+
+class Attempts:
+    """Asks one upstream, no more at once than it runs well. Knows nothing of what comes behind a failure."""
+
+    def __init__(
+        self, exchange: Exchange, watch: UpstreamWatch, counts: UpstreamCounts, options: UpstreamOptions
+    ) -> None:
+        """Take who asks, who keeps in mind what the answers say of the upstream, and where failures are counted."""
+        self._exchange = exchange
+        self._watch = watch
+        self._counts = counts
+        self._patience_s = options.timeouts.patience_s
+        self._places: Places[OpenRequest] = Places(options.max_requests, OpenRequest.wait_at)
+
+    async def make(self, opened: OpenRequest) -> None:
+        """Ask once, and tell what comes. Raises EngineError where that is not a whole reply, RequestRefused."""
+        try:
+            await self._watch.life.ready(self._patience_s)
+            await self._places.enter(opened)
+            try:
+                with self._watch.attempt() as circuit:
+                    await self._ask(opened, circuit.answered)
+            finally:
+                self._places.leave(opened)
+        except RequestRefused:
+            raise
+        except EngineError as error:
+            self._counts.failures += opened.sent and not isinstance(error, EngineBusy)
+            self._counts.shed += opened.sent and isinstance(error, EngineBusy)
+            opened.sent = False
+            raise
+
+    async def _ask(self, opened: OpenRequest, answered: Callable[[], None]) -> None:
+        opened.sent = True
+
+        def hear(chunk: Completion) -> Wanted:
+            wanted = opened.hear(chunk)
+            if opened.said:
+                answered()
+            return wanted
+
+        try:
+            await self._exchange.reply(opened.request, opened.reply.max_new_tokens, hear)
+        except EngineError:
+            if not opened.reply.ended:
+                raise

@@ -1,0 +1,285 @@
+"""An OpenAI-compatible server as an `Engine`: a connection for each reply, which is closed where the reply is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from typing import Self
+
+from engine.door import Engine, EngineStatus, running
+from engine.errors import EngineError, EngineLost, EngineUnavailable, PromptRejected
+from engine.messages import (
+    EngineStatistics,
+    ErrorCode,
+    Finished,
+    FinishReason,
+    Message,
+    ModelFacts,
+    Output,
+    Request,
+)
+from engine.stream import TimedStream
+from engine.upstream.attempts import Attempts, UpstreamCounts
+from engine.upstream.errors import RequestRefused
+from engine.upstream.exchange import Exchange, http_client
+from engine.upstream.health import backoff
+from engine.upstream.open_request import OpenRequest
+from engine.upstream.options import UpstreamOptions
+from engine.upstream.request import estimated_tokens
+from engine.upstream.watch import UpstreamWatch
+
+log = logging.getLogger(__name__)
+
+TurnedAway = Callable[[Request, TimedStream, EngineError], bool]
+"""Told of a request that failed before it had any text; returns whether another engine serves it."""
+
+
+class UpstreamEngine:
+    """Serves requests by one upstream.
+
+    Nothing is asked until `run` runs: put that into a task group, or use `running`. The upstream is ready once it
+    answers; while it is away requests wait, up to `timeouts.patience_s`, then they end by EngineUnavailable.
+    What failed before its first text is asked of another engine, where there is one, else again, `retries` times; then it
+    ends by EngineUnavailable, or by EngineBusy at once where the upstream has too much to do.
+    """
+
+    def __init__(
+        self,
+        options: UpstreamOptions,
+        *,
+        key: str | None = None,
+        on_change: Callable[[], None] = lambda: None,
+        turned_away: TurnedAway = lambda *_: False,
+    ) -> None:
+        """Take what the operator says of it, and its key. `on_change` is called, and must not raise, in another state."""
+        self.options = options
+        self._client = http_client(options, key)
+        self._exchange = Exchange(self._client, options)
+        self._turned_away = turned_away
+        self._watch = UpstreamWatch(self._client, options, on_change)
+        self._open: dict[str, OpenRequest] = {}
+        self._arrivals = count()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._counts = UpstreamCounts()
+        self._attempts = Attempts(self._exchange, self._watch, self._counts, options)
+
+    @property
+    def status(self) -> EngineStatus:
+        """Where the upstream is in its life, as the last look at it told."""
+        return self._watch.life.status
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """What the operator says of the model, once the upstream answered."""
+        return self._watch.life.facts
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engine itself, alone."""
+        return (self,)
+
+    @property
+    def open_requests(self) -> int:
+        """How many requests were made here and have not ended."""
+        return len(self._open)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it turned a request away a moment ago, or failed too often."""
+        return self._watch.rests
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether it failed so often that nobody may ask it now."""
+        return self._watch.left_alone
+
+    def has_open(self, request_id: str) -> bool:
+        """Whether a request of this id has not ended."""
+        return request_id in self._open
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait until the upstream answers; for `patience_s` at most where it did before. Raises EngineUnavailable."""
+        if timeout_s is None and self.facts is not None:
+            timeout_s = self.options.timeouts.patience_s
+        return await self._watch.life.ready(timeout_s)
+
+    async def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the prompt's length: counted by the upstream where it can (`features.tokenize`), else estimated.
+
+        Raises PromptRejected; at once EngineBusy while the upstream asks for no more requests, EngineUnavailable while
+        it is left alone.
+        """
+        self._watch.life.refuse_when_over()
+        self._watch.refuse_while_it_rests()
+        estimate = estimated_tokens(messages, self.options.bytes_per_token)
+        path = self.options.features.tokenize
+        if path is None:
+            return estimate
+        await self.ready()
+        return await counted_tokens(self._exchange, self.options, messages, path, estimate)
+
+    def generate(self, request: Request) -> TimedStream:
+        """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
+        self._watch.life.refuse_when_over()
+        if request.request_id in self._open:
+            raise ValueError(f"request {request.request_id!r} is still open")
+        stream = TimedStream(request.request_id, self.cancel, self._counts.deliveries)
+        if (most_s := request.params.max_time_s) is not None:
+            stream.deadline = asyncio.get_running_loop().time() + most_s
+        self.take_over(request, stream)
+        return stream
+
+    def take_over(self, request: Request, stream: TimedStream, *, fallback: bool = False) -> None:
+        """Answer a request by a stream that its reader has already; `fallback`: because another engine failed."""
+        stream.handed_to(self.cancel, self._counts.deliveries)
+        self._counts.fallbacks += fallback
+        try:
+            opened = OpenRequest(request, stream, self.options, next(self._arrivals))
+        except PromptRejected as error:
+            stream.put_nowait(Finished(request.request_id, FinishReason.ERROR, 0, 0, 0, None, str(error)))
+            return
+        self._open[request.request_id] = opened
+        if self._tasks is not None:
+            self._launch(opened, self._tasks)
+
+    def give_up_waiting(self) -> list[tuple[Request, TimedStream]]:
+        """Return, for another engine to answer, the requests that wait here for the upstream to come back."""
+        waiting = [opened for opened in self._open.values() if not opened.sent]
+        for opened in waiting:
+            self._close(opened)
+            if opened.task is not None:
+                opened.task.cancel()
+        return [(opened.request, opened.stream) for opened in waiting]
+
+    def cancel(self, request_id: str) -> None:
+        """End a request at once. Its connection is closed at the loop's next turn, and nothing more of it is told."""
+        opened = self._open.get(request_id)
+        if opened is None:
+            return
+        self._counts.cancels += 1
+        steps_after = None if opened.sent else 0
+        self._end(opened, [opened.reply.finished(FinishReason.CANCELLED, steps_after=steps_after)])
+        if opened.task is not None:
+            opened.task.cancel()
+
+    def statistics(self) -> EngineStatistics:
+        """Return what was counted so far, by what the upstream told."""
+        running = sum(opened.sent for opened in self._open.values())
+        return self._counts.statistics(
+            running=running, queued=len(self._open) - running, circuit_open=self._watch.circuit_open
+        )
+
+    def running(self) -> AbstractAsyncContextManager[Self]:
+        """Run inside the block; behind it no connection is open."""
+        return running(self, f"upstream {self.options.name}")
+
+    async def run(self) -> None:
+        """Serve, and look after the upstream, until this is cancelled."""
+        try:
+            async with self._client, asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                for opened in list(self._open.values()):
+                    self._launch(opened, tasks)
+                await self._watch.run()
+        finally:
+            self._tasks = None
+            self._watch.life.stopped()
+            for opened in list(self._open.values()):
+                self._close(opened)
+                opened.stream.lose("The engine is stopped.")
+
+    def _launch(self, opened: OpenRequest, tasks: asyncio.TaskGroup) -> None:
+        name = f"reply of {self.options.name}"
+        opened.task = tasks.create_task(self._serve(opened), name=name)
+
+    async def _serve(self, opened: OpenRequest) -> None:
+        """Bring a request to its end, whichever it is."""
+        try:
+            async with asyncio.timeout_at(opened.stream.deadline):
+                await self._answer(opened)
+        except TimeoutError:
+            self._end(opened, [*opened.reply.rest(), opened.reply.finished(FinishReason.TIMEOUT)])
+        except RequestRefused as refusal:
+            end = opened.reply.finished(FinishReason.ERROR, error=str(refusal), code=refusal.code)
+            self._end(opened, [*opened.reply.rest(), end])
+        except EngineError as error:
+            self._fail(opened, error)
+        except Exception:
+            log.exception("a reply of the engine %s failed", self.options.name)
+            self._fail(opened, EngineLost(f"The engine {self.options.name} could not be asked."))
+
+    async def _answer(self, opened: OpenRequest) -> None:
+        """Ask until there is an answer, as often as may be. Raises what the last attempt ended with."""
+        pauses = backoff(self.options.retries, random.random)
+        while (error := await self._attempt(opened)) is not None:
+            if self._turned_away(opened.request, opened.stream, error):
+                self._close(opened)
+                return
+            if not isinstance(error, EngineLost):
+                raise error
+            if (pause_s := next(pauses, None)) is None:
+                raise EngineUnavailable(str(error)) from error
+            self._counts.retries += 1
+            self._counts.count(opened.reply)
+            opened.begin_again()
+            await asyncio.sleep(pause_s)
+
+    async def _attempt(self, opened: OpenRequest) -> EngineError | None:
+        """Ask once. Returns what went wrong before anything was said; raises what did behind that."""
+        try:
+            await self._attempts.make(opened)
+        except RequestRefused:
+            raise
+        except EngineError as error:
+            if opened.said or not self._is_open(opened):
+                raise
+            return error
+        self._end(opened, opened.reply.finish())
+        return None
+
+    def _fail(self, opened: OpenRequest, error: EngineError) -> None:
+        """End a request by what went wrong, behind the text that had come."""
+        if self._is_open(opened):  # else it was cancelled, and closing its connection went wrong
+            self._close(opened)
+            for output in opened.reply.rest():
+                opened.stream.put_nowait(output)
+            opened.stream.fail(error)
+
+    def _is_open(self, opened: OpenRequest) -> bool:
+        return self._open.get(opened.request.request_id) is opened
+
+    def _end(self, opened: OpenRequest, outputs: Sequence[Output]) -> None:
+        """Tell the last outputs of a request."""
+        if self._is_open(opened):
+            self._close(opened)
+            for output in outputs:
+                opened.stream.put_nowait(output)
+
+    def _close(self, opened: OpenRequest) -> None:
+        if self._open.pop(opened.request.request_id, None) is not None:
+            self._counts.count(opened.reply)
+
+
+log = logging.getLogger(__name__)
+
+
+async def counted_tokens(
+    exchange: Exchange, options: UpstreamOptions, messages: Sequence[Message], path: str, estimate: int
+) -> int:
+    """Return what the upstream counts at `path`; where it fails to, the estimate: it may serve the request all the same.
+
+    Raises PromptRejected where it refuses the messages.
+    """
+    try:
+        return await exchange.count(tuple(messages), path)
+    except RequestRefused as refusal:
+        if refusal.code is ErrorCode.CONTEXT_OVERFLOW:
+            return max(estimate, options.context_tokens)
+        raise PromptRejected(str(refusal)) from refusal
+    except EngineError as error:
+        log.warning("a prompt's length is estimated, not counted: %s", error)
+        return estimate

@@ -1,0 +1,214 @@
+"""One request to an upstream over HTTP: sent, answered chunk by chunk, in time. Knows no engine around it.
+
+Whoever cancels an exchange closes its connection, which is how an upstream hears that it shall stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+from typing import TypeVar
+
+import httpx
+import msgspec
+
+from engine.errors import EngineError, EngineLost
+from engine.messages import Message, Request
+from engine.upstream.errors import complaint_of, error_for, error_inside, retry_after
+from engine.upstream.options import UpstreamOptions
+from engine.upstream.reply import Completion
+from engine.upstream.request import body_of, headers_of, messages_of
+from engine.upstream.server_sent_events import EventReader, EventTooLong, ServerSentEvent
+
+AFTER_END_S = 2.0
+"""How long to listen for the totals once the reason of the end was told."""
+
+_DONE = "[DONE]"
+_MOST_COMPLAINT = 64 * 1024
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Completion)
+
+T = TypeVar("T")
+
+
+class Wanted(Enum):
+    """What is still wanted of an answer."""
+
+    TEXT = auto()
+    TOTALS = auto()
+    """The reason of the end was told; the totals come behind it, mostly."""
+    NOTHING = auto()
+    """The reply is as long as it may get, whatever else the upstream has to say."""
+
+
+OnChunk = Callable[[Completion], Wanted]
+
+
+class NotReached(EngineLost):
+    """No connection came about: nothing of the request has arrived anywhere."""
+
+
+class _Tokenized(msgspec.Struct, frozen=True):
+    count: int
+
+
+def http_client(options: UpstreamOptions, key: str | None) -> httpx.AsyncClient:
+    """Return a client for one upstream. Its settings come from the options alone, none from the environment."""
+    headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    times = options.timeouts
+    return httpx.AsyncClient(
+        base_url=options.url.rstrip("/") + "/",
+        headers=headers,
+        timeout=httpx.Timeout(times.first_token_s, connect=times.connect_s, read=None),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+        verify=ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True,
+        trust_env=False,
+    )
+
+
+class Exchange:
+    """Asks one upstream."""
+
+    def __init__(self, client: httpx.AsyncClient, options: UpstreamOptions) -> None:
+        self._client = client
+        self._options = options
+
+    async def reply(self, request: Request, max_new_tokens: int, on_chunk: OnChunk) -> None:
+        """Hand over the chunks of the answer, up to the mark of its end.
+
+        Raises EngineLost, where the stream just ended too; EngineUnavailable, RequestRefused.
+        """
+        options = self._options
+        asking = self._client.build_request(
+            "POST",
+            "chat/completions",
+            content=_encoder.encode(body_of(request, options, max_new_tokens)),
+            headers={
+                "Content-Type": "application/json",
+                "Accept": "text/event-stream",
+                **headers_of(request, options.features),
+            },
+        )
+        listening = _Listening(options, on_chunk, asyncio.get_running_loop().time)
+        with _translated(options.name):
+            response = await listening.in_time(self._client.send(asking, stream=True))
+            try:
+                if response.status_code != httpx.codes.OK:
+                    raise await listening.in_time(self._refusal(response))
+                await listening.to_the_end(response)
+            finally:
+                await response.aclose()
+
+    async def count(self, messages: tuple[Message, ...], path: str) -> int:
+        """Return a prompt's length as the upstream's tokenizer counts it. Raises as `reply` does."""
+        options = self._options
+        asked = {
+            "model": options.model,
+            "messages": messages_of(messages),
+            "add_generation_prompt": True,
+        }
+        with _translated(options.name):
+            response = await self._client.post(path, json=asked, timeout=options.timeouts.connect_s)
+        if response.status_code != httpx.codes.OK:
+            raise self._error(response, response.content)
+        try:
+            return msgspec.json.decode(response.content, type=_Tokenized).count
+        except msgspec.DecodeError as error:
+            raise EngineLost(f"The engine {options.name} does not count tokens at {path}.") from error
+
+    async def _refusal(self, response: httpx.Response) -> EngineError:
+        body = b""
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > _MOST_COMPLAINT:
+                break
+        return self._error(response, body)
+
+    def _error(self, response: httpx.Response, body: bytes) -> EngineError:
+        after = retry_after(response.headers.get("Retry-After"), time.time())
+        return error_for(self._options.name, response.status_code, complaint_of(body), after)
+
+
+class _Listening:
+    """How far an answer is, and how long its next token may take. Comments that keep a connection alive are no tokens."""
+
+    def __init__(self, options: UpstreamOptions, on_chunk: OnChunk, clock: Callable[[], float]) -> None:
+        self._name = options.name
+        self._times = options.timeouts
+        self._on_chunk = on_chunk
+        self._clock = clock
+        self._deadline = clock() + options.timeouts.first_token_s
+        self._ended = False
+        self._done = False
+
+    async def to_the_end(self, response: httpx.Response) -> None:
+        """Hand over all chunks. Raises EngineLost, and what an error among them means."""
+        reader, pieces = EventReader(), response.aiter_bytes()
+        while not self._done:
+            piece = await self.in_time(anext(pieces, None))
+            for event in reader.end() if piece is None else reader.feed(piece):
+                self._take(event)
+            if piece is None:
+                break
+        if not (self._done or self._ended):
+            raise EngineLost(f"The engine {self._name} ended the connection in the middle of the reply.")
+
+    async def in_time(self, awaitable: Awaitable[T]) -> T:
+        """Wait for a part of the answer. Raises EngineLost where it takes too long."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await awaitable
+        except TimeoutError:
+            raise EngineLost(f"The engine {self._name} made no token in time.") from None
+
+    def _take(self, event: ServerSentEvent) -> None:
+        if self._done:
+            return
+        if event.data == _DONE:
+            self._done = True
+            return
+        completion = _completion(self._name, event)
+        match self._on_chunk(completion):
+            case Wanted.TEXT:
+                if _has_text(completion):
+                    self._deadline = self._clock() + self._times.between_tokens_s
+            case Wanted.TOTALS:
+                if not self._ended:
+                    self._ended = True
+                    self._deadline = self._clock() + AFTER_END_S
+            case Wanted.NOTHING:
+                self._done = True
+
+
+def _completion(name: str, event: ServerSentEvent) -> Completion:
+    """Decode a chunk. Raises what an error in it means."""
+    try:
+        completion = _decoder.decode(event.data)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        if event.kind == "error":
+            raise error_inside(name, event.data) from None
+        raise EngineLost(f"The engine {name} sent what is no chunk of a reply.") from error
+    if completion.error is not None:
+        raise error_inside(name, completion.error)
+    if event.kind == "error":
+        raise error_inside(name, msgspec.json.decode(event.data))
+    return completion
+
+
+def _has_text(completion: Completion) -> bool:
+    return any(choice.delta is not None and choice.delta.content for choice in completion.choices or ())
+
+
+@contextmanager
+def _translated(name: str) -> Iterator[None]:
+    """Raise what goes wrong on the way to an upstream as the engine's door names it."""
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise NotReached(f"The engine {name} can't be reached.") from error
+    except (httpx.HTTPError, httpx.InvalidURL, EventTooLong) as error:
+        raise EngineLost(f"The connection to the engine {name} was lost: {type(error).__name__}.") from error

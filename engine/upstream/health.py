@@ -1,0 +1,172 @@
+"""Whether an upstream serves: looked at in intervals, with growing pauses while it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+
+import httpx
+import msgspec
+
+from engine.upstream.options import UpstreamOptions
+
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 15.0
+MISSES = 2
+"""Looks in a row that may fail before an upstream that served counts as away."""
+_TOO_MANY = 429
+
+
+class _Model(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _Models(msgspec.Struct, frozen=True):
+    data: tuple[_Model, ...] = ()
+
+
+async def trouble_of(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
+    """Ask an upstream for its models; return why it does not serve ours, None where it does."""
+    try:
+        response = await client.get(options.health, timeout=options.timeouts.connect_s)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return f"The engine {options.name} can't be reached ({type(error).__name__})."
+    if response.status_code == _TOO_MANY:
+        return None  # it lives, and has a lot to do
+    if response.status_code != httpx.codes.OK:
+        return f"The engine {options.name} answers {response.status_code} to GET {options.health}."
+    try:
+        names = {model.id for model in msgspec.json.decode(response.content, type=_Models).data}
+    except msgspec.DecodeError:
+        return None  # another page than OpenAI's list: that it answers has to be enough
+    if names and options.model not in names:
+        return f"The engine {options.name} does not serve {options.model!r}."
+    return None
+
+
+class Pauses:
+    """How long to wait before the next look. Pure."""
+
+    def __init__(self, health_s: float, random: Callable[[], float]) -> None:
+        """Take the interval of looks at an upstream that serves, and a source of numbers from 0 to 1."""
+        self._health_s = health_s
+        self._random = random
+        self._misses = 0
+
+    @property
+    def away(self) -> bool:
+        """Whether so many looks failed in a row that the upstream is away."""
+        return self._misses >= MISSES
+
+    def seen(self) -> float:
+        """Note that it serves; return the seconds to the next look."""
+        self._misses = 0
+        return self._health_s
+
+    def missed(self) -> float:
+        """Note that it does not; return the seconds to the next look, which grow and differ between replicas."""
+        longest = min(FIRST_PAUSE_S * 2.0**self._misses, LONGEST_PAUSE_S, self._health_s)
+        self._misses = min(self._misses + 1, 16)
+        return longest * (0.5 + self._random() / 2)
+
+
+def backoff(times: int, random: Callable[[], float]) -> Iterator[float]:
+    """Yield so many pauses, each about twice as long as the one before; `random`: a source of numbers from 0 to 1. Pure."""
+    for attempt in range(times):
+        yield min(FIRST_PAUSE_S * 2.0**attempt, LONGEST_PAUSE_S) * (0.5 + random() / 2)
+
+
+async def either(event: asyncio.Event, seconds: float) -> None:
+    """Return once the event is set or the time has passed; the event is cleared."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+    event.clear()
+
+
+FAILURES = 5
+"""Failures in a row that open a circuit."""
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+
+
+class CircuitState(StrEnum):
+    """Who may ask."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Circuit:
+    """Told of how requests end; says whether the next one may begin.
+
+    Whoever begins says at last one of `succeeded`, `failed` and `withdrew`; `answered` comes before, with the first
+    text: it lets the others in again, on probation until a request succeeds.
+    """
+
+    def __init__(self, clock: Callable[[], float], random: Callable[[], float]) -> None:
+        """Take a clock in seconds, and a source of numbers from 0 to 1, so that replicas do not try at one moment."""
+        self._clock = clock
+        self._random = random
+        self._failures = 0
+        self._until = 0.0
+        self._trial = False
+        self.opened = 0
+
+    @property
+    def state(self) -> CircuitState:
+        """Who may ask now."""
+        if self._failures < FAILURES:
+            return CircuitState.CLOSED
+        return CircuitState.OPEN if self._clock() < self._until else CircuitState.HALF_OPEN
+
+    @property
+    def admits(self) -> bool:
+        """Whether a request may begin."""
+        match self.state:
+            case CircuitState.CLOSED:
+                return True
+            case CircuitState.OPEN:
+                return False
+            case CircuitState.HALF_OPEN:
+                return not self._trial
+
+    @property
+    def left_s(self) -> float:
+        """The seconds until a request may try."""
+        return max(0.0, self._until - self._clock())
+
+    def begin(self) -> None:
+        """Note that a request is sent, which was admitted."""
+        self._trial = self.state is CircuitState.HALF_OPEN
+
+    def answered(self) -> None:
+        """Note that a reply began. Nothing is proved yet: the next failure opens the circuit again."""
+        if self.state is CircuitState.HALF_OPEN:
+            self._trial = False
+            self._failures = FAILURES - 1
+
+    def succeeded(self) -> None:
+        """Note that a request was answered as it should be."""
+        self._trial = False
+        self._failures = 0
+        self.opened = 0
+
+    def withdrew(self) -> None:
+        """Note that a request ended without telling anything: it was cancelled, or shed."""
+        self._trial = False
+
+    def failed(self) -> None:
+        """Note a failure; from `FAILURES` in a row on the circuit is open, longer each time."""
+        self._trial = False
+        if self.state is CircuitState.OPEN:
+            return  # it began before the circuit opened
+        self._failures = min(self._failures + 1, FAILURES)
+        if self._failures == FAILURES:
+            longest = min(FIRST_PAUSE_S * 2.0**self.opened, LONGEST_PAUSE_S)
+            self.opened = min(self.opened + 1, 16)
+            self._until = self._clock() + longest * (0.5 + self._random() / 2)

@@ -1,0 +1,87 @@
+"""What an upstream tells of how likely a reply's tokens were, made to leave with their text. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from engine.messages import ChosenToken, TokenLogprob
+from engine.text.logprobs import LogprobQueue
+
+NOTHING_TOLD = msgspec.Raw(b"null")
+
+Byte = Annotated[int, Meta(ge=0, le=255)]
+
+
+class _Likely(msgspec.Struct, frozen=True):
+    token: str
+    logprob: float
+    bytes: tuple[Byte, ...] | None = None
+
+    def told(self) -> TokenLogprob:
+        return TokenLogprob(self.token, self.logprob, None if self.bytes is None else bytes(self.bytes))
+
+
+class _Chosen(_Likely, frozen=True):
+    top_logprobs: tuple[_Likely, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.token.encode() if self.bytes is None else self.bytes)
+
+
+class _Logprobs(msgspec.Struct, frozen=True):
+    content: tuple[_Chosen, ...] | None = None
+
+
+_decode = msgspec.json.Decoder(_Logprobs | None).decode
+
+
+class UpstreamLogprobs:
+    """Takes text and tokens in whichever chunks they come: a token waits until the text is as long as its bytes say.
+
+    So what an upstream holds back of its text, as vLLM does before a stop string, is not told by its tokens.
+    """
+
+    def __init__(self) -> None:
+        self._queue = LogprobQueue()
+        self._early: deque[tuple[int, _Chosen]] = (
+            deque()
+        )  # with the text's length in bytes up to the token's end
+        self._named = 0
+        self._heard = 0
+        self._chars = 0
+
+    def hear(self, text: str, logprobs: msgspec.Raw) -> None:
+        """Take what a chunk tells. Tokens that are not told as OpenAI does are passed over."""
+        for one in _read(logprobs):
+            self._named += one.size
+            self._early.append((self._named, one))
+        self._heard += len(text.encode(errors="surrogatepass"))
+        self._chars += len(text)
+        while self._early and self._early[0][0] <= self._heard:
+            _, one = self._early.popleft()
+            top = tuple(other.told() for other in one.top_logprobs or ())
+            self._queue.put([ChosenToken(one.told(), top, self._chars)])
+
+    def pass_over(self, text: str) -> None:
+        """Take text whose tokens shall not be told, because they name more than the text: reasoning, say."""
+        size = len(text.encode(errors="surrogatepass"))
+        self._named += size
+        self._heard += size
+        self._chars += len(text)
+
+    def leave(self, text: str) -> tuple[ChosenToken, ...]:
+        """Note that the reply's next text leaves; return the tokens that go with it."""
+        return self._queue.leave(text)
+
+
+def _read(logprobs: msgspec.Raw) -> tuple[_Chosen, ...]:
+    try:
+        told = _decode(logprobs)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ()
+    return (told and told.content) or ()

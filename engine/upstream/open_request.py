@@ -1,0 +1,73 @@
+"""A request that an upstream has not ended: who waits for it, who works on it, and how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.messages import Queued, Request, Retried
+from engine.stream import TimedStream
+from engine.upstream.exchange import Wanted
+from engine.upstream.options import UpstreamOptions
+from engine.upstream.reply import Completion, UpstreamReply
+from engine.upstream.request import estimated_tokens, most_new_tokens
+
+
+class OpenRequest:
+    """`sent`: whether the upstream was asked; `position`: the place in the queue that was told last."""
+
+    __slots__ = ("_options", "arrival", "position", "reply", "request", "sent", "stream", "task")
+
+    def __init__(self, request: Request, stream: TimedStream, options: UpstreamOptions, arrival: int) -> None:
+        """Take what was asked of whom, and who reads the answer. `arrival` counts up. Raises PromptRejected."""
+        self._options = options
+        self.request = request
+        self.stream = stream
+        self.reply = self._new_reply()
+        self.arrival = arrival
+        self.task: asyncio.Task[None] | None = None
+        self.sent = False
+        self.position: int | None = None
+
+    @property
+    def client(self) -> str:
+        """Whose request it is."""
+        return self.request.client
+
+    @property
+    def priority(self) -> int:
+        """The higher, the sooner."""
+        return self.request.priority
+
+    @property
+    def said(self) -> bool:
+        """Whether any of the reply has come."""
+        return self.reply.generated_tokens > 0
+
+    def begin_again(self) -> None:
+        """Forget what an attempt told that had no text, and let the reader do so."""
+        self.reply = self._new_reply()
+        self.position = None
+        self.stream.put_nowait(Retried(self.request.request_id, elsewhere=False))
+
+    def hear(self, chunk: Completion) -> Wanted:
+        """Tell what a chunk makes known; return what is still wanted of the answer."""
+        for output in self.reply.take(chunk):
+            self.stream.put_nowait(output)
+        if not self.reply.ended:
+            return Wanted.TEXT
+        return Wanted.TOTALS if self.reply.told else Wanted.NOTHING
+
+    def wait_at(self, position: int) -> None:
+        """Tell the place in the queue, where it changed."""
+        if position != self.position:
+            self.position = position
+            self.stream.put_nowait(Queued(self.request.request_id, position))
+
+    def _new_reply(self) -> UpstreamReply:
+        estimate = estimated_tokens(self.request.messages, self._options.bytes_per_token)
+        return UpstreamReply(
+            self.request.request_id,
+            prompt_tokens=estimate,
+            max_new_tokens=most_new_tokens(self.request.params.max_new_tokens, self._options, estimate),
+            logprobs=self.request.params.top_logprobs is not None,
+        )

@@ -1,0 +1,109 @@
+"""A compiled forward pass says the same, or the model is refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from engine.errors import ModelNotUsable
+from engine.loading.compiling import compile_forward
+from engine.scheduling.core import Core
+from tests.engine.tiny_models import VOCABULARY, asking, prompt, run_out, served, tokens_of
+
+uncovered = pytest.mark.no_cover
+"""Half as long again otherwise: what would be traced is the compiler."""
+
+Graph = Callable[..., list[object]]
+
+
+def replies(core: Core) -> list[list[int]]:
+    for n in range(3):
+        core.submit(asking(str(n), prompt(5 + 9 * n, n)))
+    outputs = run_out(core)
+    return [tokens_of(outputs, str(n)) for n in range(3)]
+
+
+class Inductor:
+    """The real compiler; it counts its graphs, and what they compute becomes zeros while it `lies`."""
+
+    def __init__(self) -> None:
+        self._compile: Any = torch._dynamo.lookup_backend("inductor")
+        self.graphs = 0
+        self.lies = False
+
+    def __call__(self, graph: Any, inputs: Any) -> Graph:
+        self.graphs += 1
+        compiled = self._compile(graph, inputs)
+
+        def run(*arguments: object) -> list[object]:
+            made = compiled(*arguments)
+            return [zeroed(one) for one in made] if self.lies else made
+
+        return run
+
+
+def zeroed(made: object) -> object:
+    return torch.zeros_like(made) if isinstance(made, torch.Tensor) and made.is_floating_point() else made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_compiled() -> None:
+    """What other modules had compiled counts for nothing here."""
+    torch.compiler.reset()
+
+
+@pytest.fixture(scope="module")
+def inductor() -> Inductor:
+    """One for all models of a kind: what it compiled for the first serves the others."""
+    return Inductor()
+
+
+@uncovered
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from within the compiler
+def test_a_compiled_model_writes_what_it_wrote_and_nothing_is_left_to_compile_while_people_wait(
+    inductor: Inductor,
+) -> None:
+    model = served("mistral")
+    before = replies(Core(model, step_target_s=1e-9))
+    compile_forward(model.module, VOCABULARY, backend=inductor)
+    warm = inductor.graphs
+    assert replies(Core(model, step_target_s=1e-9)) == before
+    assert 0 < warm == inductor.graphs
+
+
+@uncovered
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from within the compiler
+def test_a_compiler_that_changes_what_is_said_is_not_trusted(
+    inductor: Inductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inductor, "lies", True)
+    with pytest.raises(ModelNotUsable, match="says something else"):
+        compile_forward(served("mistral").module, VOCABULARY, backend=inductor)
+
+
+@pytest.fixture
+def nothing_compiled_yet() -> None:
+    """What the tests before compiled counts for nothing: the backend under test is asked in any order."""
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("nothing_compiled_yet")
+def test_a_machine_that_can_not_compile_is_told_so() -> None:
+    def backend(_graph: Graph, _inputs: object) -> Graph:
+        raise RuntimeError("no compiler here")
+
+    with pytest.raises(ModelNotUsable, match=r"--compile: LlamaForCausalLM .*no compiler here"):
+        compile_forward(served("llama").module, VOCABULARY, backend=backend)
+
+
+@pytest.mark.usefixtures("nothing_compiled_yet")
+def test_a_compiler_that_runs_out_of_memory_is_no_fault_of_the_model() -> None:
+    def backend(_graph: Graph, _inputs: object) -> Graph:
+        torch.empty(2**58)
+        raise AssertionError
+
+    with pytest.raises(RuntimeError, match="allocate memory"):
+        compile_forward(served("llama").module, VOCABULARY, backend=backend)

@@ -1,0 +1,111 @@
+"""Greedy replies are those of `model.generate`, token for token, whatever runs beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from engine.loading.loader import load
+from engine.loading.probe import probe
+from engine.messages import FinishReason
+from engine.scheduling.core import Core
+from tests.engine.families import FAMILIES, VOCABULARY
+from tests.engine.tiny_models import (
+    GREEDY,
+    asking,
+    end_of,
+    make,
+    prompt,
+    run_out,
+    served,
+    tokens_of,
+)
+
+TIE = 1e-4
+DEMO = Path(__file__).parents[3] / "demo_model" / "checkpoint"
+
+
+def generated(module: PreTrainedModel, tokens: list[int], count: int) -> list[int]:
+    given = torch.tensor([tokens])
+    made = module.generate(
+        given, attention_mask=torch.ones_like(given), max_new_tokens=count, do_sample=False, pad_token_id=0
+    )
+    return made[0, len(tokens) :].tolist()
+
+
+@torch.inference_mode()
+def assert_same_up_to_ties(
+    module: PreTrainedModel, tokens: list[int], got: list[int], expected: list[int]
+) -> None:
+    place = next((i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b), None)
+    if place is None:
+        assert len(got) == len(expected)
+        return
+    logits = module(torch.tensor([tokens + expected[:place]])).logits[0, -1]
+    assert abs(logits[got[place]] - logits[expected[place]]) < TIE
+
+
+@pytest.mark.usefixtures("cpu_operations")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
+    core = Core(served(family))
+    core.submit(asking("a", prompt(40), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
+    reference = make(family)
+    got, expected = tokens_of(run_out(core), "a"), generated(reference, prompt(40), 30)
+    assert len(set(expected)) > 4, "a model that repeats itself would agree with anything"
+    assert_same_up_to_ties(reference, prompt(40), got, expected)
+
+
+@pytest.mark.usefixtures("cpu_operations")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family: str) -> None:
+    """More requests than slots, prompts in chunks of 16, lengths of all kinds, one cancelled in between."""
+    as_loaded = replace(served(family, max_batch=3), module=probe(make(family), VOCABULARY).module)
+    core = Core(as_loaded, step_target_s=1e-9)
+    jobs = {f"r{n}": (prompt(5 + 17 * n % 70, salt=n), 6 + 5 * n % 17) for n in range(9)}
+    outputs = []
+    for name, (tokens, count) in jobs.items():
+        core.submit(asking(name, tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
+        outputs += core.step() + core.step()
+    core.cancel("r4")
+    outputs += run_out(core)
+    assert end_of(outputs, "r4").reason is FinishReason.CANCELLED
+    reference = make(family)
+    for name, (tokens, count) in jobs.items():
+        if name != "r4":
+            expected = generated(reference, tokens, count)
+            assert_same_up_to_ties(reference, tokens, tokens_of(outputs, name), expected)
+
+
+@pytest.mark.skipif(not DEMO.is_dir(), reason="the demo model's checkpoint is not built")
+def test_the_demo_model_says_what_generate_says_alone_and_in_a_full_batch() -> None:
+    model = load(str(DEMO), device="cpu", dtype="float32", max_batch=6)
+    reference = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
+    questions = [
+        "Hello!",
+        "Count from 1 to 30.",
+        "What is 3 + 4?",
+        "Tell me a story.",
+        "My name is Ada.",
+        "Hi",
+    ]
+    prompts = [
+        model.tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}], add_generation_prompt=True, return_dict=False
+        )
+        for question in questions
+    ]
+    core = Core(model)
+    for n, tokens in enumerate(prompts):
+        core.submit(asking(str(n), tokens, msgspec.structs.replace(GREEDY, max_new_tokens=60)))
+    outputs = run_out(core)
+    for n, tokens in enumerate(prompts):
+        expected = generated(reference, tokens, 60)
+        written = [token for token in expected if token not in model.eos_ids]
+        assert_same_up_to_ties(reference, tokens, tokens_of(outputs, str(n)), written)
+        assert end_of(outputs, str(n)).generated_tokens == len(expected)

@@ -1,0 +1,245 @@
+"""What is loaded, and what is refused with a sentence for the operator."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BloomConfig,
+    FalconConfig,
+    FalconH1Config,
+    JambaConfig,
+    Lfm2Config,
+    LlamaConfig,
+    Mamba2Config,
+    MambaConfig,
+    Qwen3NextConfig,
+    RecurrentGemmaConfig,
+    RwkvConfig,
+    T5Config,
+    ViTConfig,
+)
+
+from engine.errors import ModelNotUsable
+from engine.loading.loader import load
+from engine.options import ForwardOptions
+from tests.engine.conftest import small_tokenizer
+
+
+@pytest.fixture
+def folder(tiny_llama: Path, tmp_path: Path) -> Path:
+    """A copy of a good model, to be spoilt."""
+    return Path(shutil.copytree(tiny_llama, tmp_path / "model"))
+
+
+def edit(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def refusal(model: str | Path, **options: object) -> str:
+    with pytest.raises(ModelNotUsable) as caught:
+        load(str(model), **({"device": "cpu", "dtype": "float32"} | options))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "Traceback" not in message
+    return message
+
+
+def test_a_good_folder_is_loaded_with_its_facts(folder: Path) -> None:
+    generation = {
+        "do_sample": True,
+        "temperature": 0.3,
+        "top_p": 0.9,
+        "eos_token_id": [1, 2],
+        "max_new_tokens": 99,
+    }
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    model = load(str(folder), device="cpu", dtype="float32", max_batch=3)
+    facts = model.facts()
+    assert (facts.model, facts.device, facts.dtype, facts.max_batch) == (str(folder), "cpu", "float32", 3)
+    assert facts.context_tokens == 4096
+    assert facts.parameters == model.module.num_parameters() > 0
+    assert model.eos_ids == {1, 2}
+    defaults = facts.defaults
+    assert (defaults.max_new_tokens, defaults.do_sample, defaults.temperature) == (99, True, 0.3)
+    assert (defaults.top_p, defaults.top_k, defaults.repetition_penalty) == (0.9, 50, 1.0)
+
+
+def test_progress_rises_from_nothing_to_ready(tiny_llama: Path) -> None:
+    seen: list[tuple[str, float]] = []
+    load(str(tiny_llama), device="cpu", progress=lambda stage, share: seen.append((stage, share)))
+    shares = [share for _, share in seen]
+    assert shares == sorted(shares)
+    assert (shares[0], seen[-1]) == (0.0, ("ready", 1.0))
+
+
+def test_the_weights_are_told_one_by_one(tiny_llama: Path) -> None:
+    """The start of a large model is no minute of silence."""
+    seen: list[float] = []
+    load(
+        str(tiny_llama),
+        device="cpu",
+        progress=lambda stage, share: seen.append(share) if "weights" in stage else None,
+    )
+    assert len(seen) > 10
+    assert seen == sorted(seen)
+    assert seen[-1] == pytest.approx(0.8)
+
+
+def test_a_model_is_quantized_and_compiled_where_both_are_asked_for(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiling itself, which takes its time, is tested elsewhere."""
+    stages: list[str] = []
+    compiled: list[object] = []
+    monkeypatch.setattr(
+        "engine.loading.loader.compile_forward", lambda module, _vocabulary: compiled.append(module)
+    )
+    both = ForwardOptions(quantize="int8", compile=True)
+    model = load(
+        str(tiny_llama),
+        device="cpu",
+        dtype="bf16",
+        forward=both,
+        progress=lambda stage, _: stages.append(stage),
+    )
+    kinds = {type(layer).__name__ for layer in model.module.modules()}
+    assert {"quantizing", "compiling"} < set(stages)
+    assert compiled == [model.module]
+    assert "Int8Linear" in kinds
+    assert "Linear" not in kinds
+    assert model.facts().dtype == "bfloat16"
+
+
+def test_memory_for_keys_and_values_bounds_the_context(tiny_llama: Path) -> None:
+    bytes_per_token = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, size, float32
+    model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=4, kv_bytes=100 * bytes_per_token)
+    assert model.context_tokens == 100
+    assert "MIDSTREAM_MAX_BATCH" in refusal(tiny_llama, max_batch=4, kv_bytes=10 * bytes_per_token)
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [
+        ("/no/such/folder", "does not exist"),
+        ("./nowhere", "does not exist"),
+        ("nobody/no-such-model", "the hub can't be reached"),
+    ],
+)
+def test_an_unknown_model_is_named(model: str, word: str) -> None:
+    message = refusal(model)
+    assert model in message
+    assert word in message
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"device": "toaster"}, "not the name of a device"),
+        ({"device": "xla"}, "does not find it"),
+        ({"dtype": "float3"}, "not a dtype"),
+        ({"forward": ForwardOptions(attn="sdpa")}, "can't read the slots"),
+        ({"forward": ForwardOptions(quantize="int8"), "dtype": "fp16"}, "slower than float16"),
+        ({"forward": ForwardOptions(tensor_parallel=2)}, "not offered"),
+    ],
+)
+def test_an_impossible_wish_is_named(tiny_llama: Path, options: dict[str, object], word: str) -> None:
+    assert word in refusal(tiny_llama, **options)
+
+
+def without(*names: str) -> Callable[[Path], None]:
+    return lambda folder: [path.unlink() for name in names for path in folder.glob(name)] and None
+
+
+def less_one_weight(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def spoil(name: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_text(text) and None
+
+
+SPOILT = {
+    "no config": (without("config.json"), "no config.json"),
+    "broken config": (spoil("config.json", "{"), "can't be read"),
+    "unknown type": (lambda f: edit(f / "config.json", model_type="quantum"), "does not know"),
+    "own code": (
+        lambda f: edit(f / "config.json", model_type="own", auto_map={"AutoConfig": "own.Config"}),
+        "code of its own",
+    ),
+    "no tokenizer": (without("tokenizer*"), "no tokenizer"),
+    "no template": (without("chat_template.jinja"), "no chat template"),
+    "no weights": (without("model.safetensors"), "missing"),
+    "broken weights": (spoil("model.safetensors", "these are no weights"), "can't be used"),
+    "a weight less": (less_one_weight, "lacks 1 of the weights"),
+    "other shapes": (lambda f: edit(f / "config.json", intermediate_size=48), "shapes"),
+    "far too large": (
+        lambda f: edit(f / "config.json", hidden_size=2**16, num_hidden_layers=400, head_dim=64), "GiB"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_a_spoilt_folder_is_refused_with_the_reason(folder: Path, case: str) -> None:
+    spoiling, word = SPOILT[case]
+    spoiling(folder)
+    assert word in refusal(folder)
+
+
+SMALL = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2}
+OTHERS = {
+    "encoder-decoder": lambda: T5Config(
+        vocab_size=300, d_model=32, d_ff=32, d_kv=8, num_layers=1, num_heads=4
+    ),
+    "no language model": lambda: ViTConfig(hidden_size=32, num_hidden_layers=1, intermediate_size=32),
+    "keeps a state": lambda: MambaConfig(**SMALL),
+    "linear_attention": lambda: Qwen3NextConfig(**SMALL),
+    "can't be replaced": lambda: BloomConfig(**SMALL),
+    "falcon": lambda: FalconConfig(**SMALL, num_attention_heads=4),
+    "makes no model": lambda: FalconConfig(**SMALL, num_attention_heads=5),
+    "recurrent": lambda: RwkvConfig(**SMALL),
+    "mamba2": lambda: Mamba2Config(**SMALL, num_heads=8, head_dim=8),
+    "recurrent gemma": lambda: RecurrentGemmaConfig(**SMALL, num_attention_heads=4),
+    "hybrid": lambda: FalconH1Config(**SMALL, num_attention_heads=4, num_key_value_heads=2),
+    "jamba": lambda: JambaConfig(**SMALL, num_attention_heads=4, num_key_value_heads=2),
+    "lfm2": lambda: Lfm2Config(**SMALL, num_attention_heads=4, layer_types=["conv", "full_attention"]),
+    "quantized (gptq)": lambda: LlamaConfig(**SMALL, quantization_config={"quant_method": "gptq", "bits": 4}),
+    "quantized (in some way)": lambda: LlamaConfig(**SMALL, quantization_config={"bits": 4}),
+}
+WORDS = {
+    "no language model": "no causal language model",
+    "falcon": "can't be replaced",
+    "mamba2": "keeps a state",
+    "recurrent gemma": "keeps a state",
+    "jamba": "keeps a state",
+    "lfm2": "keeps a state that no KV cache holds (conv layers)",
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_an_architecture_that_would_come_out_wrong_is_refused_before_its_weights_are_read(
+    tmp_path: Path, case: str
+) -> None:
+    OTHERS[case]().save_pretrained(tmp_path)
+    small_tokenizer().save_pretrained(tmp_path)
+    assert WORDS.get(case, case) in refusal(tmp_path)
+
+
+def test_too_little_memory_for_a_forward_pass_is_told(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The allocator is asked for more than any machine has, in the warm-up."""
+
+    def hungry(*_arguments: object) -> torch.Tensor:
+        return torch.empty(2**58)
+
+    monkeypatch.setattr("engine.cache.slots.SlotCache._new_layer", hungry)
+    assert "does not fit into the memory of cpu" in refusal(tiny_llama)

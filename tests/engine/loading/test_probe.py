@@ -1,0 +1,67 @@
+"""A model is served only if it says through the slots what it says by itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import (
+    GptOssConfig,
+    GptOssForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    StableLmConfig,
+    StableLmForCausalLM,
+)
+
+from engine.errors import ModelNotUsable
+from engine.loading.probe import probe
+from tests.engine.families import FAMILIES, SIZES, VOCABULARY
+from tests.engine.tiny_models import make
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_models_that_agree_with_themselves_pass_and_tell_their_bytes(family: str) -> None:
+    module = make(family)
+    with torch.inference_mode():
+        kept = module(torch.tensor([[1, 2, 3]])).past_key_values
+    own = sum(store[0, :, 0].nbytes for layer in kept.layers for store in (layer.keys, layer.values))
+    assert probe(module, VOCABULARY).bytes_per_token == own > 0
+
+
+def test_half_precision_passes() -> None:
+    assert probe(make("llama").to(torch.bfloat16), VOCABULARY).bytes_per_token == 2 * 3 * 2 * 8 * 2
+
+
+def eager(module: PreTrainedModel) -> PreTrainedModel:
+    module.set_attn_implementation("eager")
+    return module.eval()
+
+
+UNSERVED = {
+    "s_aux": lambda: GptOssForCausalLM(
+        GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1, layer_types=["full_attention"] * 3)
+    ),
+    "does not pass on": lambda: StableLmForCausalLM(StableLmConfig(**SIZES)),
+}
+
+
+@pytest.mark.parametrize("word", UNSERVED)
+def test_an_attention_that_needs_more_than_is_built_is_refused(word: str) -> None:
+    with pytest.raises(ModelNotUsable, match=word):
+        probe(eager(UNSERVED[word]()), VOCABULARY)
+
+
+class Forgetful(LlamaForCausalLM):
+    """Adds up what it saw in a state of its own, which no KV cache knows of."""
+
+    def forward(self, *arguments: object, **options: object) -> object:
+        output = super().forward(*arguments, **options)
+        output.logits = output.logits + output.logits.cumsum(1)
+        return output
+
+
+def test_a_model_that_says_something_else_through_the_slots_is_refused() -> None:
+    torch.manual_seed(0)
+    with pytest.raises(ModelNotUsable, match="does not go through the KV cache"):
+        probe(eager(Forgetful(LlamaConfig(**SIZES))), VOCABULARY)

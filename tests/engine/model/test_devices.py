@@ -1,0 +1,63 @@
+"""Where a model runs and in what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.model.devices import (
+    _free_by_meminfo,
+    _free_in_cgroup,
+    available_bytes,
+    choose_device,
+    choose_dtype,
+    has_fast_bf16,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("asked", [None, "auto"])
+def test_without_a_wish_the_best_device_is_taken(asked: str | None) -> None:
+    best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    assert choose_device(asked).type == best
+
+
+def test_a_wish_is_followed() -> None:
+    assert choose_device("cpu") == CPU
+    assert choose_dtype("bf16", CPU) is torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "fast"),
+    [
+        ("flags\t\t: fpu avx512f avx512_bf16 clzero\n", True),
+        ("processor : 0\nflags : amx_tile amx_bf16\n", True),
+        ("Features\t: fp asimd bf16 i8mm\n", True),
+        ("flags\t\t: fpu avx2 avx512f\n", False),
+        ("model name : a bf16 dream\nflags : fpu\n", False),
+        ("", False),
+    ],
+)
+def test_bf16_is_for_cpus_that_multiply_it_natively(cpuinfo: str, *, fast: bool) -> None:
+    assert has_fast_bf16(cpuinfo) is fast
+
+
+def test_a_cpu_without_a_wish_computes_in_one_of_its_two_dtypes() -> None:
+    assert choose_dtype("auto", CPU) in {torch.bfloat16, torch.float32}
+
+
+def test_free_memory_is_read_from_the_kernel() -> None:
+    assert _free_by_meminfo("MemTotal: 8 kB\nMemAvailable:    5 kB\n") == 5 * 1024
+    assert _free_by_meminfo("") is None
+    assert (available_bytes(CPU) or 1) > 0
+
+
+@pytest.mark.parametrize(("limit", "free"), [("1000\n", 400), ("max\n", None), (None, None)])
+def test_a_container_s_limit_counts(tmp_path: Path, limit: str | None, free: int | None) -> None:
+    (tmp_path / "memory.current").write_text("600\n")
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(limit)
+    assert _free_in_cgroup(tmp_path) == free

@@ -1,0 +1,122 @@
+"""What the gateway sends is sorted beside the step loop, and one bad prompt breaks nothing."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pytest
+
+from engine.errors import PromptRejected
+from engine.messages import Cancel, Count, Counted, FromEngine, Message, Params, Ping, Pong, Request
+from engine.process.channel import BlockingChannel, Unpacker, pack
+from engine.process.inbox import Lanes
+from engine.process.intake import Intake, Preparer
+from engine.text.prompt import PromptBuilder
+
+
+class Brittle(PromptBuilder):
+    """Counts letters, refuses a word, breaks at another."""
+
+    def __init__(self) -> None:
+        pass
+
+    def token_ids(self, messages: Sequence[Message]) -> list[int]:
+        content = messages[0].content
+        if content == "refused":
+            raise PromptRejected("no")
+        if content == "broken":
+            raise RuntimeError("a defect")
+        return [1] * len(content)
+
+
+class NoText:
+    def push(self, token_id: int) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""
+
+
+class Gateway:
+    """The other end of an intake's socket."""
+
+    def __init__(self) -> None:
+        self.end, theirs = socket.socketpair()
+        self.lanes = Lanes()
+        self.gone = threading.Event()
+        self._engine_end = theirs
+        self._decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
+        intake = Intake(BlockingChannel(theirs), self.lanes)
+        intake.start(self.gone.set)
+        intake.prepare_with(Preparer(Brittle(), NoText, Params(), context_tokens=100))
+
+    def ask(self, message: Count | Ping) -> FromEngine:
+        self.end.sendall(pack(message))
+        (body,) = Unpacker().feed(self.end.recv(10_000))
+        return self._decoder.decode(body)
+
+    def close(self) -> None:
+        self.end.close()
+        assert self.gone.wait(10)
+        self._engine_end.close()
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    gateway = Gateway()
+    yield gateway
+    gateway.close()
+
+
+def saying(content: str) -> tuple[Message, ...]:
+    return (Message("user", content),)
+
+
+def test_pings_are_answered(gateway: Gateway) -> None:
+    assert gateway.ask(Ping(7)) == Pong(7)
+
+
+def test_prompts_are_counted_and_refused_and_defects_do_not_spread(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert gateway.ask(Count(1, saying("refused"))) == Counted(1, 0, "no")
+    assert gateway.ask(Count(2, saying("broken"))) == Counted(2, 0, "The prompt could not be counted.")
+    assert gateway.ask(Count(3, saying("abc"))) == Counted(3, 3)
+    assert "a defect" in caplog.text
+
+
+def test_requests_are_prepared_or_ended(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    for content in ("abc", "refused", "broken"):
+        gateway.end.sendall(pack(Request(content, saying(content))))
+    prepared, errors = [], []
+    while len(prepared) + len(errors) < 3:
+        work = gateway.lanes.take(10)
+        prepared += [len(request.prompt) for request in work.prepared]
+        errors += [end.error for end in work.ends]
+    assert prepared == [3]
+    assert errors == ["no", "The prompt could not be prepared."]
+    assert "a defect" in caplog.text
+
+
+def test_a_cancel_is_passed_on(gateway: Gateway) -> None:
+    gateway.end.sendall(pack(Cancel("r")))
+    assert gateway.lanes.take(10).cancels == ["r"]
+
+
+def test_bytes_that_are_no_message_end_the_process(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway.end.sendall(b"\x00\x00\x00\x01\xc1")
+    assert gateway.gone.wait(10)
+    assert "can't be read" in caplog.text
+
+
+def test_a_broken_line_is_the_gateways_end(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    gateway.end.sendall(pack(Ping(1)))
+    gateway.close()
+    assert "Traceback" not in caplog.text

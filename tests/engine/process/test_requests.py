@@ -1,0 +1,184 @@
+"""Requests wait for a process, are lost with it, and counts are asked again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from engine.errors import EngineLost, EngineUnavailable, PromptRejected
+from engine.messages import (
+    Cancel,
+    Chunk,
+    Count,
+    Counted,
+    Finished,
+    FinishReason,
+    Message,
+    Request,
+    Started,
+    ToEngine,
+)
+from engine.process.channel import Unpacker
+from engine.process.requests import Switchboard
+
+HELLO = (Message("user", "hello"),)
+END = Finished("r", FinishReason.STOP, 1, 0, 1)
+
+
+class Wire:
+    """Notes what was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[ToEngine] = []
+        self._unpacker = Unpacker()
+        self._decoder = msgspec.msgpack.Decoder(ToEngine)
+
+    def __call__(self, packed: bytes) -> None:
+        self.sent += [self._decoder.decode(body) for body in self._unpacker.feed(packed)]
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def board() -> Switchboard:
+    return Switchboard()
+
+
+def test_a_request_waits_until_a_process_is_ready(board: Switchboard, wire: Wire) -> None:
+    request = Request("r", HELLO)
+    board.request(request)
+    assert board.waiting == 1
+    board.connect(wire)
+    assert (board.waiting, wire.sent) == (0, [request])
+
+
+def test_outputs_reach_their_stream_and_no_other(board: Switchboard, wire: Wire) -> None:
+    board.connect(wire)
+    stream, other = board.request(Request("r", HELLO)), board.request(Request("s", HELLO))
+    board.put([Started("r", 1), Chunk("r", "hi", 1), Chunk("unknown", "?", 1), END])
+    assert [stream.get_nowait() for _ in range(3)] == [Started("r", 1), Chunk("r", "hi", 1), END]
+    assert other.get_nowait() is None
+
+
+def test_an_id_may_be_used_again_after_its_end_only(board: Switchboard, wire: Wire) -> None:
+    board.connect(wire)
+    board.request(Request("r", HELLO))
+    with pytest.raises(ValueError, match="still open"):
+        board.request(Request("r", HELLO))
+    board.put([END])
+    board.request(Request("r", HELLO))
+
+
+def test_a_cancel_is_sent_once(board: Switchboard, wire: Wire) -> None:
+    board.connect(wire)
+    stream = board.request(Request("r", HELLO))
+    stream.cancel()
+    stream.cancel()
+    assert wire.sent[1:] == [Cancel("r")]
+
+
+def test_a_cancel_while_waiting_ends_the_request_here(board: Switchboard, wire: Wire) -> None:
+    stream = board.request(Request("r", HELLO))
+    stream.cancel()
+    assert stream.get_nowait() == Finished("r", FinishReason.CANCELLED, 0, 0, 0, steps_after=0)
+    board.connect(wire)
+    assert wire.sent == []
+
+
+def test_a_death_loses_what_was_sent_and_keeps_what_waits(board: Switchboard, wire: Wire) -> None:
+    board.connect(wire)
+    lost = board.request(Request("r", HELLO))
+    board.disconnect("it died")
+    kept = board.request(Request("s", HELLO))
+    lost.cancel()
+    with pytest.raises(EngineLost, match="it died"):
+        lost.get_nowait()
+    assert kept.get_nowait() is None
+    assert board.waiting == 1
+
+
+async def test_a_count_is_asked_again_of_the_next_process(board: Switchboard, wire: Wire) -> None:
+    asked = asyncio.ensure_future(board.count(HELLO))
+    await asyncio.sleep(0)
+    board.connect(wire)
+    board.disconnect("it died")
+    board.connect(wire)
+    assert wire.sent == [Count(0, HELLO)] * 2
+    board.counted(Counted(0, 5))
+    board.counted(Counted(0, 6))
+    assert await asked == 5
+
+
+async def test_a_refused_count_raises(board: Switchboard, wire: Wire) -> None:
+    board.connect(wire)
+    asked = asyncio.ensure_future(board.count(HELLO))
+    await asyncio.sleep(0)
+    board.counted(Counted(0, 0, "no such role"))
+    with pytest.raises(PromptRejected, match="no such role"):
+        await asked
+
+
+async def test_closing_ends_what_is_open(board: Switchboard, wire: Wire) -> None:
+    stream = board.request(Request("r", HELLO))
+    asked, gone = (asyncio.ensure_future(board.count(HELLO)) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    board.close("the end")
+    with pytest.raises(EngineLost):
+        stream.get_nowait()
+    with pytest.raises(EngineUnavailable):
+        await asked
+
+
+async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board: Switchboard) -> None:
+    broken = (Message("user", "\ud800"),)
+    end = board.request(Request("r", broken)).get_nowait()
+    assert isinstance(end, Finished)
+    assert end.reason is FinishReason.ERROR
+    with pytest.raises(PromptRejected):
+        await board.count(broken)
+
+
+def test_what_waits_may_be_asked_of_another_process(board: Switchboard, wire: Wire) -> None:
+    other, request = Switchboard(), Request("r", HELLO)
+    stream = board.request(request)
+    other.connect(wire)
+    board.hand_over(other)
+    assert (board.open, other.open, wire.sent) == (0, 1, [request])
+    other.put([END])
+    assert (stream.closed, other.open) == (True, 0)
+
+
+def test_the_cancel_of_a_request_that_was_handed_over_follows_it(board: Switchboard, wire: Wire) -> None:
+    other = Switchboard()
+    stream = board.request(Request("r", HELLO))
+    board.hand_over(other)
+    other.connect(wire)
+    stream.cancel()
+    assert wire.sent[-1] == Cancel("r")
+
+
+def test_what_a_process_was_told_of_is_not_handed_over(board: Switchboard, wire: Wire) -> None:
+    other = Switchboard()
+    board.connect(wire)
+    board.request(Request("r", HELLO))
+    board.hand_over(other)
+    assert ("r" in board, "r" in other) == (True, False)
+
+
+async def test_a_count_may_be_asked_of_another_process(board: Switchboard, wire: Wire) -> None:
+    other = Switchboard()
+    counting = asyncio.create_task(board.count(HELLO))
+    await asyncio.sleep(0)
+    other.connect(wire)
+    board.hand_over(other)
+    [asked] = wire.sent
+    assert isinstance(asked, Count)
+    other.counted(Counted(asked.count_id, 7))
+    assert await counting == 7
+    assert not other._counts

@@ -1,0 +1,126 @@
+"""One turn of the loop: what came in, a step, one message."""
+
+from __future__ import annotations
+
+from engine.messages import (
+    EngineStatistics,
+    Finished,
+    FinishReason,
+    Message,
+    Output,
+    Params,
+    Request,
+    Started,
+    StepOutputs,
+)
+from engine.process.inbox import Lanes
+from engine.process.step_loop import StepLoop
+from engine.text.prepared import DuplicateRequest, PreparedRequest, resolve_sampling
+from engine.text.reply_text import ReplyText
+
+REQUEST = Request("r", (Message("user", "hi"),))
+
+
+class NoText:
+    def push(self, token_id: int) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""
+
+
+def prepared(request_id: str = "r") -> PreparedRequest:
+    return PreparedRequest(request_id, [1], resolve_sampling(Params(), Params()), ReplyText(NoText()))
+
+
+class OneStepCore:
+    """Starts each request and ends it in one step."""
+
+    def __init__(self) -> None:
+        self.waiting: list[str] = []
+        self.cancelled: list[str] = []
+        self.steps = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting)
+
+    def submit(self, request: PreparedRequest) -> None:
+        if request.request_id in self.waiting:
+            raise DuplicateRequest
+        self.waiting.append(request.request_id)
+
+    def cancel(self, request_id: str) -> None:
+        self.cancelled.append(request_id)
+
+    def step(self) -> list[Output]:
+        self.steps += 1
+        started, self.waiting = self.waiting, []
+        return [Started(request_id, 1) for request_id in started]
+
+    def statistics(self) -> EngineStatistics:
+        return EngineStatistics(steps=self.steps)
+
+
+class Bench:
+    """A loop with its lanes, its clock and what it sent."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.core = OneStepCore()
+        self.lanes = Lanes()
+        self.sent: list[StepOutputs | EngineStatistics] = []
+        self.loop = StepLoop(self.core, self.lanes, self.sent.append, clock=lambda: self.now)
+
+    def arrive(self, *outcomes: PreparedRequest | Finished) -> None:
+        for outcome in outcomes:
+            request = Request(outcome.request_id, REQUEST.messages)
+            self.lanes.arrive(request)
+            self.lanes.deliver(request, outcome)
+
+
+def test_a_step_sends_one_message_for_all() -> None:
+    bench = Bench()
+    refused = Finished("s", FinishReason.ERROR, 0, 0, 0, error="no")
+    bench.arrive(prepared("r"), refused, prepared("t"))
+    bench.loop.turn()
+    assert bench.sent == [StepOutputs((refused, Started("r", 1), Started("t", 1)))]
+
+
+def test_a_request_is_known_to_the_core_before_its_cancel() -> None:
+    bench = Bench()
+    bench.arrive(prepared())
+    bench.lanes.cancel("r")
+    bench.loop.turn()
+    assert bench.core.cancelled == ["r"]
+
+
+def test_a_second_request_of_an_id_does_not_touch_the_first() -> None:
+    bench = Bench()
+    bench.arrive(prepared())
+    bench.arrive(prepared())
+    bench.loop.turn()
+    assert bench.sent == [StepOutputs((Started("r", 1),))]
+
+
+def test_statistics_follow_once_a_second_while_something_changes() -> None:
+    bench = Bench()
+    bench.now = 1.0
+    bench.arrive(prepared())
+    bench.loop.turn()
+    assert bench.sent[1:] == [EngineStatistics(steps=1)]
+    bench.arrive(prepared())
+    bench.loop.turn()
+    assert len(bench.sent) == 3
+    bench.now = 2.0
+    bench.loop.turn()
+    assert bench.sent[3:] == [EngineStatistics(steps=2)]
+
+
+def test_an_early_cancel_is_counted() -> None:
+    bench = Bench()
+    bench.now = 1.0
+    bench.lanes.arrive(REQUEST)
+    bench.lanes.cancel("r")
+    bench.loop.turn()
+    assert bench.sent[-1] == EngineStatistics(cancels=1)

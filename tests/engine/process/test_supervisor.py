@@ -1,0 +1,46 @@
+"""A dead engine is started again, soon at first, then ever later, then no more."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.process.supervision import Heartbeat, RestartLedger, RestartPolicy
+
+POLICY = RestartPolicy(first_delay_s=1, longest_delay_s=3, deaths=5, window_s=100, jitter=0.5)
+
+
+def never() -> float:
+    return 0.0
+
+
+def always() -> float:
+    return 1.0
+
+
+def test_waits_double_up_to_the_longest_and_then_it_is_over() -> None:
+    ledger = RestartLedger(POLICY, never)
+    assert [ledger.died(now) for now in range(5)] == [1, 2, 3, 3, None]
+
+
+def test_deaths_long_ago_are_forgiven() -> None:
+    ledger = RestartLedger(POLICY, never)
+    assert [ledger.died(now * 100.0) for now in range(9)] == [1] * 9
+
+
+def test_waits_are_shortened_by_chance() -> None:
+    assert RestartLedger(POLICY, always).died(0) == 0.5
+
+
+@given(st.lists(st.floats(0, 1000)), st.floats(0, 1))
+def test_a_wait_is_never_longer_than_the_longest(times: list[float], chance: float) -> None:
+    ledger = RestartLedger(POLICY, lambda: chance)
+    delays = [ledger.died(now) for now in sorted(times)]
+    assert all(delay is None or 0 < delay <= POLICY.longest_delay_s for delay in delays)
+
+
+def test_a_heart_stops_after_too_many_silent_intervals_in_a_row() -> None:
+    heart = Heartbeat(misses=2)
+    assert [heart.beat(), heart.beat()] == [True, True]
+    heart.heard()
+    assert [heart.beat(), heart.beat(), heart.beat()] == [True, True, False]

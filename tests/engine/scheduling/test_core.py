@@ -1,0 +1,415 @@
+"""The core: each request gets its one end, and nobody notices another's trouble."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+import pytest
+import torch
+
+from engine.messages import Chunk, FinishReason, Output, Prefilling, Queued, Started
+from engine.scheduling.core import Core
+from engine.text.prepared import DuplicateRequest
+from tests.engine.tiny_models import (
+    GREEDY,
+    LONG,
+    VOCABULARY,
+    WINDOW,
+    Clock,
+    Numbers,
+    alone,
+    asking,
+    end_of,
+    prompt,
+    run_out,
+    served,
+    tokens_of,
+)
+from tests.engine.trouble import POISON, Broken, hungry, poisoned
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(served("llama", max_batch=2))
+
+
+def test_an_idle_core_does_nothing(core: Core) -> None:
+    assert not core.busy
+    assert core.step() == []
+
+
+def test_a_reply_starts_writes_and_ends_once(core: Core) -> None:
+    core.submit(asking("a", prompt(5)))
+    outputs = run_out(core)
+    assert outputs[0] == Started("a", prompt_tokens=5)
+    assert [type(o) for o in outputs[1:-1]] == [Chunk] * 8
+    end = end_of(outputs, "a")
+    assert (end.reason, end.generated_tokens, end.prompt_tokens) == (FinishReason.LENGTH, 8, 5)
+    assert end.steps_after is None
+    assert not core.busy
+
+
+def test_the_third_request_waits_for_a_slot(core: Core) -> None:
+    for name in "abc":
+        core.submit(asking(name, prompt(5)))
+    assert [o.request_id for o in core.step() if isinstance(o, Started)] == ["a", "b"]
+    assert (core.statistics().running, core.statistics().queued) == (2, 1)
+    assert end_of(run_out(core), "c").reason is FinishReason.LENGTH
+
+
+def test_an_end_token_stops_and_counts_but_is_not_text() -> None:
+    third = alone(prompt(5), 3)[2]
+    core = Core(served("llama", eos_ids=frozenset({third})))
+    core.submit(asking("a", prompt(5)))
+    outputs = run_out(core)
+    end = end_of(outputs, "a")
+    assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.STOP, 3, 2)
+
+
+def test_a_stop_string_ends_the_reply(core: Core) -> None:
+    third = alone(prompt(5), 3)[2]
+    core.submit(asking("a", prompt(5), reply=Numbers(stop=third)))
+    outputs = run_out(core)
+    end = end_of(outputs, "a")
+    assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.STOP, 3, 2)
+
+
+def test_text_that_was_held_back_comes_at_a_natural_end_with_its_tokens(core: Core) -> None:
+    core.submit(asking("a", prompt(5), reply=Numbers(holds=True)))
+    outputs = run_out(core)
+    assert len(tokens_of(outputs, "a")) == 8
+    assert sum(o.tokens for o in outputs if isinstance(o, Chunk)) == 8
+
+
+def test_a_full_window_ends_with_length(core: Core) -> None:
+    core.submit(asking("a", prompt(WINDOW - 6), LONG))
+    end = end_of(run_out(core), "a")
+    assert (end.reason, end.generated_tokens) == (FinishReason.LENGTH, 6)
+
+
+def test_cancelled_while_queued(core: Core) -> None:
+    for name in "abc":
+        core.submit(asking(name, prompt(5), LONG))
+    core.step()
+    core.cancel("c")
+    end = end_of(core.step(), "c")
+    assert (end.reason, end.generated_tokens, end.steps_after) == (FinishReason.CANCELLED, 0, 0)
+
+
+def test_cancelled_between_the_chunks_of_its_prefill() -> None:
+    core = Core(served("llama"), step_target_s=1e-9)
+    core.submit(asking("warm", prompt(100)))
+    run_out(core)
+    core.submit(asking("a", prompt(100, salt=1)))
+    assert core.step() == [Started("a", 100), Prefilling("a", 0.16)]
+    core.cancel("a")
+    end = end_of(core.step(), "a")
+    assert (end.reason, end.generated_tokens, end.steps_after) == (FinishReason.CANCELLED, 0, 0)
+    assert not core.busy
+
+
+def test_cancelled_between_tokens_without_what_was_held_back(core: Core) -> None:
+    core.submit(asking("a", prompt(5), LONG, Numbers(holds=True)))
+    outputs = core.step() + core.step() + core.step()
+    core.cancel("a")
+    outputs += core.step()
+    assert len(tokens_of(outputs, "a")) == 2
+    assert (end_of(outputs, "a").generated_tokens, end_of(outputs, "a").steps_after) == (3, 0)
+
+
+def test_a_cancel_is_told_before_anything_else_runs(core: Core) -> None:
+    core.submit(asking("a", prompt(5), LONG))
+    core.submit(asking("b", prompt(5), LONG))
+    core.step()
+    core.cancel("a")
+    assert [o.request_id for o in core.step()] == ["a"]
+    assert [o.request_id for o in core.step()] == ["b"]
+
+
+def test_cancels_that_find_nothing_are_ignored(core: Core) -> None:
+    core.cancel("unknown")
+    core.submit(asking("a", prompt(5)))
+    core.step()
+    core.cancel("a")
+    core.cancel("a")
+    end_of(core.step(), "a")
+    core.cancel("a")
+    assert not core.busy
+    assert core.statistics().cancels == 1
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_time_runs_out_in_the_queue_and_in_the_reply(*, running: bool) -> None:
+    clock = Clock()
+    core = Core(served("llama", max_batch=1), clock=clock)
+    if not running:
+        core.submit(asking("first", prompt(5), LONG))
+    core.submit(asking("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True)))
+    outputs = core.step() + core.step()
+    clock.now = 2.0
+    outputs += core.step()
+    end = end_of(outputs, "a")
+    assert end.reason is FinishReason.TIMEOUT
+    assert len(tokens_of(outputs, "a")) == end.generated_tokens == (2 if running else 0)
+
+
+def test_time_that_runs_out_after_the_end_is_no_second_end(core: Core) -> None:
+    core.submit(asking("a", prompt(5), msgspec.structs.replace(GREEDY, max_time_s=1e-9, max_new_tokens=1)))
+    outputs = run_out(core)
+    core.submit(asking("a", prompt(5)))
+    end_of(outputs, "a")
+    assert end_of(run_out(core), "a").reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    ("tokens", "limit", "word"),
+    [
+        ([], 8, "no tokens"),
+        (prompt(WINDOW), 8, "must fit"),
+        ([1, VOCABULARY], 8, "vocabulary"),
+        ([-1], 8, "vocabulary"),
+        ([1], 0, "max_new_tokens"),
+    ],
+)
+def test_what_cannot_be_served_ends_with_an_error_of_its_own(
+    core: Core, tokens: list[int], limit: int, word: str
+) -> None:
+    core.submit(asking("good", prompt(5)))
+    core.submit(asking("bad", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=limit)))
+    outputs = run_out(core)
+    end = end_of(outputs, "bad")
+    assert end.reason is FinishReason.ERROR
+    assert word in (end.error or "")
+    assert tokens_of(outputs, "good") == alone(prompt(5), 8)
+
+
+def test_a_second_request_of_the_same_id_is_refused_and_the_first_goes_on(core: Core) -> None:
+    core.submit(asking("a", prompt(5)))
+    core.step()
+    with pytest.raises(DuplicateRequest, match="'a'"):
+        core.submit(asking("a", prompt(9)))
+    assert end_of(run_out(core), "a").prompt_tokens == 5
+
+
+def test_values_that_are_no_numbers_end_their_request_alone_and_leave_nothing_behind() -> None:
+    core = Core(poisoned())
+    core.submit(asking("bad", [1, POISON, 2]))
+    core.submit(asking("good", prompt(5)))
+    outputs = run_out(core)
+    assert "not numbers" in (end_of(outputs, "bad").error or "")
+    assert end_of(outputs, "bad").generated_tokens == 0
+    core.submit(asking("next", prompt(5)))
+    assert tokens_of(run_out(core), "next") == tokens_of(outputs, "good")
+    assert len(tokens_of(outputs, "good")) == 8
+
+
+def test_a_request_for_which_memory_is_too_small_fails_alone() -> None:
+    model = served("llama", max_batch=2)
+    model.module.get_input_embeddings().register_forward_pre_hook(hungry)
+    core = Core(model)
+    core.submit(asking("good", prompt(5)))
+    outputs: list[Output] = core.step()
+    core.submit(asking("bad", [1, POISON, 2]))
+    outputs += run_out(core)
+    assert "memory" in (end_of(outputs, "bad").error or "")
+    assert tokens_of(outputs, "good") == alone(prompt(5), 8)
+
+
+def test_any_other_fault_of_the_device_is_not_hidden() -> None:
+    model = served("llama", max_batch=2)
+
+    def broken(_module: torch.nn.Module, _arguments: object) -> None:
+        raise RuntimeError("the device is gone")
+
+    model.module.get_input_embeddings().register_forward_pre_hook(broken)
+    core = Core(model)
+    core.submit(asking("a", prompt(5)))
+    with pytest.raises(RuntimeError, match="gone"):
+        core.step()
+
+
+def test_a_reply_whose_text_cannot_be_made_fails_alone(core: Core, caplog: pytest.LogCaptureFixture) -> None:
+    core.submit(asking("bad", prompt(5), reply=Broken()))
+    core.submit(asking("good", prompt(5)))
+    with caplog.at_level(logging.ERROR):
+        outputs = run_out(core)
+    assert end_of(outputs, "bad").reason is FinishReason.ERROR
+    assert "no text for" in caplog.text
+    assert len(tokens_of(outputs, "good")) == 8
+
+
+def test_a_seed_gives_the_same_text_alone_and_in_a_batch() -> None:
+    hot = msgspec.structs.replace(
+        GREEDY, do_sample=True, temperature=1.5, top_p=0.9, max_new_tokens=20, seed=7
+    )
+
+    def text(*neighbours: int) -> list[int]:
+        core = Core(served("llama"))
+        for n in neighbours:
+            core.submit(asking(f"n{n}", prompt(9, n), msgspec.structs.replace(hot, seed=n, top_k=40 * n)))
+        core.submit(asking("a", prompt(5), hot))
+        return tokens_of(run_out(core), "a")
+
+    assert text() == text() == text(1, 2, 3)
+
+
+def test_statistics_count_what_was_done(core: Core) -> None:
+    core.submit(asking("a", prompt(5)))
+    core.submit(asking("b", prompt(7), LONG))
+    core.step()
+    core.cancel("b")
+    run_out(core)
+    facts = core.statistics()
+    assert (facts.prompt_tokens, facts.generated_tokens) == (12, 9)
+    assert (facts.running, facts.queued, facts.cancels, facts.steps_after_cancel) == (0, 0, 1, 0)
+    assert facts.steps == 8
+    assert facts.step_seconds > 0
+
+
+def next_turn(outputs: list[Output], tokens: list[int], name: str = "a") -> list[int]:
+    """The prompt of a turn that goes on from `tokens` and their reply."""
+    return [*tokens, *tokens_of(outputs, name), *prompt(6, salt=3)]
+
+
+def test_the_next_turn_takes_up_the_prompt_and_the_reply(core: Core) -> None:
+    tokens = prompt(40)
+    core.submit(asking("a", tokens))
+    again = next_turn(run_out(core), tokens)
+    core.submit(asking("b", again))
+    outputs = run_out(core)
+    # Of the reply's eight tokens the last one was never computed.
+    assert end_of(outputs, "b").cached_tokens == 47
+    assert tokens_of(outputs, "b") == alone(again, 8)
+    assert core.statistics().cached_tokens == 47
+
+
+def test_after_a_cancel_what_was_seen_is_taken_up_and_no_more(core: Core) -> None:
+    tokens = prompt(40)
+    core.submit(asking("a", tokens, LONG))
+    outputs = [output for _ in range(6) for output in core.step()]
+    core.cancel("a")
+    outputs += core.step()
+    seen = tokens_of(outputs, "a")[:3]
+    again = [*tokens, *seen, *prompt(6, salt=3)]
+    core.submit(asking("b", again))
+    outputs = run_out(core)
+    assert end_of(outputs, "b").cached_tokens == 43
+    assert tokens_of(outputs, "b") == alone(again, 8)
+
+
+def test_another_salt_takes_up_nothing_but_what_is_shared(core: Core) -> None:
+    system, first, second = prompt(32), prompt(9, salt=1), prompt(9, salt=2)
+    for name, rest in (("a", first), ("b", second)):
+        core.submit(asking(name, [*system, *rest], cache_salt=name, shared_tokens=32))
+    outputs = run_out(core)
+    assert [end_of(outputs, name).cached_tokens for name in "ab"] == [0, 32]
+    assert tokens_of(outputs, "b") == alone([*system, *second], 8)
+    core.submit(asking("c", [*system, *first, *first], cache_salt="c"))
+    assert end_of(run_out(core), "c").cached_tokens == 0
+
+
+def test_a_reply_that_gives_way_goes_on_with_nothing_lost_and_the_same_random_numbers() -> None:
+    hot = msgspec.structs.replace(
+        GREEDY, do_sample=True, temperature=1.5, max_new_tokens=40, repetition_penalty=1.2
+    )
+
+    def texts(kv_tokens: int) -> tuple[list[list[int]], int]:
+        core = Core(served("llama", kv_tokens=kv_tokens))
+        for n in range(3):
+            core.submit(asking(f"r{n}", prompt(20, n), msgspec.structs.replace(hot, seed=n)))
+        outputs = run_out(core)
+        return [tokens_of(outputs, f"r{n}") for n in range(3)], core.statistics().preemptions
+
+    (roomy, none), (tight, some) = texts(1000), texts(130)
+    assert tight == roomy
+    assert none == 0
+    assert some > 0
+
+
+def test_waiting_is_told_by_place_and_again_when_it_changes() -> None:
+    clock = Clock()
+    core = Core(served("llama", max_batch=1), clock=clock)
+    for name in "abc":
+        core.submit(asking(name, prompt(5)))
+    assert [o for o in core.step() if isinstance(o, Queued)] == [Queued("b", 1), Queued("c", 2)]
+    clock.now = 10.0
+    assert not [o for o in core.step() if isinstance(o, Queued)]
+    core.cancel("b")
+    core.step()
+    clock.now = 20.0
+    assert [o for o in core.step() if isinstance(o, Queued)] == [Queued("c", 1)]
+
+
+def test_kept_states_are_counted_in_bytes(core: Core) -> None:
+    core.submit(asking("a", prompt(40)))
+    core.step()
+    assert core.statistics().kv_used_bytes == 40
+    run_out(core)
+    facts = core.statistics()
+    assert (facts.kv_used_bytes, facts.kv_parked_bytes, facts.kv_total_bytes) == (0, 47, 4 * WINDOW)
+
+
+def test_what_a_poisoned_prompt_left_is_kept_for_nobody() -> None:
+    core, system = Core(poisoned()), prompt(32)
+    core.submit(asking("bad", [*system, POISON, 1], cache_salt="a", shared_tokens=32))
+    assert end_of(run_out(core), "bad").reason is FinishReason.ERROR
+    core.submit(asking("good", [*system, 1], cache_salt="b", shared_tokens=32))
+    outputs = run_out(core)
+    assert end_of(outputs, "good").cached_tokens == 0
+    assert tokens_of(outputs, "good") == alone([*system, 1], 8)
+
+
+def test_what_was_cancelled_before_its_first_token_is_not_kept_unseen() -> None:
+    core = Core(poisoned())
+    tokens = [*prompt(60), POISON, *prompt(60, salt=1)]
+    core._pace.target_s = 1e-9  # chunks of the smallest size
+    core.submit(asking("bad", tokens))
+    for _ in range(3):
+        core.step()
+    core.cancel("bad")
+    run_out(core)
+    core.submit(asking("good", [*prompt(60), 1]))
+    outputs = run_out(core)
+    assert end_of(outputs, "good").cached_tokens == 0
+    assert tokens_of(outputs, "good") == alone([*prompt(60), 1], 8)
+
+
+def test_a_cancel_before_the_first_token_leaves_what_was_kept_of_earlier_turns() -> None:
+    core, tokens = Core(served("llama"), step_target_s=1e-9), prompt(40)
+    core.submit(asking("a", tokens))
+    outputs = run_out(core)
+    again = [*next_turn(outputs, tokens), *prompt(60, salt=4)]
+    core.submit(asking("b", again))
+    core.step()
+    core.cancel("b")
+    assert end_of(run_out(core), "b").generated_tokens == 0
+    core.submit(asking("c", again))
+    outputs = run_out(core)
+    assert end_of(outputs, "c").cached_tokens == 47
+    assert tokens_of(outputs, "c") == alone(again, 8)
+
+
+def test_no_memory_to_take_up_what_was_kept_means_computing_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    core, tokens = Core(served("llama", max_batch=2)), prompt(40)
+    core.submit(asking("a", tokens))
+    again = next_turn(run_out(core), tokens)
+
+    def full(*_arguments: object) -> None:
+        torch.empty(2**58)
+
+    core.submit(asking("beside", prompt(20, 5), LONG))
+    core.step()
+    monkeypatch.setattr("engine.cache.slots.SlotCache.copy_in", full)
+    core.submit(asking("b", again))
+    outputs = [output for _ in range(12) for output in core.step()]
+    assert end_of(outputs, "b").cached_tokens == 0
+    assert tokens_of(outputs, "b") == alone(again, 8)
+
+
+def test_requests_that_ended_leave_no_deadline_behind(core: Core) -> None:
+    slow = msgspec.structs.replace(GREEDY, max_new_tokens=1, max_time_s=1e9)
+    for n in range(20):
+        core.submit(asking(f"r{n}", prompt(5), slow))
+    run_out(core)
+    assert len(core._deadlines) == 0

@@ -1,0 +1,287 @@
+"""The scheduler without a model: who runs, in which slot, how many tokens of it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cache.pool import KVPool
+from engine.scheduling.scheduler import HEADROOM, Plan, Scheduler, Sequence
+
+ROOM = 10_000
+
+
+def made(slots: int, tokens: int = ROOM) -> Scheduler:
+    return Scheduler(slots, KVPool(tokens))
+
+
+def asked(name: str, length: int, **how: str | int) -> Sequence:
+    """A sequence whose tokens are its own."""
+    return Sequence(name, [hash((name, place)) for place in range(length)], **how)  # type: ignore[arg-type]
+
+
+def draw(plan: Plan) -> None:
+    """Let every reply that may have its next token."""
+    for part in plan.segments:
+        if part.samples:
+            part.sequence.tokens.append(7)
+
+
+def step(scheduler: Scheduler, budget: int = 100) -> Plan:
+    plan = scheduler.schedule(budget)
+    scheduler.complete(plan)
+    draw(plan)
+    return plan
+
+
+def waiting(scheduler: Scheduler, *lengths: int) -> list[Sequence]:
+    sequences = [asked(str(n), length) for n, length in enumerate(lengths)]
+    for sequence in sequences:
+        scheduler.add(sequence)
+    return sequences
+
+
+def ran(plan: Plan) -> list[tuple[str, int, int]]:
+    return [(part.sequence.request_id, part.start, part.count) for part in plan.segments]
+
+
+def test_an_empty_scheduler_plans_nothing() -> None:
+    assert made(2).schedule(100) == Plan()
+
+
+def test_a_prompt_that_fits_runs_whole_and_samples() -> None:
+    scheduler = made(2)
+    waiting(scheduler, 7)
+    plan = step(scheduler)
+    assert ran(plan) == [("0", 0, 7)]
+    assert plan.segments[0].samples
+    assert ran(step(scheduler)) == [("0", 7, 1)]
+
+
+def test_a_long_prompt_runs_in_chunks_and_samples_after_the_last() -> None:
+    scheduler = made(2)
+    waiting(scheduler, 25)
+    plans = [step(scheduler, 10) for _ in range(4)]
+    assert [ran(plan) for plan in plans] == [[("0", 0, 10)], [("0", 10, 10)], [("0", 20, 5)], [("0", 25, 1)]]
+    assert [plan.segments[0].samples for plan in plans] == [False, False, True, True]
+    assert [len(plan.admitted) for plan in plans] == [1, 0, 0, 0]
+
+
+def test_running_replies_go_first_and_prompts_share_what_the_budget_leaves() -> None:
+    scheduler = made(4)
+    waiting(scheduler, 4)
+    step(scheduler)
+    for sequence in (asked("a", 6), asked("b", 6), asked("c", 6)):
+        scheduler.add(sequence)
+    plan = step(scheduler, 10)
+    assert ran(plan) == [("0", 4, 1), ("a", 0, 5), ("b", 0, 5)]
+    assert plan.prefill_tokens == 10
+    assert [a.sequence.request_id for a in plan.admitted] == ["a", "b", "c"]
+
+
+def test_the_lowest_free_slot_is_taken_first() -> None:
+    scheduler = made(3)
+    first, second, third = waiting(scheduler, 2, 2, 2)
+    step(scheduler)
+    assert [first.slot, second.slot, third.slot] == [0, 1, 2]
+    scheduler.remove(third)
+    scheduler.remove(first)
+    fourth = asked("3", 2)
+    scheduler.add(fourth)
+    step(scheduler)
+    assert fourth.slot == 0
+
+
+def test_steps_are_counted_for_those_that_run() -> None:
+    scheduler = made(1)
+    first, second = waiting(scheduler, 2, 2)
+    step(scheduler)
+    step(scheduler)
+    assert (first.steps, second.steps) == (2, 0)
+
+
+def test_a_sequence_that_leaves_between_plan_and_completion_is_passed_over() -> None:
+    scheduler = made(1)
+    (first,) = waiting(scheduler, 2)
+    plan = scheduler.schedule(10)
+    scheduler.remove(first)
+    scheduler.complete(plan)
+    assert (scheduler.running, scheduler.free) == (0, 1)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(1, 30)),
+            st.tuples(st.just("step"), st.integers(1, 12)),
+            st.tuples(st.just("remove"), st.integers(0, 30)),
+        ),
+        max_size=60,
+    )
+)
+def test_slots_are_conserved_prompts_run_in_order_and_budgets_hold(actions: list[tuple[str, int]]) -> None:
+    scheduler, alive, count = made(3), [], 0
+    for action, number in actions:
+        if action == "add":
+            alive.append(asked(str(count), number))
+            scheduler.add(alive[-1])
+            count += 1
+        elif action == "remove" and alive:
+            scheduler.remove(alive.pop(number % len(alive)))
+        elif action == "step":
+            before = {s.request_id: s.computed for s in alive}
+            plan = step(scheduler, number)
+            assert plan.prefill_tokens <= number
+            for part in plan.segments:
+                assert part.start == before[part.sequence.request_id]
+                assert part.sequence.computed == part.start + part.count
+            slots = [part.slot for part in plan.segments]
+            assert len(set(slots)) == len(slots)
+            assert [p.slot for p in plan.decodes] == sorted(p.slot for p in plan.decodes)
+        held = [s.slot for s in alive if s.slot is not None]
+        assert len(set(held)) == len(held) == scheduler.running
+        assert scheduler.free + scheduler.running == 3
+        assert scheduler.running + scheduler.queued == len(alive)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(1, 20))
+def test_every_prompt_is_computed_exactly_once_and_nobody_starves(lengths: list[int], budget: int) -> None:
+    scheduler = made(2)
+    left = waiting(scheduler, *lengths)
+    computed = dict.fromkeys((s.request_id for s in left), 0)
+    for _ in range(sum(lengths) + len(lengths)):
+        for part in step(scheduler, budget).prefills:
+            computed[part.sequence.request_id] += part.count
+            if part.samples:
+                scheduler.remove(part.sequence, sound=0)
+    assert list(computed.values()) == lengths
+
+
+def test_half_of_the_budget_is_the_oldest_prompts_and_short_ones_pass_by_the_other_half() -> None:
+    scheduler = made(3)
+    waiting(scheduler, 50)
+    step(scheduler, 10)
+    scheduler.add(asked("short", 4))
+    assert ran(step(scheduler, 10)) == [("0", 10, 6), ("short", 0, 4)]
+
+
+def test_the_next_turn_begins_where_the_last_one_ended() -> None:
+    scheduler = made(2)
+    first = asked("a", 20, salt="s")
+    scheduler.add(first)
+    step(scheduler)
+    step(scheduler)
+    parking = scheduler.remove(first)
+    assert parking is not None
+    assert parking.tokens == 21
+    second = Sequence("b", [*first.tokens, 1, 2], salt="s")
+    scheduler.add(second)
+    plan = step(scheduler)
+    assert [(a.state, a.sequence.cached) for a in plan.admitted] == [(parking.state, 21)]
+    assert ran(plan) == [("b", 21, 3)]
+
+
+def test_a_beginning_that_everyone_shares_is_computed_once() -> None:
+    scheduler = made(3)
+    system = list(range(1000, 1040))
+    for name in "ab":
+        scheduler.add(Sequence(name, [*system, ord(name)], salt=name, shared_tokens=40))
+    plan = scheduler.schedule(100)
+    assert ran(plan) == [("a", 0, 41)]
+    scheduler.complete(plan)
+    parking = scheduler.share(plan.segments[0].sequence)
+    draw(plan)
+    assert parking is not None
+    assert parking.tokens == 40
+    assert ran(step(scheduler)) == [("a", 41, 1), ("b", 40, 1)]
+
+
+def test_a_client_with_a_crowd_leaves_slots_to_others() -> None:
+    scheduler = made(2)
+    for name in ("a1", "a2", "b1"):
+        scheduler.add(asked(name, 4, client=name[0]))
+    assert [a.sequence.request_id for a in step(scheduler).admitted] == ["a1", "b1"]
+    assert [s.request_id for s in scheduler.waiting()] == ["a2"]
+
+
+def test_a_request_waits_while_those_that_run_need_the_memory() -> None:
+    scheduler = made(2, tokens=60)
+    first, second = waiting(scheduler, 40, 18)
+    step(scheduler)
+    assert (first.slot, second.slot) == (0, None)
+    scheduler.remove(first, sound=0)
+    step(scheduler)
+    assert second.slot is not None
+
+
+def test_the_newest_reply_gives_way_when_memory_is_outgrown_and_goes_on_later() -> None:
+    scheduler = made(2, tokens=2 * HEADROOM + 40)
+    first, second = waiting(scheduler, 20, 20)
+    while second.slot is not None or not second.started:
+        step(scheduler)
+    assert scheduler.preemptions == 1
+    written = len(second.tokens)
+    assert list(scheduler.waiting()) == []
+    step(scheduler)
+    assert second.slot is None
+    scheduler.remove(first, sound=0)
+    plan = step(scheduler)
+    assert ran(plan) == [(second.request_id, 0, written)]
+    assert plan.segments[0].samples
+
+
+def test_after_the_device_ran_out_of_memory_fewer_run_until_one_has_ended() -> None:
+    scheduler = made(2)
+    first, second = waiting(scheduler, 20, 20)
+    step(scheduler)
+    assert scheduler.make_memory()
+    assert ran(step(scheduler)) == [("0", 20, 1)]
+    assert not scheduler.make_memory()
+    scheduler.remove(first)
+    step(scheduler)
+    assert second.slot is not None
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=8), st.integers(1, 30)
+)
+def test_with_little_memory_every_reply_is_made_to_its_end(
+    wanted: list[tuple[int, int]], budget: int
+) -> None:
+    scheduler = made(3, tokens=100)
+    open_ones = {str(n): (asked(str(n), length), count) for n, (length, count) in enumerate(wanted)}
+    for sequence, _ in open_ones.values():
+        scheduler.add(sequence)
+    for _ in range(20_000):
+        step(scheduler, budget)
+        pool = scheduler.pool
+        assert pool.used == sum(s.reserved for s, _ in open_ones.values())
+        assert pool.free >= 0
+        for name, (sequence, count) in list(open_ones.items()):
+            if sequence.generated >= count:
+                scheduler.remove(sequence)
+                del open_ones[name]
+        if not open_ones:
+            break
+    assert not open_ones
+    scheduler.pool.check_idle()
+
+
+def test_a_step_that_is_tried_again_holds_no_memory_twice() -> None:
+    scheduler = made(1, tokens=60)
+    (sequence,) = waiting(scheduler, 20)
+    step(scheduler)
+    for _ in range(50):
+        scheduler.schedule(10)
+    assert sequence.reserved == scheduler.pool.used == 21
+
+
+def test_slots_that_were_left_are_told_with_what_they_held() -> None:
+    scheduler = made(2)
+    first, second = waiting(scheduler, 20, 10)
+    step(scheduler)
+    assert scheduler.make_memory()
+    scheduler.remove(first)
+    assert scheduler.take_vacated() == [(1, 10), (0, 20)]
+    assert scheduler.take_vacated() == []
+    assert second.slot is None

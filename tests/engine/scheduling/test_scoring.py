@@ -1,0 +1,206 @@
+"""What is told of how likely tokens were is what the model computed, alone and in a full batch, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from engine.loading.loader import load
+from engine.messages import ChosenToken, Chunk, Message, Output
+from engine.sampling.scoring import VERY_UNLIKELY, Scoring
+from engine.scheduling.core import Core
+from engine.text.prepared import PreparedRequest, Sampling
+from engine.text.prompt import PromptBuilder
+from engine.text.reply_logprobs import ReplyLogprobs
+from engine.text.reply_text import ReplyText
+from engine.text.vocabulary import Spelled
+from tests.engine.tiny_models import (
+    GREEDY,
+    asking,
+    end_of,
+    make,
+    prompt,
+    run_out,
+    served,
+    tokens_of,
+)
+
+CLOSE = 1e-4
+DEMO = Path(__file__).parents[3] / "demo_model" / "checkpoint"
+HOT = msgspec.structs.replace(
+    GREEDY, do_sample=True, temperature=1.7, top_p=0.9, top_k=40, repetition_penalty=1.3, seed=3
+)
+
+
+class Numbers:
+    """A detokenizer whose text is the tokens' ids."""
+
+    holds = False
+
+    def push(self, token_id: int) -> str:
+        return f"{token_id} "
+
+    def flush(self) -> str:
+        return ""
+
+    def spell(self, token_id: int) -> Spelled:
+        return Spelled(str(token_id), None)
+
+
+def scored(request_id: str, tokens: Sequence[int], sampling: Sampling, top: int) -> PreparedRequest:
+    """A request that asks for the scores of its tokens."""
+    logprobs = ReplyLogprobs(Numbers().spell)
+    reply = ReplyText(Numbers(), (), None, logprobs)
+    asked = msgspec.structs.replace(sampling, top_logprobs=top)
+    return PreparedRequest(request_id, tokens, asked, reply, logprobs=logprobs)
+
+
+def entries_of(outputs: Sequence[Output], request_id: str) -> list[ChosenToken]:
+    chunks = [o for o in outputs if isinstance(o, Chunk) and o.request_id == request_id]
+    return [one for chunk in chunks for one in chunk.logprobs]
+
+
+@torch.inference_mode()
+def assert_as_computed(
+    module: PreTrainedModel, tokens: Sequence[int], entries: Sequence[ChosenToken], top: int
+) -> None:
+    """By one plain forward pass over the prompt and its reply."""
+    reply = [int(one.chosen.token) for one in entries]
+    given = torch.tensor([[*tokens, *reply]], device=module.device)
+    logits = module(given).logits[0, len(tokens) - 1 : -1]
+    expected = logits.float().log_softmax(dim=-1).cpu()
+    own = expected.gather(1, torch.tensor(reply).unsqueeze(1)).squeeze(1)
+    assert torch.allclose(torch.tensor([one.chosen.logprob for one in entries]), own, atol=CLOSE)
+    for one, row in zip(entries, expected, strict=True):
+        assert len(one.top) == top
+        told = torch.tensor([other.logprob for other in one.top])
+        assert torch.allclose(told, row.topk(top).values, atol=CLOSE)
+        assert torch.allclose(told, row[[int(other.token) for other in one.top]], atol=CLOSE)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, HOT])
+def test_alone_the_scores_are_those_of_a_plain_forward_pass(sampling: Sampling) -> None:
+    """Before the penalty, the temperature and the limits, whatever these make of them."""
+    core = Core(served("llama"))
+    core.submit(scored("a", prompt(30), sampling, 5))
+    entries = entries_of(run_out(core), "a")
+    assert len(entries) == sampling.max_new_tokens
+    assert_as_computed(make("llama"), prompt(30), entries, 5)
+
+
+def test_in_a_full_batch_each_gets_its_own_and_nobody_else_gets_any() -> None:
+    core = Core(served("llama", max_batch=4))
+    jobs = {f"r{n}": (prompt(20 + 5 * n, salt=n), [None, 0, 20, None, 3, None, 1][n]) for n in range(7)}
+    for name, (tokens, top) in jobs.items():
+        core.submit(asking(name, tokens, HOT) if top is None else scored(name, tokens, HOT, top))
+    outputs = run_out(core)
+    for name, (tokens, top) in jobs.items():
+        entries = entries_of(outputs, name)
+        assert len(entries) == (0 if top is None else end_of(outputs, name).generated_tokens)
+        if top is not None:
+            assert_as_computed(make("llama"), tokens, entries, top)
+
+
+def test_who_asks_and_who_does_not_say_the_same_token_for_token() -> None:
+    def replies(*asked: bool) -> list[list[int]]:
+        core = Core(served("llama", max_batch=3))
+        for n, asks in enumerate(asked):
+            tokens = prompt(25, salt=n)
+            core.submit(scored(f"r{n}", tokens, HOT, 4) if asks else asking(f"r{n}", tokens, HOT))
+        outputs = run_out(core)
+        return [tokens_of(outputs, f"r{n}") for n in range(len(asked))]
+
+    nobody = replies(False, False, False)
+    assert replies(True, False, True) == nobody
+    assert replies(True, True, True) == nobody
+
+
+def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
+    def told(*, meanwhile: bool) -> list[list[ChosenToken]]:
+        core = Core(served("llama", max_batch=2))
+        core._executor.computes_meanwhile = meanwhile
+        for n in range(4):
+            core.submit(scored(f"r{n}", prompt(9, salt=n), HOT, n))
+        outputs = run_out(core)
+        return [entries_of(outputs, f"r{n}") for n in range(4)]
+
+    assert told(meanwhile=True) == told(meanwhile=False)
+
+
+def test_a_slot_does_not_go_on_asking_for_the_next_reply_in_it() -> None:
+    core = Core(served("llama", max_batch=1))
+    core.submit(scored("a", prompt(5), GREEDY, 2))
+    core.submit(asking("b", prompt(5)))
+    outputs = run_out(core)
+    assert len(entries_of(outputs, "a")) == 8
+    assert entries_of(outputs, "b") == []
+    assert tokens_of(outputs, "a") == tokens_of(outputs, "b")
+
+
+def test_a_cancelled_reply_tells_no_more() -> None:
+    core = Core(served("llama"))
+    core.submit(scored("a", prompt(5), GREEDY, 2))
+    outputs = core.step() + core.step()
+    core.cancel("a")
+    assert entries_of(run_out(core), "a") == []
+    assert len(entries_of(outputs, "a")) == len(tokens_of(outputs, "a"))
+
+
+def test_a_reply_that_is_computed_again_tells_each_token_once() -> None:
+    """Two replies outgrow the memory: one goes back to the queue, and nothing is said twice."""
+    core = Core(served("llama", max_batch=2, kv_tokens=80))
+    many = msgspec.structs.replace(GREEDY, max_new_tokens=30)
+    for name in ("a", "b"):
+        core.submit(scored(name, prompt(20, salt=ord(name)), many, 1))
+    outputs = run_out(core)
+    assert core.statistics().preemptions
+    for name in ("a", "b"):
+        entries = entries_of(outputs, name)
+        assert [int(one.chosen.token) for one in entries] == tokens_of(outputs, name)
+        assert_as_computed(make("llama"), prompt(20, salt=ord(name)), entries, 1)
+
+
+def test_the_demo_models_scores_are_those_of_generate() -> None:
+    model = load(str(DEMO), device="cpu", dtype="float32", max_batch=2)
+    core = Core(model)
+    tokens = PromptBuilder(model.tokenizer).token_ids((Message("user", "Count from 1 to 300."),))
+    core.submit(scored("a", tokens, GREEDY, 3))
+    entries = entries_of(run_out(core), "a")
+    reference = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32)
+    given = torch.tensor([tokens])
+    made = reference.generate(
+        given,
+        attention_mask=torch.ones_like(given),
+        max_new_tokens=8,
+        do_sample=False,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    assert len(entries) == 8
+    for one, token, logits in zip(entries, made.sequences[0, len(tokens) :], made.logits, strict=False):
+        assert int(one.chosen.token) == token
+        assert one.chosen.logprob == pytest.approx(logits[0].log_softmax(-1)[token].item(), abs=CLOSE)
+
+
+def test_a_token_of_no_probability_is_very_unlikely_in_numbers_that_json_has() -> None:
+    scoring = Scoring()
+    scoring.join(1, 3)
+    logits = torch.tensor([[0.0, 0.0, 0.0], [-torch.inf, 0.0, -torch.inf]])
+    ((_, one),) = scoring.score(logits, [0, 1], [0, 1]).items()
+    assert (one.token, one.logprob, one.top[0]) == (1, 0.0, (1, 0.0))
+    assert [score for _, score in one.top[1:]] == [VERY_UNLIKELY] * 2
+
+
+def test_a_row_that_gave_no_token_has_no_score() -> None:
+    scoring = Scoring()
+    scoring.join(0, 1)
+    scoring.join(1, 1)
+    logits = torch.tensor([[torch.nan, 0.0], [0.0, 1.0]])
+    assert list(scoring.score(logits, [0, 1], [None, 1])) == [1]
+    assert scoring.score(logits[:1], [0], [None]) == {}

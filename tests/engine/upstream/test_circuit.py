@@ -1,0 +1,114 @@
+"""A circuit opens after failures in a row, tries with one request, and closes once that was answered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.upstream.health import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, Circuit, CircuitState
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def circuit(clock: Clock) -> Circuit:
+    return Circuit(clock, lambda: 1.0)
+
+
+def ask(circuit: Circuit, *, fails: bool) -> None:
+    circuit.begin()
+    if fails:
+        circuit.failed()
+    else:
+        circuit.answered()
+        circuit.succeeded()
+
+
+def opened(circuit: Circuit) -> None:
+    for _ in range(FAILURES):
+        ask(circuit, fails=True)
+
+
+def test_failures_in_a_row_open_it(circuit: Circuit) -> None:
+    for _ in range(FAILURES - 1):
+        ask(circuit, fails=True)
+    assert circuit.admits
+    ask(circuit, fails=False)
+    opened(circuit)
+    assert (circuit.state, circuit.admits, circuit.left_s) == (CircuitState.OPEN, False, FIRST_PAUSE_S)
+
+
+def test_after_a_pause_one_request_tries(circuit: Circuit, clock: Clock) -> None:
+    opened(circuit)
+    clock.now = FIRST_PAUSE_S
+    assert (circuit.state, circuit.admits) == (CircuitState.HALF_OPEN, True)
+    circuit.begin()
+    assert not circuit.admits
+    circuit.answered()
+    assert circuit.admits
+    circuit.succeeded()
+    assert circuit.state is CircuitState.CLOSED
+
+
+def test_a_trial_that_says_nothing_leaves_the_next_one_to_try(circuit: Circuit, clock: Clock) -> None:
+    opened(circuit)
+    clock.now = FIRST_PAUSE_S
+    circuit.begin()
+    circuit.withdrew()
+    assert (circuit.state, circuit.admits) == (CircuitState.HALF_OPEN, True)
+
+
+def test_a_trial_that_breaks_off_behind_its_first_text_opens_it_again(circuit: Circuit, clock: Clock) -> None:
+    opened(circuit)
+    clock.now = FIRST_PAUSE_S
+    circuit.begin()
+    circuit.answered()
+    circuit.failed()
+    assert (circuit.state, circuit.left_s) == (CircuitState.OPEN, 2 * FIRST_PAUSE_S)
+
+
+def test_pauses_grow_to_a_limit_and_begin_anew_with_a_success(circuit: Circuit, clock: Clock) -> None:
+    opened(circuit)
+    pauses = []
+    for _ in range(10):
+        pauses.append(circuit.left_s)
+        clock.now += circuit.left_s
+        ask(circuit, fails=True)
+    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    assert pauses[-1] == LONGEST_PAUSE_S
+    clock.now += LONGEST_PAUSE_S
+    ask(circuit, fails=False)
+    opened(circuit)
+    assert circuit.left_s == FIRST_PAUSE_S
+
+
+def test_what_began_before_it_opened_makes_no_pause_longer(circuit: Circuit) -> None:
+    opened(circuit)
+    circuit.failed()
+    assert circuit.left_s == FIRST_PAUSE_S
+
+
+@given(st.lists(st.sampled_from(["begin", "answered", "succeeded", "failed", "withdrew", "wait"])))
+def test_it_never_stays_shut(story: list[str]) -> None:
+    """Whatever happened, once everybody has ended and the longest pause has passed, a request may try."""
+    clock = Clock()
+    circuit = Circuit(clock, lambda: 0.5)
+    for event in story:
+        if event == "wait":
+            clock.now += 1.0
+        else:
+            getattr(circuit, event)()
+    circuit.withdrew()
+    clock.now += LONGEST_PAUSE_S
+    assert circuit.admits

@@ -1,0 +1,467 @@
+"""An upstream keeps the door's promises, whatever its server does. Real HTTP, a server of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from engine.door import Engine
+from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
+from engine.messages import (
+    Chunk,
+    ErrorCode,
+    Finished,
+    FinishReason,
+    Message,
+    Output,
+    Params,
+    Queued,
+    Request,
+    Retried,
+    Started,
+)
+from engine.stream import ReplyStream
+from engine.upstream.engine import UpstreamEngine
+from engine.upstream.options import Features, Timeouts, UpstreamOptions
+from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
+
+HELLO = (Message("user", "hello there"),)
+FAMILY = "👩‍👩‍👧"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[UpstreamServer]:
+    async with upstream_server() as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def engine(server: UpstreamServer) -> AsyncIterator[UpstreamEngine]:
+    async with serving(server) as upstream:
+        yield upstream
+
+
+@asynccontextmanager
+async def serving(
+    server: UpstreamServer, *, key: str | None = None, **options: Any
+) -> AsyncIterator[UpstreamEngine]:
+    """An engine over the server, ready."""
+    async with UpstreamEngine(options_for(server.url, **options), key=key).running() as upstream:
+        await upstream.ready(10)
+        yield upstream
+
+
+def options_for(url: str, **options: Any) -> UpstreamOptions:
+    defaults: dict[str, Any] = {"name": "up", "url": url, "model": "model", "context_tokens": 4096}
+    return UpstreamOptions(**defaults | options)
+
+
+def asking(request_id: str = "r", **params: Any) -> Request:
+    return Request(request_id, HELLO, Params(**params))
+
+
+async def outputs_of(stream: ReplyStream) -> list[Output]:
+    return [output async for output in stream]
+
+
+def text_of(outputs: list[Output]) -> str:
+    return "".join(output.text for output in outputs if isinstance(output, Chunk))
+
+
+async def text_until(stream: ReplyStream, end: str) -> str:
+    text = ""
+    while not text.endswith(end):
+        output = await anext(stream)
+        text += output.text if isinstance(output, Chunk) else ""
+    return text
+
+
+async def end_of(stream: ReplyStream) -> Finished:
+    end = (await outputs_of(stream))[-1]
+    assert isinstance(end, Finished)
+    return end
+
+
+async def failing(stream: ReplyStream) -> tuple[str, EngineError]:
+    """The text that came before an error, and the error."""
+    outputs: list[Output] = []
+    try:
+        while True:
+            outputs.append(await anext(stream))
+    except EngineError as error:
+        return text_of(outputs), error
+
+
+async def test_a_reply_comes_with_the_upstreams_totals(engine: UpstreamEngine) -> None:
+    door: Engine = engine
+    outputs = await outputs_of(engine.generate(asking()))
+    assert outputs[0] == Started("r", 8)
+    assert text_of(outputs) == "Hello there."
+    assert outputs[-1] == Finished("r", FinishReason.STOP, 11, 5, 4)
+    assert door.statistics().generated_tokens == 4
+    assert door.statistics().running == 0
+    assert door.parts == (engine,)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("size", [1, 3])
+async def test_events_in_any_pieces_make_the_same_reply(
+    engine: UpstreamEngine, server: UpstreamServer, size: int, line_end: str
+) -> None:
+    server.answers = [Answer(("a", FAMILY, " é"), size=size, line_end=line_end, comments=True)]
+    assert text_of(await outputs_of(engine.generate(asking()))) == f"a{FAMILY} é"
+
+
+async def test_a_character_is_shown_whole(engine: UpstreamEngine, server: UpstreamServer) -> None:
+    held = Answer(("a", *FAMILY, "b"), hold_after=4)
+    server.answers = [held]
+    stream = engine.generate(asking())
+    shown = await text_until(stream, "a")
+    await server.held.wait()
+    assert shown == "a", "what may still become a family waits"
+    held.go.set()
+    assert text_of(await outputs_of(stream)) == f"{FAMILY}b"
+
+
+async def test_a_cancel_closes_the_stream_and_nothing_comes_behind_it(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(("word ",), endless=True)]
+    stream = engine.generate(asking(max_new_tokens=4000))
+    while not isinstance(await anext(stream), Chunk):
+        pass
+    stream.cancel()
+    rest = await outputs_of(stream)
+    assert isinstance(rest[-1], Finished)
+    assert (rest[-1].reason, rest[-1].steps_after) == (FinishReason.CANCELLED, None)
+    assert sum(isinstance(output, Chunk) for output in rest) <= 1, "what had come before the cancel"
+    async with asyncio.timeout(1):
+        await server.closed.wait()
+    assert engine.open_requests == 0
+    assert engine.statistics().cancels == 1
+
+
+async def test_what_an_upstream_that_does_not_hear_goes_on_to_say_is_not_delivered(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(("word ",), endless=True, deaf=True)]
+    stream = engine.generate(asking(max_new_tokens=4000))
+    await text_until(stream, " ")
+    stream.cancel()
+    await outputs_of(stream)
+    async with asyncio.timeout(5):
+        await server.spoke_to_nobody.wait()
+    assert await outputs_of(stream) == []
+    assert text_of(await outputs_of(engine.generate(asking("next")))) == "Hello there."
+
+
+async def test_a_silent_upstream_is_left_at_once(engine: UpstreamEngine, server: UpstreamServer) -> None:
+    server.answers = [Answer(hold_after=0)]
+    stream = engine.generate(asking())
+    await server.held.wait()
+    stream.cancel()
+    stream.cancel()
+    assert (await end_of(stream)).reason is FinishReason.CANCELLED
+    async with asyncio.timeout(1):
+        await server.closed.wait()
+    assert server.made == 0
+
+
+SHED = {"error": {"message": "busy", "code": 429}}
+OVERFLOW = {
+    "error": {"message": "This model's maximum context length is 4096 tokens.", "type": "BadRequestError"}
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "code"),
+    [
+        (400, OVERFLOW, ErrorCode.CONTEXT_OVERFLOW),
+        (400, {"error": {"message": "no", "code": "context_length_exceeded"}}, ErrorCode.CONTEXT_OVERFLOW),
+        (400, {"error": {"type": "exceed_context_size_error", "message": "n"}}, ErrorCode.CONTEXT_OVERFLOW),
+        (422, {"detail": "top_p must be at most 1"}, ErrorCode.BAD_PARAMS),
+        (413, None, ErrorCode.BAD_PARAMS),
+    ],
+)
+async def test_what_is_the_requests_fault_ends_it_with_the_code(
+    engine: UpstreamEngine, server: UpstreamServer, status: int, error: object, code: ErrorCode
+) -> None:
+    server.answers = [Answer(status=status, error=error)]
+    end = await end_of(engine.generate(asking()))
+    assert (end.reason, end.error_code) == (FinishReason.ERROR, code)
+    assert end.error
+
+
+@pytest.mark.parametrize(
+    ("answer", "loss"),
+    [
+        (Answer(status=429, error=SHED, headers={"Retry-After": "7"}), EngineBusy),
+        (Answer(status=503, error="no capacity"), EngineBusy),
+        (Answer(status=401, error={"error": {"message": "bad key"}}), EngineUnavailable),
+        (Answer(status=404, error=None), EngineUnavailable),
+        (Answer(status=307, headers={"Location": "/elsewhere"}), EngineUnavailable),
+        (Answer(fail_after=0, error=SHED["error"]), EngineBusy),
+        (Answer(status=500, error={"error": "oops"}), EngineUnavailable),
+        (Answer(cut_after=0), EngineUnavailable),
+        (Answer(end_after=0), EngineUnavailable),
+        (Answer(fail_after=0, error={"message": "CUDA error"}), EngineUnavailable),
+    ],
+    ids=repr,
+)
+async def test_what_fails_before_the_first_token_leaves_no_text(
+    server: UpstreamServer, answer: Answer, loss: type[EngineError]
+) -> None:
+    async with serving(server, retries=0) as engine:
+        server.answers = [answer]
+        text, error = await failing(engine.generate(asking()))
+        assert (text, type(error)) == ("", loss)
+        assert engine.open_requests == 0
+        assert text_of(await outputs_of(engine.generate(asking("next")))) == "Hello there."
+        told = engine.statistics()
+        assert (told.shed, told.failures) == ((1, 0) if loss is EngineBusy else (0, 1))
+
+
+async def test_what_fails_before_the_first_token_is_asked_again(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(status=500), Answer(cut_after=0)]
+    outputs = await outputs_of(engine.generate(asking()))
+    assert [output for output in outputs if isinstance(output, Retried)] == [
+        Retried("r", elsewhere=False)
+    ] * 2
+    behind = outputs[max(number for number, output in enumerate(outputs) if isinstance(output, Retried)) + 1]
+    assert behind == Started("r", 8), "what the failed attempt had told is told anew"
+    assert text_of(outputs) == "Hello there."
+    assert (engine.statistics().retries, engine.statistics().failures) == (2, 2)
+
+
+async def test_it_is_asked_so_many_times_and_no_more(server: UpstreamServer) -> None:
+    async with serving(server, retries=1) as engine:
+        server.answers = [Answer(status=500)] * 2
+        _, error = await failing(engine.generate(asking()))
+        assert (type(error), len(server.bodies)) == (EngineUnavailable, 2)
+
+
+async def test_a_cancel_between_two_attempts_ends_it(engine: UpstreamEngine, server: UpstreamServer) -> None:
+    server.answers = [Answer(status=500)]
+    stream = engine.generate(asking())
+    assert isinstance(await anext(stream), Retried)
+    stream.cancel()
+    assert (await end_of(stream)).reason is FinishReason.CANCELLED
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"cut_after": 2},
+        {"end_after": 2},
+        {"fail_after": 2, "error": {"message": "CUDA error", "code": 500}},
+        {"fail_after": 2, "error": "CUDA error"},
+    ],
+    ids=repr,
+)
+async def test_what_fails_behind_a_token_keeps_the_text(
+    engine: UpstreamEngine, server: UpstreamServer, trouble: dict[str, Any]
+) -> None:
+    server.answers = [Answer(("one ", FAMILY, " three"), **trouble)]
+    text, error = await failing(engine.generate(asking()))
+    assert text == f"one {FAMILY}"
+    assert isinstance(error, EngineLost)
+
+
+async def test_an_upstream_that_asks_for_a_rest_is_told_of_before_a_prompt_is_counted(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(status=429, error=SHED, headers={"Retry-After": "100"})]
+    _, error = await failing(engine.generate(asking()))
+    assert isinstance(error, EngineUnavailable)
+    assert error.retry_after_s == 100
+    with pytest.raises(EngineUnavailable, match="no more requests") as refusal:
+        await engine.count_tokens(HELLO)
+    assert 90 < (refusal.value.retry_after_s or 0) <= 100
+
+
+async def test_a_rest_is_not_cut_short_by_who_names_none(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    held = Answer(hold_after=0, fail_after=0, error=SHED["error"])
+    server.answers = [held, Answer(status=429, error=SHED, headers={"Retry-After": "100"})]
+    before = engine.generate(asking("before"))
+    await server.held.wait()
+    await failing(engine.generate(asking()))
+    held.go.set()
+    await failing(before)
+    with pytest.raises(EngineBusy) as refusal:
+        await engine.count_tokens(HELLO)
+    assert (refusal.value.retry_after_s or 0) > 30
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(reason="length"), FinishReason.LENGTH),
+        (Answer(reason="length", totals=False, mark=False), FinishReason.LENGTH),
+        (Answer(reason=None), FinishReason.STOP),
+        (Answer(reason="content_filter"), FinishReason.ERROR),
+    ],
+    ids=repr,
+)
+async def test_a_reply_ends_for_the_upstreams_reason(
+    engine: UpstreamEngine, server: UpstreamServer, answer: Answer, reason: FinishReason
+) -> None:
+    server.answers = [answer]
+    assert (await end_of(engine.generate(asking()))).reason is reason
+
+
+async def test_an_upstream_that_never_stops_is_stopped(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(("word ",), endless=True)]
+    end = await end_of(engine.generate(asking(max_new_tokens=5)))
+    assert end.reason is FinishReason.LENGTH
+    async with asyncio.timeout(1):
+        await server.closed.wait()
+
+
+@pytest.mark.parametrize(
+    ("hold_after", "text", "loss"), [(0, "", EngineUnavailable), (2, "Hello there", EngineLost)]
+)
+async def test_an_upstream_that_stalls_is_left(
+    server: UpstreamServer, hold_after: int, text: str, loss: type[EngineError]
+) -> None:
+    server.answers = [Answer(hold_after=hold_after)]
+    times = Timeouts(first_token_s=0.3, between_tokens_s=0.3)
+    async with serving(server, retries=0, timeouts=times) as engine:
+        came, error = await failing(engine.generate(asking()))
+        assert (came, type(error)) == (text, loss)
+        async with asyncio.timeout(1):
+            await server.closed.wait()
+
+
+async def test_a_reply_that_takes_longer_than_it_may_ends_with_what_there_is(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(hold_after=1)]
+    outputs = await outputs_of(engine.generate(asking(max_time_s=0.3)))
+    assert text_of(outputs) == "Hello"
+    assert isinstance(outputs[-1], Finished)
+    assert outputs[-1].reason is FinishReason.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "data: <html>\n\n",
+        "data: [1]\n\n",
+        'data: {"choices": 7}\n\n',
+        "event: error\ndata: CUDA error\n\n",
+        'event: error\ndata: {"message": "CUDA error"}\n\n',
+        f"data: {'x' * (1 << 20)}\n\n",
+    ],
+    ids=lambda raw: raw[:40],
+)
+async def test_what_is_no_chunk_ends_the_reply(
+    engine: UpstreamEngine, server: UpstreamServer, raw: str
+) -> None:
+    server.answers = [Answer(fail_after=1, raw=raw)]
+    text, error = await failing(engine.generate(asking()))
+    assert (text, type(error)) == ("Hello", EngineLost)
+
+
+async def test_messages_that_are_no_text_are_refused(engine: UpstreamEngine) -> None:
+    no_text = (Message("user", "\ud800"),)
+    assert (await end_of(engine.generate(Request("r", no_text)))).reason is FinishReason.ERROR
+    with pytest.raises(PromptRejected):
+        await engine.count_tokens(no_text)
+
+
+async def test_a_request_of_an_open_id_is_refused(engine: UpstreamEngine, server: UpstreamServer) -> None:
+    server.answers = [Answer(hold_after=0)]
+    stream = engine.generate(asking())
+    with pytest.raises(ValueError, match="still open"):
+        engine.generate(asking())
+    stream.cancel()
+
+
+async def test_the_key_and_the_request_arrive(server: UpstreamServer) -> None:
+    features = Features(affinity_header="x-session-id")
+    async with serving(server, key="secret", features=features) as engine:
+        await outputs_of(engine.generate(Request("r", HELLO, conversation="c", cache_salt="s")))
+    assert server.headers[0]["authorization"] == "Bearer secret"
+    assert len(server.headers[0]["x-session-id"]) == 64
+    assert server.bodies[0]["messages"] == [{"role": "user", "content": "hello there"}]
+
+
+async def test_prompts_are_counted_upstream_where_it_can(server: UpstreamServer) -> None:
+    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
+        assert await engine.count_tokens(HELLO) == 42
+        assert server.bodies[0]["add_generation_prompt"] is True
+        server.counted = JSONResponse({"error": {"message": "roles must alternate"}}, 400)
+        with pytest.raises(PromptRejected, match="alternate"):
+            await engine.count_tokens(HELLO)
+        server.counted = JSONResponse(OVERFLOW, 400)
+        assert await engine.count_tokens(HELLO) == 4096
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [PlainTextResponse("no"), JSONResponse({}, 500), JSONResponse(SHED, 429), JSONResponse({}, 404)],
+    ids=["no-count", "failed", "busy", "missing"],
+)
+async def test_an_upstream_that_fails_to_count_is_estimated_for(
+    server: UpstreamServer, failure: Response
+) -> None:
+    """It may serve all the same, and so may the others."""
+    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
+        server.counted = failure
+        assert await engine.count_tokens(HELLO) == 8
+
+
+async def test_else_their_length_is_estimated(engine: UpstreamEngine) -> None:
+    assert await engine.count_tokens(HELLO) == 8
+    with pytest.raises(PromptRejected):
+        await engine.count_tokens(())
+
+
+async def test_as_many_are_asked_at_once_as_it_runs_well_and_the_others_take_turns(
+    server: UpstreamServer,
+) -> None:
+    held = Answer(hold_after=0)
+    server.answers = [held]
+    async with serving(server, max_requests=1) as engine:
+        running = engine.generate(Request("ann-1", HELLO, client="ann"))
+        await server.held.wait()
+        second = engine.generate(Request("ann-2", HELLO, client="ann"))
+        other = engine.generate(Request("bob-1", HELLO, client="bob"))
+        left = engine.generate(Request("bob-2", HELLO, client="bob"))
+        assert [await anext(stream) for stream in (second, other, left)] == [
+            Queued("ann-2", 2),
+            Queued("bob-1", 1),
+            Queued("bob-2", 3),
+        ]
+        assert (engine.statistics().running, engine.statistics().queued) == (1, 3)
+        left.cancel()
+        assert (await end_of(left)).steps_after == 0
+        held.go.set()
+        for stream in (running, other, second):
+            assert (await end_of(stream)).reason is FinishReason.STOP
+    assert len(server.bodies) == 3
+
+
+async def test_what_lies_between_arrival_and_reader_is_counted(engine: UpstreamEngine) -> None:
+    await outputs_of(engine.generate(asking()))
+    told = engine.statistics()
+    assert 1 <= told.deliveries <= 3
+    assert told.delivery_seconds > 0
+
+
+async def test_what_it_does_not_take_is_told(engine: UpstreamEngine, server: UpstreamServer) -> None:
+    assert set((await engine.ready()).lacks) >= {"top_k", "repetition_penalty"}
+    async with serving(server, features=Features(top_k=True, repetition_penalty=True)) as more:
+        assert not {"top_k", "repetition_penalty"} & set((await more.ready()).lacks)

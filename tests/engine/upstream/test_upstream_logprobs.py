@@ -1,0 +1,104 @@
+"""What an upstream tells of its tokens leaves with their text, in whichever chunks both come."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.messages import ChosenToken, Chunk, TokenLogprob
+from engine.upstream.logprobs import NOTHING_TOLD, UpstreamLogprobs
+from engine.upstream.reply import Choice, Completion, Delta, UpstreamReply
+
+
+def told(*tokens: str) -> msgspec.Raw:
+    """As OpenAI writes it."""
+    content = [
+        {"token": one, "logprob": -1.5, "bytes": list(one.encode()), "top_logprobs": []} for one in tokens
+    ]
+    return msgspec.Raw(msgspec.json.encode({"content": content, "refusal": None}))
+
+
+def names(tokens: tuple[ChosenToken, ...]) -> list[str]:
+    return [one.chosen.token for one in tokens]
+
+
+def test_tokens_come_with_their_names_bytes_and_alternatives() -> None:
+    logprobs = UpstreamLogprobs()
+    other = {"token": "Ho", "logprob": -2.0, "bytes": None}
+    entry = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": [other]}
+    logprobs.hear("Hi", msgspec.Raw(msgspec.json.encode({"content": [entry]})))
+    assert logprobs.leave("Hi") == (
+        ChosenToken(TokenLogprob("Hi", -0.5, b"Hi"), (TokenLogprob("Ho", -2.0, None),), 2),
+    )
+
+
+def test_tokens_that_come_before_their_text_wait_for_it() -> None:
+    """An upstream that holds back what may become a stop string tells its tokens all the same."""
+    logprobs = UpstreamLogprobs()
+    logprobs.hear("One", told("One", " EN"))
+    assert names(logprobs.leave("One")) == ["One"]
+    logprobs.hear("", told("D"))
+    logprobs.hear(" EN", NOTHING_TOLD)
+    assert names(logprobs.leave(" EN")) == [" EN"]
+
+
+def test_a_character_in_parts_is_told_when_it_is_whole() -> None:
+    logprobs = UpstreamLogprobs()
+    first, second = "中".encode()[:1], "中".encode()[1:]
+    for text, part in (("", first), ("中", second)):
+        entry = {"token": "?", "logprob": -1.0, "bytes": list(part)}
+        logprobs.hear(text, msgspec.Raw(msgspec.json.encode({"content": [entry]})))
+    assert [one.chosen.raw for one in logprobs.leave("中")] == [first, second]
+
+
+@given(st.lists(st.text(min_size=1, max_size=3), max_size=9), st.data())
+def test_all_are_told_once_in_order_and_none_before_its_text(words: list[str], data: st.DataObject) -> None:
+    logprobs, text, left = UpstreamLogprobs(), "".join(words), ""
+    named: list[str] = []
+    while words or text:
+        some = data.draw(st.integers(0, len(words)), label="tokens")
+        part = text[: data.draw(st.integers(0 if some else 1, max(1, len(text))), label="characters")]
+        if not (some or part):
+            break
+        logprobs.hear(part, told(*words[:some]))
+        words, text, left = words[some:], text[len(part) :], left + part
+        named += names(logprobs.leave(part))
+        assert left.startswith("".join(named))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"null",
+        b"{}",
+        b'{"content":null}',
+        b'{"tokens":["a"]}',
+        b'{"content":[5]}',
+        b'{"content":[{"token":"a","logprob":-1,"bytes":[300]}]}',
+        b'{"content":[{"token":"a","logprob":-1,"bytes":[-1]}]}',
+        b'{"content":[{"token":"\\ud800","logprob":-1}]}',
+    ],
+)
+def test_what_is_told_in_another_way_is_passed_over(odd: bytes) -> None:
+    logprobs = UpstreamLogprobs()
+    logprobs.hear("a", msgspec.Raw(odd))
+    assert logprobs.leave("a") == ()
+
+
+@pytest.mark.parametrize("hidden", ["reasoning_content", "reasoning", "tool_calls"])
+def test_what_is_passed_over_of_a_reply_is_not_told_by_its_tokens(hidden: str) -> None:
+    """Neither alone nor beside the first text, and the text's own tokens keep their places."""
+    reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99, logprobs=True)
+    heard = [
+        (Delta(**{hidden: "secret"}), told("secret")),
+        (Delta("One", **{hidden: " thought"}), told(" thought", "One")),
+        (Delta(""), told(" two")),
+        (Delta(" two", **{hidden: ""}), NOTHING_TOLD),
+    ]
+    outputs = [
+        out for delta, tokens in heard for out in reply.take(Completion((Choice(delta, None, tokens),)))
+    ]
+    chunks = [(output.text, names(output.logprobs)) for output in outputs if isinstance(output, Chunk)]
+    assert chunks == [("One", []), (" two", [" two"])]

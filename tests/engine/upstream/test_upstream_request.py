@@ -1,0 +1,141 @@
+"""What an upstream is asked, by what it understands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import EngineLost, EngineUnavailable
+from engine.messages import Chunk, ErrorCode, Message, Params, Request
+from engine.upstream.errors import RequestRefused, complaint_of, error_inside, retry_after
+from engine.upstream.options import Features, UpstreamOptions
+from engine.upstream.reply import Choice, Completion, Delta, UpstreamReply, Usage
+from engine.upstream.request import body_of, estimated_tokens, headers_of, most_new_tokens
+
+HELLO = (Message("user", "hello there"),)
+EVERYTHING = Features(
+    continuous_usage=True, top_k=True, repetition_penalty=True, priority="low_first", cache_salt=True
+)
+
+
+def body(params: Params, features: Features = Features(), **request: Any) -> dict[str, Any]:  # noqa: B008 - frozen
+    options = UpstreamOptions("up", "http://h/v1", "model", 4096, features=features)
+    return body_of(Request("r", HELLO, params, **request), options, 100)
+
+
+def test_a_plain_request_has_openais_own_fields_alone() -> None:
+    asked = Params(temperature=0.7, top_p=0.9, top_k=5, repetition_penalty=1.1, seed=3, stop=("END",))
+    assert body(asked, cache_salt="alice", priority=2) == {
+        "model": "model",
+        "messages": [{"role": "user", "content": "hello there"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": 100,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "seed": 3,
+        "stop": ["END"],
+    }
+
+
+def test_an_upstream_that_understands_more_is_told_more() -> None:
+    asked = body(Params(top_k=5, repetition_penalty=1.1), EVERYTHING, cache_salt="alice", priority=2)
+    assert (asked["top_k"], asked["repetition_penalty"], asked["priority"]) == (5, 1.1, -2)
+    assert asked["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert "alice" not in str(asked), "a salt is told apart, not told"
+    assert asked["cache_salt"] != body(Params(), EVERYTHING, cache_salt="bob")["cache_salt"]
+    assert "cache_salt" not in body(Params(), EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    "params", [Params(do_sample=False, temperature=0.7, top_p=0.9), Params(temperature=0.0)]
+)
+def test_no_sampling_is_temperature_zero(params: Params) -> None:
+    asked = body(params, EVERYTHING)
+    assert asked["temperature"] == 0.0
+    assert "top_p" not in asked
+
+
+def test_limits_and_priorities_have_other_words_elsewhere() -> None:
+    asked = body(
+        Params(), Features(usage=False, max_completion_tokens=True, priority="high_first"), priority=2
+    )
+    assert (asked["max_completion_tokens"], asked["priority"]) == (100, 2)
+    assert "stream_options" not in asked
+
+
+def test_a_conversation_keeps_to_one_replica() -> None:
+    features = Features(affinity_header="x-session-id")
+    one, other = (headers_of(Request("r", HELLO, conversation=name), features) for name in "ab")
+    assert one != other
+    assert headers_of(Request("r", HELLO), features) == headers_of(Request("r", HELLO), Features()) == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "prompt", "limit"), [(None, 10, 1024), (50, 10, 50), (5000, 4000, 96), (9, 5000, 1)]
+)
+def test_a_reply_gets_no_longer_than_the_window_has_room_for(
+    asked: int | None, prompt: int, limit: int
+) -> None:
+    assert most_new_tokens(asked, UpstreamOptions("up", "http://h", "model", 4096), prompt) == limit
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_longer_prompt_is_never_estimated_shorter(text: str, more: str) -> None:
+    short, long = ([Message("user", content)] for content in (text, text + more))
+    assert 4 <= estimated_tokens(short, 3.0) <= estimated_tokens(long, 3.0)
+
+
+@given(st.lists(st.text(st.sampled_from("ae 👩👧🇩🇪\u200d\u0301é"), max_size=6), max_size=12))
+def test_a_reply_is_whole_however_its_deltas_are_cut(texts: list[str]) -> None:
+    reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99)
+    outputs = [out for text in texts for out in reply.take(Completion((Choice(Delta(text)),)))]
+    chunks = [output for output in [*outputs, *reply.finish()] if isinstance(output, Chunk)]
+    assert "".join(chunk.text for chunk in chunks) == "".join(texts)
+    assert all(chunk.text for chunk in chunks)
+    assert sum(chunk.tokens for chunk in chunks) == sum(bool(text) for text in texts)
+
+
+def test_running_totals_count_what_a_delta_has_of_tokens() -> None:
+    reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99)
+    first = reply.take(Completion((Choice(Delta("three tokens")),), Usage(7, 3)))
+    then = reply.take(Completion((Choice(Delta(" two")),), Usage(7, 5)))
+    assert [output.tokens for output in [*first, *then] if isinstance(output, Chunk)] == [3, 2]
+    assert reply.prompt_tokens == 7
+
+
+def test_what_comes_behind_the_end_is_no_text() -> None:
+    reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99)
+    reply.take(Completion((Choice(Delta("a"), "stop"),)))
+    assert reply.take(Completion((Choice(Delta("b")),))) == []
+
+
+def test_errors_are_read_however_they_are_written() -> None:
+    assert complaint_of(b"<html>").message == "<html>"
+    assert complaint_of(b"[1]").message == ""
+    assert complaint_of(b'{"error": {"message": "m", "code": "429"}}').status == 429
+    assert isinstance(error_inside("up", {"message": "m", "code": 503}), EngineUnavailable)
+    assert isinstance(error_inside("up", {"message": "prompt is too long"}), RequestRefused)
+    assert isinstance(error_inside("up", 7), EngineLost)
+    refusal = error_inside("up", {"message": "m", "code": 400})
+    assert isinstance(refusal, RequestRefused)
+    assert refusal.code is ErrorCode.BAD_PARAMS
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("7", 7.0),
+        ("-1", 0.0),
+        ("nan", None),
+        ("1e9", 3600.0),
+        ("soon", None),
+        ("Thu, 01 Jan 1970 00:01:00 GMT", 50.0),
+    ],
+)
+def test_a_time_to_retry_is_read(header: str | None, seconds: float | None) -> None:
+    assert retry_after(header, now=10.0) == seconds
