@@ -13,6 +13,7 @@ import structlog
 
 from connections.limits.bounds import Bound
 from connections.limits.caller import Caller
+from connections.limits.quotas import RateLimited
 from connections.line.outbox import Outbox
 from connections.line.requests import Slow, UnderWay
 from connections.line.strikes import Strikes
@@ -48,6 +49,10 @@ class Transport(Protocol):
 
     def write(self, text: bytes) -> None:
         """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
+        ...
+
+    def charge(self) -> None:
+        """Notes a request that was refused because too many came: who does not wait is read more slowly."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
@@ -223,7 +228,7 @@ class Connection:
                 self._met(Bound.BAD_FRAMES)
                 self.shut(Close(CloseCode.POLICY, f"{BAD_FRAMES} bad frames in a minute."))
         except (Refused, BadParams) as error:
-            self.push(refusal(error, ref))
+            self._refuse(error, ref)
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
             self.push(self._incident(ref))
 
@@ -231,9 +236,14 @@ class Connection:
         try:
             await slow
         except (Refused, BadParams) as error:
-            self.push(refusal(error, ref))
+            self._refuse(error, ref)
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
             self.push(self._incident(ref))
+
+    def _refuse(self, error: Refused | BadParams, ref: str | None) -> None:
+        self.push(refusal(error, ref))
+        if isinstance(error, RateLimited):
+            self._transport.charge()
 
     def _incident(self, ref: str | None) -> Error:
         """Logs the exception being handled; its number is all that the client is told."""

@@ -60,6 +60,10 @@ class Peer(Protocol):
         """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
         ...
 
+    def charge(self) -> None:
+        """Reads a peer more slowly that asked too often."""
+        ...
+
     def abort(self) -> None:
         """Ends a connection whose peer does not read."""
         ...
@@ -208,6 +212,10 @@ class Socket:
         """Waits until `write` may be called. Raises Disconnected."""
         if not await self._peer.until_writable():
             raise Disconnected
+
+    def charge(self) -> None:
+        """Notes a request that was refused because too many came."""
+        self._peer.charge()
 
     def tell(self, frame: Frame) -> None:
         """Sends what a peer is told before there is a connection, if it is still there."""
