@@ -80,9 +80,12 @@ class Budget:
         return too_much if octets.take(size, now) else in_debt
 
     def charge(self, now: float) -> Bound | None:
-        """Count a refused request as many text frames, unless something is owed; return the bound that it exceeds."""
+        """Count a refused request as many text frames; return the bound that it exceeds.
+
+        Many requests under way may be refused in the same moment: nobody owes more than two of them.
+        """
         (frames, exceeded), _ = self._text
-        if frames.wait_s(now) > 0:
+        if frames.wait_s(now) >= REFUSED / RATES[exceeded].per_s:
             return None
         return exceeded if frames.take(REFUSED, now) else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from time import monotonic
 
@@ -18,6 +17,7 @@ from sessions.conversation.requests import request_of
 from sessions.errors import NotFound, StoreDown
 from sessions.records import Meta, user_message
 from sessions.replicas.forwarding import Elsewhere
+from sessions.running.fair_places import FairPlaces
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, Moved
@@ -28,8 +28,8 @@ from sessions.turn.sends import Generation
 
 TITLE_CHARS = 80
 AT_ONCE = 20
-"""Messages that ask the store at the same moment; the others wait for that, in the order of arrival. Were all to ask at once,
-many would wait for a connection to it longer than one may, and be refused after all that work."""
+"""Messages that ask the store at the same moment; the others wait for that, fair between keys and addresses. Were all to ask
+at once, many would wait for a connection to it longer than one may, and be refused after all that work."""
 
 
 class Acceptor:
@@ -43,11 +43,11 @@ class Acceptor:
         self._prompts = prompts
         self._replica = replica
         self._unsettled = unsettled
-        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._at_once = FairPlaces(AT_ONCE)
 
     async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
         """What is to run. Raises Refused, Duplicate, Elsewhere, and Moved where the store changed meanwhile."""
-        async with self._at_once:
+        async with self._at_once.place(live.send.group or live.send.client_id):
             meta, place = await self._look(conversation, live)
         record = live.record = msgspec.structs.replace(
             live.record,
@@ -69,7 +69,7 @@ class Acceptor:
             context_from=prompt.context_from if prompt else meta.context_from or record.message_id,
             continues=live.send.place == Behind(),
         )
-        async with self._at_once:
+        async with self._at_once.place(live.send.group or live.send.client_id):
             await self._announcer.announce(conversation, record.turn_id)
             await self._write(conversation, live, beginning)
         return request_of(
