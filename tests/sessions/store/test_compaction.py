@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from redis.asyncio import Redis
 
-from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Removed, Snapshot
+from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Reason, Removed, Snapshot
 from sessions.records import digest
 from sessions.store.history.compacting import LISTS, Compaction, _list
 from sessions.store.history.history import OLDER_BYTES
@@ -233,3 +233,21 @@ async def test_a_spoiled_list_keeps_no_other_from_being_compacted(chat: Chat, st
             await store.set(name, "no list")
     assert await store.type(listed) == b"zset"
     assert await compaction.compact() == 1
+
+
+async def test_a_spoiled_list_of_what_is_due_is_no_fault_of_a_journal(
+    chat: Chat, reader: Recorder, store: Redis
+) -> None:
+    """The reply's end is saved as it stands, its journal stays, and it is told as saved."""
+    for number in range(LISTS):
+        await store.set(_list(number), "not a list")
+    first = await chat.exchange("Hello?", "One two three.")
+    assert first.saved
+    assert first.reason is Reason.STOP
+    events = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert "One two three." in texts(events).values()
+    for number in range(LISTS):
+        await store.delete(_list(number))
+    await chat.exchange("Again?", "Yes.")  # its next turn lists it
+    await compacted(store, chat)
