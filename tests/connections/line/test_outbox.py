@@ -329,7 +329,11 @@ def test_short_deltas_alone_fill_it_in_the_end() -> None:
     assert outbox.statistics().bytes < 5 * MERGED_CHARS
 
 
-ODD = st.text(st.sampled_from("a \n\x01\x1f\x7f\"\\é中\U0001f600\u2028"), max_size=40) | st.text(max_size=40)
+ODD = (
+    st.text(st.sampled_from('a \n\x01\x1f\x7f"\\é中\U0001f600\u2028'), max_size=40)
+    | st.text(max_size=40)
+    | st.builds(str.__mul__, st.sampled_from("a\n\x01é\U0001f600"), st.integers(40, 400))
+)
 
 
 @given(st.lists(ODD, min_size=1, max_size=200), ODD.map(lambda text: text[:20]))
