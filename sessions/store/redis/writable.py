@@ -41,17 +41,17 @@ class Writable:
                 keys = await self._keys()
         except TimeoutError as late:
             raise StoreDown(f"The store does not answer ({type(late).__name__}).") from late
-        answers = await asyncio.gather(*map(self._write, keys.values()), return_exceptions=True)
-        refused = [one for one in answers if one is not None]
-        for defect in refused:
-            if not isinstance(defect, StoreDown | TimeoutError):
-                raise defect
         if None in keys:
             raise RefusesWrites("The store has slots that no server serves.")
-        if refused:
-            whose = f", {len(refused)} of its {len(keys)} masters" if len(keys) > 1 else ""
-            reason = type(refused[0].__cause__ or refused[0]).__name__
-            raise RefusesWrites(f"The store is read, but takes no writes{whose} ({reason}).")
+        for (
+            key
+        ) in keys.values():  # one by one: the client closes all of a cluster's connections where one fails
+            try:
+                await self._write(key)
+            except (StoreDown, TimeoutError) as trouble:
+                whose = f" on one of its {len(keys)} masters" if len(keys) > 1 else ""
+                reason = type(trouble.__cause__ or trouble).__name__
+                raise RefusesWrites(f"The store is read, but takes no writes{whose} ({reason}).") from trouble
 
     async def _write(self, key: str) -> None:
         async with asyncio.timeout(WRITE_S):
