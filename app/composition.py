@@ -45,6 +45,7 @@ from sessions.observer import Several
 from sessions.service import Sessions
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect, replica_name
+from sessions.store.redis.writable import Writable
 from sessions.turn.policy import Policy
 
 
@@ -110,12 +111,12 @@ async def composed(
             engine=engine,
             connections=registry.statistics,
             sessions=sessions.statistics,
-            refusals=refusals.statistics,
+            refusals=refusals,
             bounds=bounds,
         )
         async with sessions.running(alone=settings.redis_url is None):
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
-            readiness = Readiness(engine=engine, store=store)
+            readiness = Readiness(engine=engine, store=Writable(store, policy.durability))
             routes = doors(
                 sessions=sessions,
                 greeter=Greeter(engine, _offer(settings)),

@@ -7,6 +7,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
 from connections.events.door import EventsDoor, events_routes
+from connections.http.refusals import Door
 from connections.limits.limiters import Limiters
 from connections.line.presence import Presence
 from connections.native.endpoint import Endpoint
@@ -39,12 +40,14 @@ def doors(
     realtime = RealtimeDoor(
         sessions=sessions, reception=reception, doorkeeper=doorkeeper, presence=presence, limiters=limiters
     )
-    events = EventsDoor(sessions=sessions, doorkeeper=doorkeeper, presence=presence)
+    events = EventsDoor(
+        sessions=sessions, doorkeeper=doorkeeper, presence=presence, tally=limiters.tally(Door.EVENTS)
+    )
     pages = (doorkeeper.origins, limiters.refusals)
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
         *events_routes(events, *pages),
-        *ticket_routes(TicketDoor(doorkeeper), *pages),
+        *ticket_routes(TicketDoor(doorkeeper, limiters.refusals), *pages),
         *realtime_routes(realtime),
     ]

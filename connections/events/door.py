@@ -21,8 +21,9 @@ from connections.events.transport import EventTransport
 from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.exchange import Exchange
-from connections.http.json_answers import foreign_page, refused
+from connections.http.json_answers import counted_as, foreign_page, refused
 from connections.http.refusals import Refusals
+from connections.limits.bounds import Tally
 from connections.limits.caller import caller_of
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
@@ -30,6 +31,7 @@ from connections.line.presence import Presence
 from connections.native.endpoint import OUTBOX_BYTES
 from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated
 from sessions.conversation.guarding import guarded
+from sessions.errors import Refused
 from sessions.service import Sessions
 
 PATH = "/v1/conversations/{conversation_id}/events"
@@ -40,10 +42,13 @@ RETRY_MS = (1000, 3000)
 class EventsDoor:
     """Answers requests with streams that last as long as their readers stay: connections like sockets in all else."""
 
-    def __init__(self, *, sessions: Sessions, doorkeeper: Doorkeeper, presence: Presence) -> None:
+    def __init__(
+        self, *, sessions: Sessions, doorkeeper: Doorkeeper, presence: Presence, tally: Tally
+    ) -> None:
         self._sessions = sessions
         self._doorkeeper = doorkeeper
         self._presence = presence
+        self._tally = tally
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -53,7 +58,7 @@ class EventsDoor:
             return
         failed = await guarded(self._serve(exchange))
         if failed is not None and not exchange.begun:
-            await exchange.answer(refused(failed))
+            await self._refuse(exchange, failed)
 
     async def _serve(self, exchange: Exchange) -> None:
         """Raises Refused."""
@@ -65,7 +70,11 @@ class EventsDoor:
             if isinstance(why, Close) and why.code is CloseCode.DRAIN:
                 await _come_back(exchange)
             else:
-                await exchange.answer(refused(why))
+                await self._refuse(exchange, why)
+
+    async def _refuse(self, exchange: Exchange, why: Refused | BadParams | Unauthenticated | Close) -> None:
+        self._tally.told(counted_as(why))
+        await exchange.answer(refused(why))
 
     async def _identify(self, exchange: Exchange, ask: Asked) -> Identity:
         """Who reads. What lasts has no place in a URL. Raises Unauthenticated, Refused."""
@@ -82,6 +91,7 @@ class EventsDoor:
             transport,
             caller=caller_of(identity, _client_id(ask, identity), exchange.request.scope),
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            tally=self._tally,
             encode=reader.encode,
         )
         async with self._presence.of(view):

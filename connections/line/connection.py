@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from connections.limits.bounds import Bound
+from connections.limits.bounds import Bound, Tally
 from connections.limits.caller import Caller
 from connections.limits.quotas import RateLimited
 from connections.line.outbox import Outbox
@@ -97,9 +97,9 @@ class Connection:
         "_behind",
         "_encode",
         "_ending",
-        "_met",
         "_outbox",
         "_strikes",
+        "_tally",
         "_transport",
         "_under_way",
         "caller",
@@ -114,18 +114,18 @@ class Connection:
         *,
         caller: Caller,
         outbox: Outbox,
+        tally: Tally,
         features: frozenset[str] = frozenset(),
         encode: Callable[[Frame], bytes] = codec.encode,
-        met: Callable[[Bound], None] = lambda _: None,
     ) -> None:
-        """`met` counts the bounds that the connection meets."""
+        """`tally` counts the bounds that the connection meets, and the errors that it is told."""
         self.connection_id = f"conn_{secrets.token_hex(8)}"
         self.caller = caller
         self.features = features
         self.closed = False
         self._transport = transport
         self._encode = encode
-        self._met = met
+        self._tally = tally
         self._outbox = outbox
         self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._under_way = UnderWay()
@@ -157,8 +157,10 @@ class Connection:
         else:
             self._outbox.put_nowait(frame)
             self._flush()
+        if isinstance(frame, Error):
+            self._tally.told(frame.code)
         if self._outbox.is_over_full:
-            self._met(Bound.OUTBOX)
+            self._tally.met(Bound.OUTBOX)
             self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
 
     def publish(self, event: Event) -> None:
@@ -225,7 +227,7 @@ class Connection:
         except BadFrame as error:
             self.push(Error(ref=error.ref or ref, code=error.code, message=str(error), retryable=False))
             if self._strikes.add(asyncio.get_running_loop().time()):
-                self._met(Bound.BAD_FRAMES)
+                self._tally.met(Bound.BAD_FRAMES)
                 self.shut(Close(CloseCode.POLICY, f"{BAD_FRAMES} bad frames in a minute."))
         except (Refused, BadParams) as error:
             self._refuse(error, ref)

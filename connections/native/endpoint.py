@@ -16,7 +16,7 @@ from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
 from connections.gate.client_address import client_of
 from connections.http.json_answers import foreign_page, too_many_at_once
-from connections.http.refusals import Refusal
+from connections.http.refusals import Door, Refusal
 from connections.limits.bounds import Bound
 from connections.limits.caller import caller_of
 from connections.limits.limiters import Limiters
@@ -87,6 +87,7 @@ class Endpoint:
         self._doorkeeper = doorkeeper
         self._presence = presence
         self._limiters = limiters
+        self._tally = limiters.tally(Door.NATIVE)
         self._hello_s = hello_s
 
     async def accept(self, websocket: WebSocket) -> None:
@@ -125,7 +126,7 @@ class Endpoint:
         except TimeoutError:
             self._limiters.bounds.count(Bound.HELLO_TIME)
             raise Close(CloseCode.NO_HELLO, f"No hello within {self._hello_s:g} s.") from None
-        return _hello_in(message, transport)
+        return self._hello_in(message, transport)
 
     async def _greeting(self) -> Greeting:
         """What `ready` says. Raises Close."""
@@ -144,8 +145,26 @@ class Endpoint:
         except Refused as refused:  # the store or the keys of who signs tokens: neither is the client's fault
             why = refusal(refused, hello.ref)
             close = Close(CloseCode.OVERLOAD, f"{refused} Reconnect.")
-        transport.tell(why)
+        self._tell(transport, why)
         raise close
+
+    def _hello_in(self, message: str | bytes, transport: Socket) -> Hello:
+        """The first frame. Raises Close."""
+        why = "The first frame must be a hello."
+        try:
+            frame = codec.decode(message)
+            if isinstance(frame, Hello):
+                return frame
+            ref = frame.ref
+        except BadFrame as error:
+            why, ref = f"{why} {error}", error.ref
+        refused = Error(ref=ref, code=Unauthenticated.code, message=why, retryable=False)
+        self._tell(transport, refused)
+        raise Close(CloseCode.UNAUTHENTICATED, "The first frame must be a hello.")
+
+    def _tell(self, transport: Socket, why: Error) -> None:
+        self._tally.told(why.code)
+        transport.tell(why)
 
     async def _serve(
         self, transport: Socket, hello: Hello, identity: Identity, said: Greeting, *, scope: Scope
@@ -156,7 +175,7 @@ class Endpoint:
             caller=caller_of(identity, client_id, scope),
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=understood(hello.features),
-            met=self._limiters.bounds.count,
+            tally=self._tally,
         )
         ready = Ready(
             ref=hello.ref,
@@ -231,17 +250,3 @@ class Socket:
             self._peer.abort()
         except (WebSocketDisconnect, RuntimeError):
             return  # the peer was faster
-
-
-def _hello_in(message: str | bytes, transport: Socket) -> Hello:
-    """The first frame. Raises Close."""
-    why = "The first frame must be a hello."
-    try:
-        frame = codec.decode(message)
-        if isinstance(frame, Hello):
-            return frame
-        ref = frame.ref
-    except BadFrame as error:
-        why, ref = f"{why} {error}", error.ref
-    transport.tell(Error(ref=ref, code="unauthenticated", message=why, retryable=False))
-    raise Close(CloseCode.UNAUTHENTICATED, "The first frame must be a hello.")

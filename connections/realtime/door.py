@@ -13,7 +13,7 @@ from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
 from connections.gate.client_address import client_of
 from connections.http.json_answers import foreign_page, too_many_at_once
-from connections.http.refusals import Refusal
+from connections.http.refusals import Door, Refusal
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Disconnected, Handler
@@ -22,7 +22,7 @@ from connections.line.presence import Presence
 from connections.line.rate_limiting import RateLimiter
 from connections.native.endpoint import OUTBOX_BYTES, Socket
 from connections.native.handler import FrameHandler
-from connections.openai.problems import invalid, problem_of
+from connections.openai.problems import counted_as, invalid, problem_of
 from connections.openai.reception import Reception, client_id_of
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
@@ -69,6 +69,7 @@ class RealtimeDoor:
         self._doorkeeper = doorkeeper
         self._presence = presence
         self._limiters = limiters
+        self._tally = limiters.tally(Door.REALTIME)
 
     async def accept(self, websocket: WebSocket) -> None:
         """Serves one socket from handshake to close."""
@@ -79,6 +80,7 @@ class RealtimeDoor:
             with self._limiters.waiting_room.place(client_of(websocket.scope)):
                 guest = await self._receive(websocket)
         except Refused as refused:
+            self._tally.told(counted_as(refused))
             await websocket.send_denial_response(problem_of(refused).response())
             return
         await websocket.accept(subprotocol=guest.asked.subprotocol)
@@ -130,7 +132,7 @@ class RealtimeDoor:
             caller=guest.caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
-            met=self._limiters.bounds.count,
+            tally=self._tally,
         )
         inner = self._frames(guest.limits)
         handler = RealtimeHandler(asking=asking, telling=telling, inner=inner, sessions=self._sessions)

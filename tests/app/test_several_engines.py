@@ -17,7 +17,9 @@ from engine.fleet.engines import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
 from sessions.service import SessionStatistics
+from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
+from sessions.store.redis.writable import Writable
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 
@@ -44,7 +46,7 @@ async def test_each_device_gets_as_many_engines_as_were_asked_for() -> None:
 
 async def test_readiness_says_how_many_engines_serve(fleet: EngineFleet, tmp_path: Path) -> None:
     async with connect(f"unix://{tmp_path}/nothing") as store:
-        report = await Readiness(engine=fleet, store=store).report()
+        report = await Readiness(engine=fleet, store=Writable(store, Durability.EVERYSEC)).report()
     assert report.engine.state == "ready"
     assert report.engines_ready == 1
     assert [engine.state for engine in report.engines or ()] == ["ready", "loading"]
@@ -59,7 +61,7 @@ async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
         engine=fleet,
         connections=lambda: RegistryStatistics(0, 0, 0),
         sessions=lambda: SessionStatistics(0, 0, 0),
-        refusals=Refusals().statistics,
+        refusals=Refusals(),
         bounds=Bounds(),
     )
     lines = metrics.render().decode().splitlines()

@@ -9,7 +9,7 @@ import msgspec
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from engine.attention import attend as attention
+from engine.attention.attend import attend as attention
 from engine.cache.budget import KVBudget
 from engine.messages import Chunk, Finished, Output, Params
 from engine.model.loaded_model import LoadedModel

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from engine.attention import cpu_kernels
+from engine.attention.attend import cpu_kernels
 from engine.attention.cpu_kernels import NoKernels, silu_product
 from engine.cache.slot_batch import Span
 from engine.execution.runner import Runner

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.attention import attend as attention
-from engine.attention import cpu_kernels
-from engine.attention.attend import AttentionNotSupported
+from engine.attention.attend import AttentionNotSupported, cpu_kernels
+from engine.attention.attend import attend as attention
 from engine.cache import lazy_memory
 from engine.cache.lazy_memory import LazyMemory
 from engine.cache.slot_batch import SPLIT_COST, SlotBatch, Span, partition
