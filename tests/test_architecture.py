@@ -193,7 +193,7 @@ def test_torch_is_out_of_the_gateways_reach() -> None:
 
 
 def test_torch_is_imported_by_the_engines_process_alone() -> None:
-    process = reached("engine.process.__main__.__main__")
+    process = reached("engine.process.__main__")
     assert [
         module
         for module in modules()
@@ -247,7 +247,7 @@ def test_the_environment_is_read_in_few_places() -> None:
     assert readers <= {
         "app.settings",
         "app.cli",
-        "engine.process.__main__.__main__",
+        "engine.process.__main__",
         "engine.process.child",
         "midstream.chat",
     }
