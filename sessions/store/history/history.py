@@ -172,7 +172,7 @@ class History:
         answer = await self._write(ACCEPT, keys, header, message, encode_turn(turn), encode(event))
         match answer:
             case [b"accepted", watchers]:
-                await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
+                await self.confirm(keys)
                 return self.others_in(watchers)
             case [b"duplicate", turn_id, record]:
                 raise Duplicate(_turn(keys, turn_id.decode(), record))
@@ -182,6 +182,10 @@ class History:
     def others_in(self, watchers: bytes) -> bool:
         """Whether replicas beside this one are among those that watch."""
         return any(name != self._replica for name in watchers.decode().split())
+
+    async def confirm(self, keys: Keys) -> None:
+        """Returns once all that was written of a conversation is as safe as it has to be. Raises StoreDown."""
+        await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
 
     async def finish(self, keys: Keys, ending: Ending, *, mends: bool = False) -> None:
         """Writes the reply and `done`; repeating it is harmless. Raises OwnershipLost.
@@ -204,7 +208,7 @@ class History:
         reply = encode_message(ending.reply)
         if await self._write(FINISH, keys, header, reply, encode_turn(turn), encode(done)) != b"ok":
             raise OwnershipLost(turn.turn_id)
-        await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
+        await self.confirm(keys)
 
     async def remove(self, keys: Keys, turn: TurnRecord, event: Removed) -> bool:
         """Takes an ended exchange out of the history; False where it had left before. Raises Conflict, Moved."""
