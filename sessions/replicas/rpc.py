@@ -6,6 +6,7 @@ The one that runs a conversation's turn decides all that happens in it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -111,6 +112,7 @@ class Mailbox:
         self._ownership = ownership
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._seen: deque[str] = deque(maxlen=REMEMBERED)
+        self._read: list[bytes] = []  # they are still in the box
         self._news = asyncio.Event()
 
     def nudge(self) -> None:
@@ -162,12 +164,14 @@ class Mailbox:
         await run_script(self._client, POST, [box_of(replica)], written)
 
     async def _empty(self, take: Callable[[Order], None]) -> None:
+        """Reads all letters. Each call takes out those of the one before: where an answer is lost, they come again."""
         box = [box_of(self._ownership.replica)]
         while True:
-            now_ms, letters = await run_script(self._client, COLLECT, box, [AT_ONCE])
-            for letter in letters:
+            read: list[str | bytes | int] = [AT_ONCE, len(self._read), _sha1(self._read)]
+            now_ms, self._read = await run_script(self._client, COLLECT, box, read)
+            for letter in self._read:
                 self._open(letter, now_ms, take)
-            if not letters:
+            if not self._read:
                 return
 
     def _open(self, letter: bytes, now_ms: int, take: Callable[[Order], None]) -> None:
@@ -184,6 +188,11 @@ class Mailbox:
             self._seen.append(read.number)
             if now_ms - read.at_ms < ANSWER_S * 1000:
                 take(read)
+
+
+def _sha1(letters: list[bytes]) -> str:
+    """Names the last of them for the store."""
+    return hashlib.sha1(letters[-1], usedforsecurity=False).hexdigest() if letters else ""
 
 
 def box_of(replica: str) -> str:
