@@ -27,7 +27,7 @@ from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation
 
 TITLE_CHARS = 80
-AT_ONCE = 20
+AT_ONCE = 8
 """Messages that ask the store at the same moment; the others wait for that, fair between keys and addresses. Were all to ask
 at once, many would wait for a connection to it longer than one may, and be refused after all that work."""
 

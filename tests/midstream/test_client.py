@@ -149,7 +149,7 @@ async def test_a_client_that_is_told_to_wait_comes_back_all_the_same(tmp_path: P
             reply = await client.send("Go on.")
             await anext(aiter(reply))
             with pytest.raises(midstream.Refused, match="rate_limited"):
-                await asyncio.gather(*(client.history() for _ in range(20)))
+                await asyncio.gather(*(client.history() for _ in range(8)))
             cut(running)
             assert (await reply.wait())["reason"] == "stop"
     assert reply.text == "word " * 300
