@@ -19,7 +19,9 @@ from connections.http.json_answers import foreign_page, too_many_at_once
 from connections.http.refusals import Door, Refusal
 from connections.limits.bounds import Bound
 from connections.limits.caller import caller_of
+from connections.limits.groups import address_group
 from connections.limits.limiters import Limiters
+from connections.limits.loop_turns import LoopTurns
 from connections.line.connection import Connection, Disconnected, refusal
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
@@ -103,7 +105,7 @@ class Endpoint:
             return
         offered = websocket.scope.get("subprotocols", ())
         await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
-        transport = Socket(websocket)
+        transport = Socket(websocket, self._limiters.turns)
         try:
             with self._limiters.waiting_room.place(address):
                 hello = await self._hello(transport)
@@ -209,8 +211,10 @@ class _Refresh:
 class Socket:
     """Starlette's WebSocket as a `Transport`."""
 
-    def __init__(self, websocket: WebSocket) -> None:
+    def __init__(self, websocket: WebSocket, turns: LoopTurns) -> None:
         self._websocket = websocket
+        self._turns = turns
+        self._group = address_group(websocket.scope) or str(id(self))
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
         self.write = self._peer.write  # found once: it is called with every delta
 
@@ -219,6 +223,8 @@ class Socket:
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise Disconnected
+        if not self._turns.take_nowait():
+            await self._turns.take(self._group)
         text: str | None = message.get("text")
         return message["bytes"] if text is None else text
 

@@ -84,7 +84,7 @@ class RealtimeDoor:
             await websocket.send_denial_response(problem_of(refused).response())
             return
         await websocket.accept(subprotocol=guest.asked.subprotocol)
-        await self._live(Socket(websocket), guest)
+        await self._live(Socket(websocket, self._limiters.turns), guest)
 
     def _shut_out(self, websocket: WebSocket) -> Response | None:
         """The answer to whoever is not even asked who they are."""
