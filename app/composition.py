@@ -19,7 +19,7 @@ from app.server.network import gate_of, patience_of, tls_of
 from app.server.server import HEARTBEAT_S, listen, server
 from app.service import Service
 from app.settings import Settings, SettingsError
-from app.setup.doorkeeper import doorkeeper_of
+from app.setup.authentication import access_of
 from app.setup.limits import TurnTokens, limiters_of, quotas_of
 from app.setup.store import asked_of, look_at_store
 from app.setup.upstreams import shown_model, upstream_engine
@@ -97,7 +97,7 @@ async def composed(
         _store_url(settings) as url,
         _store_client(url) as store,
         _store_client(url) as lane,
-        nullcontext(doorkeeper_of(settings, store, refresh_s=refresh_s)) as doorkeeper,
+        nullcontext(access_of(settings, store, refresh_s=refresh_s)) as access,
         limiters_of(settings, store, refusals, bounds) as limiters,
     ):
         metrics = Metrics()
@@ -120,7 +120,7 @@ async def composed(
             routes = doors(
                 sessions=sessions,
                 greeter=Greeter(engine, _offer(settings)),
-                doorkeeper=doorkeeper,
+                access=access,
                 presence=presence,
                 limiters=limiters,
                 hello_s=hello_s,
@@ -131,14 +131,14 @@ async def composed(
                 metrics=metrics,
                 gate=gate,
                 shown=lambda answering: CrossOrigin(
-                    answering, doorkeeper.origins, refusals, method="GET, POST", refusal=foreign_page
+                    answering, access.origins, refusals, method="GET, POST", refusal=foreign_page
                 ),
                 server=ServerFacts(SERVER, version("midstream")),
             )
             yield Service(
                 engine=engine,
                 sessions=sessions,
-                doorkeeper=doorkeeper,
+                access=access,
                 presence=presence,
                 readiness=readiness,
                 server=server(app, patience=patience_of(settings), bounds=bounds, tls=tls),

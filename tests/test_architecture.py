@@ -226,7 +226,7 @@ def test_only_the_sessions_floor_and_its_composition_know_redis() -> None:
     users = {module for module in modules() if "redis" in libraries(module)}
     assert {module for module in users if package(module) != "sessions"} <= {
         "app.composition",
-        "app.setup.doorkeeper",
+        "app.setup.authentication",
         "app.setup.limits",
         "app.operations.readiness",
         "app.setup.store",

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.access import AccessControl
 from connections.authentication.tickets import TTL_S
 from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
@@ -28,8 +28,8 @@ class TicketGiven(msgspec.Struct, frozen=True):
 class TicketDoor:
     """Answers requests."""
 
-    def __init__(self, doorkeeper: Doorkeeper, refusals: Refusals) -> None:
-        self._doorkeeper = doorkeeper
+    def __init__(self, access: AccessControl, refusals: Refusals) -> None:
+        self._access = access
         self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,11 +39,11 @@ class TicketDoor:
 
     async def _answer(self, request: Request) -> Response:
         """`{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404 or 503."""
-        if self._doorkeeper.asks_nobody:
+        if self._access.asks_nobody:
             self._refusals.tell(Door.TICKETS, NotFound.code)
             return refusal(404, NotFound.code, "No authentication is configured: no ticket is needed.")
         try:
-            ticket = await self._doorkeeper.ticket(authorization=request.headers.get("authorization"))
+            ticket = await self._access.ticket(authorization=request.headers.get("authorization"))
         except (Unauthenticated, Refused) as why:
             self._refusals.tell(Door.TICKETS, why.code)
             return refused(why)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
 from connections.events.asking import Asked, asked
@@ -43,10 +43,10 @@ class EventsDoor:
     """Answers requests with streams that last as long as their readers stay: connections like sockets in all else."""
 
     def __init__(
-        self, *, sessions: Sessions, doorkeeper: Doorkeeper, presence: Presence, tally: Tally
+        self, *, sessions: Sessions, access: AccessControl, presence: Presence, tally: Tally
     ) -> None:
         self._sessions = sessions
-        self._doorkeeper = doorkeeper
+        self._access = access
         self._presence = presence
         self._tally = tally
 
@@ -78,10 +78,10 @@ class EventsDoor:
 
     async def _identify(self, exchange: Exchange, ask: Asked) -> Identity:
         """Who reads. What lasts has no place in a URL. Raises Unauthenticated, Refused."""
-        if ask.ticket is not None and not (ask.ticket.startswith(TICKET) or self._doorkeeper.asks_nobody):
+        if ask.ticket is not None and not (ask.ticket.startswith(TICKET) or self._access.asks_nobody):
             raise Unauthenticated("A URL takes tickets only.", why="no ticket in the URL")
         authorization = exchange.request.headers.get("authorization")
-        return await self._doorkeeper.identify(authorization=authorization, token=ask.ticket)
+        return await self._access.identify(authorization=authorization, token=ask.ticket)
 
     async def _show(self, exchange: Exchange, ask: Asked, identity: Identity) -> None:
         """Raises Close, Refused: before the first byte of an answer."""
@@ -96,7 +96,7 @@ class EventsDoor:
         )
         async with self._presence.of(view):
             await reader.begin(view, ask.position)
-            with self._doorkeeper.inside(identity, view):
+            with self._access.inside(identity, view):
                 await exchange.begin_events(view.connection_id)
                 await view.run(partial(_live, view, transport, reader))
 

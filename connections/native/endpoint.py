@@ -11,7 +11,7 @@ import structlog
 from starlette.types import Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
 from connections.gate.client_address import client_of
@@ -79,14 +79,14 @@ class Endpoint:
         *,
         sessions: Sessions,
         greeter: Greeter,
-        doorkeeper: Doorkeeper,
+        access: AccessControl,
         presence: Presence,
         limiters: Limiters,
         hello_s: float = HELLO_S,
     ) -> None:
         self._sessions = sessions
         self._greeter = greeter
-        self._doorkeeper = doorkeeper
+        self._access = access
         self._presence = presence
         self._limiters = limiters
         self._tally = limiters.tally(Door.NATIVE)
@@ -95,7 +95,7 @@ class Endpoint:
     async def accept(self, websocket: WebSocket) -> None:
         """Serves one socket from handshake to close."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not self._doorkeeper.origins.allow(origin, host=host):
+        if not self._access.origins.allow(origin, host=host):
             self._limiters.refusals.count(Refusal.ORIGIN)
             await websocket.send_denial_response(foreign_page(origin))
             return
@@ -140,7 +140,7 @@ class Endpoint:
     async def _identify(self, transport: Socket, hello: Hello, authorization: str | None) -> Identity:
         """Who says hello. Raises Close, Disconnected."""
         try:
-            return await self._doorkeeper.identify(authorization=authorization, token=hello.token)
+            return await self._access.identify(authorization=authorization, token=hello.token)
         except Unauthenticated as refused:
             why = Error(ref=hello.ref, code=refused.code, message=str(refused), retryable=False)
             close = Close(CloseCode.UNAUTHENTICATED, str(refused))
@@ -188,7 +188,7 @@ class Endpoint:
         )
         async with self._presence.of(connection):
             connection.push(ready)
-            with self._doorkeeper.inside(identity, connection) as standing:
+            with self._access.inside(identity, connection) as standing:
                 refresh = _Refresh(standing, connection, ready)
                 handler = FrameHandler(self._sessions, said.limits, refresh.answer)
                 await connection.serve(RateLimiter(handler, self._limiters), codec.decode)

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from starlette.requests import Request
 from starlette.responses import Response
 
+from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
-from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import ANONYMOUS, Identity
 from connections.http.refusals import Door, Refusal
 from connections.limits.caller import Caller, caller_of
@@ -31,8 +31,8 @@ CLIENT = "/openai"
 class Reception:
     """Stands before every request of these doors."""
 
-    def __init__(self, *, doorkeeper: Doorkeeper, limiters: Limiters, greeter: Greeter) -> None:
-        self._doorkeeper = doorkeeper
+    def __init__(self, *, access: AccessControl, limiters: Limiters, greeter: Greeter) -> None:
+        self._access = access
         self._limiters = limiters
         self._greeter = greeter
 
@@ -55,7 +55,7 @@ class Reception:
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
         """Who comes, by a header or else by a token. Raises Refused."""
         try:
-            return await self._doorkeeper.identify(authorization=authorization, token=token)
+            return await self._access.identify(authorization=authorization, token=token)
         except Unauthenticated as refused:
             raise nobody(refused) from None
 

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
-from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
 from connections.gate.client_address import client_of
 from connections.http.json_answers import foreign_page, too_many_at_once
@@ -60,13 +60,13 @@ class RealtimeDoor:
         *,
         sessions: Sessions,
         reception: Reception,
-        doorkeeper: Doorkeeper,
+        access: AccessControl,
         presence: Presence,
         limiters: Limiters,
     ) -> None:
         self._sessions = sessions
         self._reception = reception
-        self._doorkeeper = doorkeeper
+        self._access = access
         self._presence = presence
         self._limiters = limiters
         self._tally = limiters.tally(Door.REALTIME)
@@ -89,7 +89,7 @@ class RealtimeDoor:
     def _shut_out(self, websocket: WebSocket) -> Response | None:
         """The answer to whoever is not even asked who they are."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not self._doorkeeper.origins.allow(origin, host=host):
+        if not self._access.origins.allow(origin, host=host):
             self._limiters.refusals.count(Refusal.ORIGIN)
             return foreign_page(origin)
         if self._limiters.no_place_for(client_of(websocket.scope)):
@@ -140,7 +140,7 @@ class RealtimeDoor:
             connection.push(Said(events=(asking.created(),)))
             if guest.asked.known:
                 await self._show_history(connection, place)
-            with self._doorkeeper.inside(guest.identity, connection):
+            with self._access.inside(guest.identity, connection):
                 await connection.serve(handler, coding.decode)
 
     def _frames(self, limits: Limits) -> Handler[Request]:

@@ -85,8 +85,8 @@ class RefusedElsewhere(Refused):
         self.retry_after_ms = refusal.retry_after_ms
 
 
-encode_letter = msgspec.json.Encoder().encode
-decode_letter = msgspec.json.Decoder(Order | Answer).decode
+encode_message = msgspec.json.Encoder().encode
+decode_message = msgspec.json.Decoder(Order | Answer).decode
 
 
 LOOK_S = 1.0
@@ -97,15 +97,15 @@ KEPT_MS = int(2 * ANSWER_S * 1000)
 """How long a box stays that nobody empties."""
 REMEMBERED = 1024
 
-_log = structlog.get_logger("midstream.mailbox")
+_log = structlog.get_logger("midstream.rpc")
 
 
 class OwnerGone(Exception):
     """The replica that was asked is dead; what it ran may be closed."""
 
 
-class Mailbox:
-    """Sends letters, and takes those for this replica."""
+class Rpc:
+    """Sends messages, and takes those for this replica."""
 
     def __init__(self, client: Redis, *, ownership: Ownership) -> None:
         self._client = client
@@ -116,11 +116,11 @@ class Mailbox:
         self._news = asyncio.Event()
 
     def nudge(self) -> None:
-        """A letter may be waiting."""
+        """A message may be waiting."""
         self._news.set()
 
     async def run(self, take: Callable[[Order], None]) -> None:
-        """Takes letters until cancelled. `take` is given each order once, and answers it by `answer`."""
+        """Takes messages until cancelled. `take` is given each order once, and answers it by `answer`."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -159,42 +159,42 @@ class Mailbox:
                 raise OwnerGone(replica)
         return answer.result()
 
-    async def _post(self, replica: str, letter: Order | Answer) -> None:
-        written: list[str | bytes | int] = [replica, encode_letter(letter), KEPT_MS]
+    async def _post(self, replica: str, message: Order | Answer) -> None:
+        written: list[str | bytes | int] = [replica, encode_message(message), KEPT_MS]
         await run_script(self._client, POST, [box_of(replica)], written)
 
     async def _empty(self, take: Callable[[Order], None]) -> None:
-        """Reads all letters. Each call takes out those of the one before: where an answer is lost, they come again."""
+        """Reads all messages. Each call takes out those of the one before: where an answer is lost, they come again."""
         box = [box_of(self._ownership.replica)]
         while True:
             read: list[str | bytes | int] = [AT_ONCE, len(self._read), _sha1(self._read)]
             now_ms, self._read = await run_script(self._client, COLLECT, box, read)
-            for letter in self._read:
-                self._open(letter, now_ms, take)
+            for message in self._read:
+                self._open(message, now_ms, take)
             if not self._read:
                 return
 
-    def _open(self, letter: bytes, now_ms: int, take: Callable[[Order], None]) -> None:
+    def _open(self, message: bytes, now_ms: int, take: Callable[[Order], None]) -> None:
         try:
-            read = decode_letter(letter)
+            read = decode_message(message)
         except msgspec.DecodeError:  # of another version
-            _log.warning("letter not understood")
+            _log.warning("message not understood")
             return
         if isinstance(read, Answer):
             asked = self._asked.get(read.number)
             if asked is not None and not asked.done():
                 asked.set_result(read)
-        elif read.number not in self._seen:  # a store that stalled takes a letter twice
+        elif read.number not in self._seen:  # a store that stalled takes a message twice
             self._seen.append(read.number)
             if now_ms - read.at_ms < ANSWER_S * 1000:
                 take(read)
 
 
-def _sha1(letters: list[bytes]) -> str:
+def _sha1(messages: list[bytes]) -> str:
     """Names the last of them for the store."""
-    return hashlib.sha1(letters[-1], usedforsecurity=False).hexdigest() if letters else ""
+    return hashlib.sha1(messages[-1], usedforsecurity=False).hexdigest() if messages else ""
 
 
 def box_of(replica: str) -> str:
-    """Where its letters are."""
+    """Where its messages are."""
     return f"ms:mail:{replica}"

@@ -14,7 +14,7 @@ from sessions.errors import Overloaded, StoreDown
 from sessions.events import Accepted, Cause, Delta, Done, Reason
 from sessions.records import Owner
 from sessions.replicas import rpc
-from sessions.replicas.rpc import Answer, Refusal, RefusedElsewhere, decode_letter, encode_letter
+from sessions.replicas.rpc import Answer, Refusal, RefusedElsewhere, decode_message, encode_message
 from sessions.store.history.keys import Keys
 from sessions.store.history.transactions import Beginning
 from sessions.store.redis.client import COLLECT, Script, run_script
@@ -63,8 +63,8 @@ async def test_a_letter_whose_answer_was_lost_is_read_again(
 async def test_a_box_that_is_read_twice_in_the_same_words_loses_and_repeats_nothing(store: Redis) -> None:
     async def read(before: Sequence[bytes]) -> list[bytes]:
         last = hashlib.sha1(before[-1], usedforsecurity=False).hexdigest() if before else ""
-        _, letters = await run_script(store, COLLECT, ["box"], [2, len(before), last])
-        return cast("list[bytes]", letters)
+        _, messages = await run_script(store, COLLECT, ["box"], [2, len(before), last])
+        return cast("list[bytes]", messages)
 
     await store.rpush("box", "a", "b", "c")
     assert await read([]) == await read([]) == [b"a", b"b"]
@@ -170,7 +170,7 @@ async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
-    monkeypatch.setattr(chat.sessions.parts.peers.mailbox, "_open", lambda *letter: None)
+    monkeypatch.setattr(chat.sessions.parts.peers.rpc, "_open", lambda *message: None)
     await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
     other.engine.script("Now.")
     accepted = await other.running("And now?", on_busy="interrupt", client_msg_id="two")
@@ -183,7 +183,7 @@ async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
 
 def test_a_refusal_says_there_too_when_to_come_again() -> None:
     refusal = Refusal.of(Overloaded("Full.", retry_after_ms=7000))
-    answer = decode_letter(encode_letter(Answer(number="1", refusal=refusal)))
+    answer = decode_message(encode_message(Answer(number="1", refusal=refusal)))
     assert isinstance(answer, Answer)
     assert answer.refusal is not None
     assert RefusedElsewhere(answer.refusal).retry_after_ms == 7000

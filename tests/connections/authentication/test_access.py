@@ -8,8 +8,8 @@ import pytest
 from redis.asyncio import Redis
 
 from app.operations import key_file
+from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import Authenticator, bearer
-from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.key_ring import KeyRing
 from connections.authentication.ticket_store import RedisTickets
 from connections.authentication.tickets import Tickets
@@ -28,14 +28,14 @@ async def test_a_key_that_is_revoked_while_the_model_loads_does_not_stay(
     authenticator = Authenticator(
         keys=KeyRing(str(file)), web_tokens=None, tickets=Tickets(RedisTickets(store))
     )
-    doorkeeper = Doorkeeper(authenticator=authenticator, origins=Origins(()))
-    identity = await doorkeeper.identify(authorization=f"Bearer {key}")
-    with doorkeeper.inside(identity, peer):
-        doorkeeper.reread()
+    access = AccessControl(authenticator=authenticator, origins=Origins(()))
+    identity = await access.identify(authorization=f"Bearer {key}")
+    with access.inside(identity, peer):
+        access.reread()
         assert peer.closes == []
     key_file.revoke(file, "ann")
-    doorkeeper.look()
-    with doorkeeper.inside(identity, peer):
+    access.look()
+    with access.inside(identity, peer):
         assert [close.code for close in peer.closes] == [CloseCode.UNAUTHENTICATED]
         assert isinstance(peer.frames[0], Error)
 

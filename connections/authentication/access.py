@@ -20,7 +20,7 @@ LOOK_S = 2.0
 _log = structlog.get_logger("midstream.authentication")
 
 
-class Doorkeeper:
+class AccessControl:
     """Knows everybody who is in."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The doorkeeper that the settings ask for."""
+"""Who may come in, as the settings say."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from redis.asyncio import Redis
 
 from app.settings import Settings, SettingsError
+from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import Authenticator
-from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens
 from connections.authentication.key_ring import KeyRing
 from connections.authentication.key_sets import KeySet
@@ -19,7 +19,7 @@ from connections.gate.origin import Origins
 from connections.wire.errors import BadList
 
 
-def doorkeeper_of(settings: Settings, store: Redis, *, refresh_s: float) -> Doorkeeper:
+def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessControl:
     """Raises SettingsError where keys or origins can't be read."""
     with _setting("api_keys"):
         keys = None if settings.api_keys is None else KeyRing(settings.api_keys)
@@ -28,7 +28,7 @@ def doorkeeper_of(settings: Settings, store: Redis, *, refresh_s: float) -> Door
     authenticator = Authenticator(
         keys=keys, web_tokens=_web_tokens(settings), tickets=Tickets(RedisTickets(store))
     )
-    return Doorkeeper(authenticator=authenticator, origins=origins, refresh_s=refresh_s)
+    return AccessControl(authenticator=authenticator, origins=origins, refresh_s=refresh_s)
 
 
 def _web_tokens(settings: Settings) -> JsonWebTokens | None:
