@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -22,9 +21,6 @@ GRACE_S = 10.0
 _KEEPER = Path(__file__).with_name("keeper.py")
 _KEEPERS_OWN_S = 2.0
 _LAST_WORDS_S = 2.0
-_PIECE = 64 * 1024
-
-log = logging.getLogger(__name__)
 
 
 class Ending(NamedTuple):
@@ -34,63 +30,96 @@ class Ending(NamedTuple):
     by_itself: bool
 
 
+class _Lines(asyncio.Protocol):
+    """What vLLM writes, handed on line by line; the last lines are kept."""
+
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
+        self._splitter = LineSplitter()
+        self.kept: deque[str] = deque(maxlen=KEPT_LINES)
+        self.ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        for line in self._splitter.feed(data):
+            self.kept.append(line)
+            self._on_line(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - its end is told by the process
+        self.ended.set()
+
+
 class LaunchedProcess:
     """A running vLLM. Make one by `start`; `stop` it in any case."""
 
-    def __init__(self, process: asyncio.subprocess.Process, on_line: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        lines: _Lines,
+        transport: asyncio.BaseTransport,
+        lifeline: int,
+    ) -> None:
         self._process = process
-        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self._reading = asyncio.create_task(self._read(on_line), name="lines of vLLM")
+        self._lines = lines
+        self._transport = transport
+        self._lifeline: int | None = lifeline
 
     @classmethod
     async def start(
         cls, command: Sequence[str], key: str, on_line: Callable[[str], None], *, grace_s: float = GRACE_S
     ) -> LaunchedProcess:
         """Start a command. `on_line` is called for each line that it writes, and must not raise. Raises OSError."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", str(_KEEPER), str(grace_s), *command),
-            stdin=asyncio.subprocess.PIPE,  # the keeper ends all when this ends, and so when the gateway does
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=environment_of(os.environ, command[0], key),
-            start_new_session=True,
-        )
-        return cls(process, on_line)
+        (reading, writing), (theirs, lifeline) = os.pipe(), os.pipe()
+        loop, lines = asyncio.get_running_loop(), _Lines(on_line)
+        transport, _ = await loop.connect_read_pipe(lambda: lines, os.fdopen(reading, "rb", 0))
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", str(_KEEPER), str(grace_s), *command),
+                stdin=theirs,  # the keeper ends all when this ends, and so when the gateway does
+                stdout=writing,
+                stderr=writing,
+                env=environment_of(os.environ, command[0], key),
+                start_new_session=True,
+            )
+        except BaseException:
+            transport.close()
+            os.close(lifeline)
+            raise
+        finally:
+            os.close(writing)
+            os.close(theirs)
+        return cls(process, lines, transport, lifeline)
 
     async def wait(self) -> Ending:
         """Wait until vLLM ends, and its last lines have been read. Returns how it ended."""
         code = await self._process.wait()
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # where something that left its group keeps the pipe open
             async with asyncio.timeout(_LAST_WORDS_S):
-                await asyncio.shield(self._reading)
+                await self._lines.ended.wait()
         how = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
-        cause = cause_of(self._lines)
+        cause = cause_of(self._lines.kept)
         return Ending(f"vLLM {how}{f': {cause}' if cause else ''}".rstrip(".") + ".", code > 0)
 
     async def stop(self, deadline_s: float = GRACE_S + _KEEPERS_OWN_S) -> None:
         """Ask vLLM to end, and end it after a while. Nothing of it is left when this returns or is cancelled."""
         try:
-            with suppress(ProcessLookupError):
-                self._process.terminate()
+            if self._process.returncode is None:
+                with suppress(ProcessLookupError):
+                    self._process.terminate()
             with suppress(TimeoutError):
                 async with asyncio.timeout(deadline_s):
                     await self._process.wait()
         finally:
             self.kill()
-            self._reading.cancel()
+            self._transport.close()
+            if self._lifeline is not None:
+                os.close(self._lifeline)
+                self._lifeline = None
         await self._process.wait()
 
     def kill(self) -> None:
         """End all of it at once, without a word."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-
-    async def _read(self, on_line: Callable[[str], None]) -> None:
-        output, splitter = self._process.stdout, LineSplitter()
-        while output is not None and (data := await output.read(_PIECE)):
-            for line in splitter.feed(data):
-                self._lines.append(line)
-                on_line(line)
 
 
 @contextmanager

