@@ -1,0 +1,80 @@
+"""A real gateway with a real vLLM below it, shared by the tests of this folder: it takes most of a minute to start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.setup.launcher import MADE
+from tests import server_process
+from tests.server_process import ServerProcess, serving
+
+ARGUMENTS = "enforce-eager max-model-len=2048 max-num-queued-reqs=2"
+"""Not compiled, which saves half of its start; more than two requests at once are turned away."""
+START_S = 600.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made() -> None:
+    """Nothing here runs where nobody made the environment."""
+    if not MADE.exists():
+        pytest.skip("`make vllm` was not run")
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory, made: None) -> Iterator[ServerProcess]:
+    """The gateway. A test that ends vLLM's process leaves it to bring that back."""
+    environ = {
+        "MIDSTREAM_ENGINE": "vllm",
+        "MIDSTREAM_ENGINE_ARG": ARGUMENTS,
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_process, "READY_S", START_S)
+        with serving(tmp_path_factory.mktemp("vllm"), environ) as server:
+            yield server
+
+
+class LaunchedVllm:
+    """The vLLM that runs now below a gateway, as the system and its own figures tell of it."""
+
+    def __init__(self, gateway: ServerProcess) -> None:
+        assert gateway.process is not None
+        self.pids = sorted(_below(gateway.process.pid, "vllm"))
+        self.server = next(
+            pid for pid in self.pids if "--port=" in _command(pid) and "keeper.py" not in _command(pid)
+        )
+        found = re.search(r"--port=(\d+)", _command(self.server))
+        assert found is not None
+        self.url = f"http://127.0.0.1:{found[1]}"
+
+    def figure(self, name: str) -> float:
+        """One of its metrics."""
+        text = httpx.get(f"{self.url}/metrics", trust_env=False).text
+        found = re.search(rf"^vllm:{name}{{[^}}]*}} (\S+)", text, re.MULTILINE)
+        assert found is not None, name
+        return float(found[1])
+
+
+@pytest.fixture
+def vllm(gateway: ServerProcess) -> LaunchedVllm:
+    """The vLLM that serves this test."""
+    gateway.bring_back()
+    return LaunchedVllm(gateway)
+
+
+def _below(pid: int, words: str) -> Iterator[int]:
+    """The processes below one, where these words are in their commands, and those below them."""
+    for child in server_process.children_of(pid):
+        if words in _command(child).lower():
+            yield child
+            yield from _below(child, "")
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
