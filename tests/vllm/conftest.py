@@ -15,6 +15,8 @@ from tests.server_process import ServerProcess, serving
 
 ARGUMENTS = "enforce-eager max-model-len=2048 max-num-queued-reqs=2"
 """Not compiled, which saves half of its start; more than two requests at once are turned away."""
+PER_MINUTE = 30
+"""Messages that the gateway takes of one client."""
 START_S = 600.0
 
 
@@ -31,6 +33,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, made: None) -> Iterator[Se
     environ = {
         "MIDSTREAM_ENGINE": "vllm",
         "MIDSTREAM_ENGINE_ARG": ARGUMENTS,
+        "MIDSTREAM_MESSAGES_PER_MINUTE": str(PER_MINUTE),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     }
@@ -49,9 +52,18 @@ class LaunchedVllm:
         self.server = next(
             pid for pid in self.pids if "--port=" in _command(pid) and "keeper.py" not in _command(pid)
         )
+        self.core = next(pid for pid in self.pids if "EngineCore" in _command(pid))
         found = re.search(r"--port=(\d+)", _command(self.server))
         assert found is not None
         self.url = f"http://127.0.0.1:{found[1]}"
+
+    def is_idle(self) -> bool:
+        """Whether it has nothing to do by its own word."""
+        return not (self.figure("num_requests_running") or self.figure("num_requests_waiting"))
+
+    def left(self) -> list[int]:
+        """Which of its processes live."""
+        return [pid for pid in self.pids if Path(f"/proc/{pid}").exists()]
 
     def figure(self, name: str) -> float:
         """One of its metrics."""
