@@ -37,12 +37,14 @@ class _Lines(asyncio.Protocol):
         self._on_line = on_line
         self._splitter = LineSplitter()
         self.kept: deque[str] = deque(maxlen=KEPT_LINES)
+        self.muted = False
         self.ended = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
         for line in self._splitter.feed(data):
             self.kept.append(line)
-            self._on_line(line)
+            if not self.muted:
+                self._on_line(line)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - its end is told by the process
         self.ended.set()
@@ -100,7 +102,11 @@ class LaunchedProcess:
         return Ending(f"vLLM {how}{f': {cause}' if cause else ''}".rstrip(".") + ".", code > 0)
 
     async def stop(self, deadline_s: float = GRACE_S + _KEEPERS_OWN_S) -> None:
-        """Ask vLLM to end, and end it after a while. Nothing of it is left when this returns or is cancelled."""
+        """Ask vLLM to end, and end it after a while. Nothing of it is left when this returns or is cancelled.
+
+        What it has to say of that is not handed on: its processes complain of each other's end.
+        """
+        self._lines.muted = True
         try:
             if self._process.returncode is None:
                 with suppress(ProcessLookupError):

@@ -58,6 +58,7 @@ class LaunchedEngine:
         self._waiting = WaitingRequests()
         self._upstream: UpstreamEngine | None = None
         self._change = asyncio.Event()
+        self._place = ""
 
     @property
     def status(self) -> EngineStatus:
@@ -210,18 +211,18 @@ class LaunchedEngine:
     def _hear(self, raw: str) -> None:
         """Take a line of vLLM's: into the progress of its start, and into our log.
 
-        While it serves, only the heads of its warnings and errors are logged above `debug`: what follows them may hold
-        what people wrote.
+        While it serves, only the first lines of its warnings and errors are logged above `debug`: what follows them, as
+        the text of an exception, may hold what people wrote.
         """
         line = line_of(raw)
         if self._upstream is None and (told := stage_of(line.text)) is not None:
             stage, share = told
             self._life.loading(stage, max(share, self._life.status.progress))
-        serves = self._upstream is not None
-        if line.is_noise or line.level is None or (serves and line.level < logging.WARNING):
-            log.debug("%s: %s", NAME, line.text)
-        else:
-            log.log(line.level, "%s: %s", NAME, line.text)
+        goes_on = line.place == self._place
+        self._place = line.place or self._place
+        hidden = self._upstream is not None and (goes_on or (line.level or 0) < logging.WARNING)
+        level = logging.DEBUG if hidden or line.is_noise or line.level is None else line.level
+        log.log(level, "%s: %s", NAME, line.text)
 
     def _refuse_when_over(self) -> None:
         try:

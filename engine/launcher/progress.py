@@ -38,10 +38,14 @@ _STAGES = (
 
 
 class Line(NamedTuple):
-    """One line of vLLM's. `level` is None where it begins no record of a log: a traceback, a bar of progress."""
+    """One line of vLLM's. `level` is None where it is of no record of its log: a bar of progress, a bare traceback.
+
+    `place`: where in vLLM's code the record was written, and when; all lines of one record have the same.
+    """
 
     level: int | None
     text: str
+    place: str = ""
 
     @property
     def is_noise(self) -> bool:
@@ -54,7 +58,10 @@ def line_of(raw: str) -> Line:
     found = _RECORD.match(raw)
     if found is None:
         return Line(None, _PREFIX.sub("", raw).rstrip())
-    return Line(logging.getLevelNamesMapping()[found["level"]], _PLACE.sub("", found["text"]).rstrip())
+    text = _PLACE.sub("", found["text"]).rstrip()
+    return Line(
+        logging.getLevelNamesMapping()[found["level"]], text, raw[: len(raw.rstrip()) - len(text)].rstrip()
+    )
 
 
 def stage_of(line: str) -> tuple[str, float] | None:

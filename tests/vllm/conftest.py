@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
+from safetensors.torch import save_file
 
+from app.settings import DEMO_MODEL
 from app.setup.launcher import MADE
 from tests import server_process
 from tests.server_process import ServerProcess, serving
@@ -30,17 +35,53 @@ def made() -> None:
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory, made: None) -> Iterator[ServerProcess]:
     """The gateway. A test that ends vLLM's process leaves it to bring that back."""
+    more = {"MIDSTREAM_MESSAGES_PER_MINUTE": str(PER_MINUTE)}
+    with vllm_below(tmp_path_factory.mktemp("vllm"), ARGUMENTS, more) as server:
+        yield server
+
+
+@pytest.fixture
+def adapted(tmp_path: Path, made: None) -> Iterator[ServerProcess]:
+    """Another gateway, whose vLLM has the model on two devices, as processors are to it, and an adapter for it."""
+    arguments = f"enforce-eager max-model-len=2048 enable-lora max-lora-rank=8 lora-modules=support={adapter(tmp_path)}"
+    with vllm_below(tmp_path, arguments, {"MIDSTREAM_TENSOR_PARALLEL": "2"}) as server:
+        yield server
+
+
+@contextmanager
+def vllm_below(folder: Path, arguments: str, more: dict[str, str]) -> Iterator[ServerProcess]:
+    """A gateway with a vLLM of these arguments."""
     environ = {
         "MIDSTREAM_ENGINE": "vllm",
-        "MIDSTREAM_ENGINE_ARG": ARGUMENTS,
-        "MIDSTREAM_MESSAGES_PER_MINUTE": str(PER_MINUTE),
+        "MIDSTREAM_ENGINE_ARG": arguments,
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server_process, "READY_S", START_S)
-        with serving(tmp_path_factory.mktemp("vllm"), environ) as server:
+        with serving(folder, environ | more) as server:
             yield server
+
+
+def adapter(folder: Path) -> Path:
+    """A LoRA adapter for the demo model that changes nothing, in the form that PEFT writes."""
+    place, config = folder / "adapter", json.loads((DEMO_MODEL / "config.json").read_text())
+    place.mkdir()
+    weights = {}
+    for layer in range(config["num_hidden_layers"]):
+        name = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
+        weights[f"{name}.lora_A.weight"] = torch.ones(8, config["hidden_size"])
+        weights[f"{name}.lora_B.weight"] = torch.zeros(config["num_attention_heads"] * config["head_dim"], 8)
+    save_file(weights, place / "adapter_model.safetensors")
+    told = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": 8,
+        "lora_alpha": 8,
+        "target_modules": ["q_proj"],
+    }
+    (place / "adapter_config.json").write_text(json.dumps(told))
+    return place
 
 
 class LaunchedVllm:
@@ -52,6 +93,7 @@ class LaunchedVllm:
         self.server = next(
             pid for pid in self.pids if "--port=" in _command(pid) and "keeper.py" not in _command(pid)
         )
+        self.titles = [_command(pid) for pid in self.pids]
         self.core = next(pid for pid in self.pids if "EngineCore" in _command(pid))
         found = re.search(r"--port=(\d+)", _command(self.server))
         assert found is not None

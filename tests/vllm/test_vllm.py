@@ -182,3 +182,12 @@ async def test_a_gateway_that_is_killed_leaves_nothing_of_it(
 ) -> None:
     gateway.kill()
     assert await gone(vllm)
+
+
+async def test_it_serves_what_our_engine_does_not(adapted: ServerProcess, client_id: str) -> None:
+    """One model over two devices, and a LoRA adapter, which is the model that replies are asked of."""
+    async with wire(adapted.ws_url, client_id) as alice:
+        await alice.chat("My name is Ada.", params=GREEDY)
+        text, _ = await alice.chat("What is my name?", params=GREEDY)
+    assert "Ada" in text
+    assert sum("Worker_TP" in title for title in LaunchedVllm(adapted).titles) == 2

@@ -106,6 +106,7 @@ async def _events(asked: str) -> AsyncIterator[str]:
     if asked == "write to the log":
         _say("(APIServer pid=7) INFO 11-22 18:37:16 [a.py:1] an everyday line")
         _say("(APIServer pid=7) ERROR 11-22 18:37:16 [a.py:1] a grave line")
+        _say("(APIServer pid=7) ERROR 11-22 18:37:16 [a.py:1] ValueError: words of a client")
         _say("ValueError: a secret of a client")
     if asked == "die":
         os.kill(os.getpid(), signal.SIGKILL)

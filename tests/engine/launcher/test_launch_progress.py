@@ -29,11 +29,17 @@ def test_a_line_tells_how_far_the_start_is(line: str, told: tuple[str, float] | 
 
 
 def test_a_record_has_a_level_and_no_marks() -> None:
-    assert line_of(RECORD.format("WARNING", "two words")) == (logging.WARNING, "two words")
+    assert line_of(RECORD.format("WARNING", "two words"))[:2] == (logging.WARNING, "two words")
     assert line_of("(Worker pid=3) Traceback (most recent call last):") == (
         None,
         "Traceback (most recent call last):",
+        "",
     )
+    heads = [
+        line_of(RECORD.format("ERROR", words)).place
+        for words in ("it failed", "  File x", "", "ValueError: y")
+    ]
+    assert len(set(heads)) == 1
     assert line_of("(APIServer pid=1) INFO 11-22 18:37:07 [api_utils.py:347]  ▄▄ ▄█ █").is_noise
     assert line_of(RECORD.format("INFO", "Route: /health, Methods: GET")).is_noise
 
