@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.launcher.keeper import SIGNALLED
 from engine.launcher.options import HOST, environment_of
 from engine.launcher.progress import KEPT_LINES, LineSplitter, cause_of
 
@@ -97,9 +98,10 @@ class LaunchedProcess:
         with suppress(TimeoutError):  # where something that left its group keeps the pipe open
             async with asyncio.timeout(_LAST_WORDS_S):
                 await self._lines.ended.wait()
-        how = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
         cause = cause_of(self._lines.kept)
-        return Ending(f"vLLM {how}{f': {cause}' if cause else ''}".rstrip(".") + ".", code > 0)
+        number = -code if code < 0 else code - SIGNALLED
+        how = f"was ended by {signal.Signals(number).name}" if number > 0 else f"ended with exit code {code}"
+        return Ending(f"vLLM {how}{f': {cause}' if cause else ''}".rstrip(".") + ".", by_itself=number <= 0)
 
     async def stop(self, deadline_s: float = GRACE_S + _KEEPERS_OWN_S) -> None:
         """Ask vLLM to end, and end it after a while. Nothing of it is left when this returns or is cancelled.

@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
+SIGNALLED = 128
+"""An end by a signal is told by its number beyond this, as shells do."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LINUX = sys.platform == "linux"
@@ -94,14 +95,6 @@ def _children() -> list[int]:
     return []
 
 
-def _end_as(code: int) -> NoReturn:
-    """End as vLLM did: by the same code, or by the same signal."""
-    if code < 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code if code >= 0 else 1)
-
-
 if __name__ == "__main__":
-    _end_as(Keeper(float(sys.argv[1])).keep(sys.argv[2:]))
+    ended = Keeper(float(sys.argv[1])).keep(sys.argv[2:])
+    os._exit(ended if ended >= 0 else SIGNALLED - ended)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,10 +26,13 @@ PER_MINUTE = 30
 START_S = 600.0
 
 
+PYTHON = os.environ.get("MIDSTREAM_ENGINE_PYTHON", str(MADE))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def made() -> None:
     """Nothing here runs where nobody made the environment."""
-    if not MADE.exists():
+    if not Path(PYTHON).exists():
         pytest.skip("`make vllm` was not run")
 
 
@@ -54,6 +58,7 @@ def vllm_below(folder: Path, arguments: str, more: dict[str, str]) -> Iterator[S
     environ = {
         "MIDSTREAM_ENGINE": "vllm",
         "MIDSTREAM_ENGINE_ARG": arguments,
+        "MIDSTREAM_ENGINE_PYTHON": PYTHON,
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     }

@@ -27,6 +27,7 @@ from engine.launcher.options import LaunchOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.process.supervision import RestartPolicy
 from engine.stream import ReplyStream
+from tests.traced import traced
 
 ROOT = Path(__file__).parents[3]
 Mood = Callable[[str], object]
@@ -244,10 +245,11 @@ async def test_a_python_that_is_not_there_is_told(options: LaunchOptions, tmp_pa
 
 async def test_stopping_leaves_nothing_of_it(options: LaunchOptions) -> None:
     """Not even what ignores SIGTERM, or left its group."""
-    async with serving(options) as engine:
-        pids = (await told_by(engine))["pids"]
-        running = engine.generate(asking("go on"))
-        await first_text(running)
+    with traced():
+        async with serving(options) as engine:
+            pids = (await told_by(engine))["pids"]
+            running = engine.generate(asking("go on"))
+            await first_text(running)
     with pytest.raises(EngineLost, match="The engine is stopped"):
         await reply_of(running)
     assert [has_ended(pid, 0) for pid in pids] == [True, True, True]
