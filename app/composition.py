@@ -20,6 +20,7 @@ from app.server.server import HEARTBEAT_S, listen, server
 from app.service import Service
 from app.settings import Settings, SettingsError
 from app.setup.authentication import access_of
+from app.setup.launcher import launched_engine
 from app.setup.limits import TurnTokens, limiters_of, quotas_of
 from app.setup.store import asked_of, look_at_store
 from app.setup.upstreams import shown_model, upstream_engine
@@ -35,6 +36,7 @@ from connections.native.greeting import SERVER, Greeter, Offer
 from connections.wire.frames import ServerFacts
 from engine.door import Engine
 from engine.fleet.engines import EngineFleet
+from engine.launcher.launched import LaunchedEngine
 from engine.options import EngineOptions, ForwardOptions, spread
 from engine.process.client import EngineClient
 from engine.upstream.engine import UpstreamEngine
@@ -59,8 +61,12 @@ async def serve(settings: Settings) -> None:
             await service.run(listener)
 
 
-def engines_of(settings: Settings) -> EngineClient | EngineFleet | UpstreamEngine | UpstreamFleet:
+def engines_of(
+    settings: Settings,
+) -> EngineClient | EngineFleet | LaunchedEngine | UpstreamEngine | UpstreamFleet:
     """The engine that the settings ask for, here or upstream, or all of them behind one door. Raises SettingsError."""
+    if (launched := launched_engine(settings)) is not None:
+        return launched
     if settings.upstreams is not None:
         return upstream_engine(settings)
     options = EngineOptions(

@@ -6,6 +6,7 @@ A variable that is not known stops the start: a typo must not change nothing in 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -67,6 +68,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="TOML file of OpenAI-compatible servers that make the replies instead of an engine here."
         ),
+    ] = None
+    engine: Annotated[
+        Literal["midstream", "vllm"],
+        Meta(
+            description="midstream: the engine here; vllm: one that is started and watched here, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses."
+        ),
+    ] = "midstream"
+    engine_arg: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Argument for vLLM, as tensor-parallel-size=4 or enable-lora; may be given again and again, in the variable with spaces between."
+        ),
+    ] = ()
+    engine_python: Annotated[
+        str | None,
+        Meta(description="Python of the environment that has vLLM; unset: the one that `make vllm` makes."),
     ] = None
     system_prompt: Annotated[
         str | None,
@@ -141,7 +158,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str, Meta(description="none, or int8: weights of linear layers, on a CPU; for few replies at once.")
     ] = "none"
     tensor_parallel: Annotated[
-        int, Meta(ge=1, description="Devices that share one model; more than one is not offered yet.")
+        int, Meta(ge=1, description="Devices that share one model; more than one with --engine vllm alone.")
     ] = 1
     max_batch: Annotated[
         int, Meta(ge=1, le=1024, description="Replies that one engine generates at once.")
@@ -287,10 +304,20 @@ def _parsed(name: str, value: Any) -> Any:
     match name, value:
         case "allowed_origins" | "allowed_hosts" | "allowed_ips" | "trusted_proxies", str():
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        case "engine_arg", str():
+            return _words(name, value)
         case "system_prompt" | "jwt_secret", str() if value.startswith("@"):
             return _file_text(name, Path(value[1:]).expanduser())
         case _:
             return value
+
+
+def _words(name: str, value: str) -> tuple[str, ...]:
+    """The words of a variable, as a shell splits them. Raises SettingsError."""
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise SettingsError(f"{_called(name)}: {error}.") from error
 
 
 def _file_text(name: str, path: Path) -> str:

@@ -37,7 +37,7 @@ ROOMS = {
     "engine": (
         *("messages", "errors", "options", "tracebacks", "stream", "door"),
         *("text", "cache", "sampling", "attention", "model", "execution", "loading", "scheduling"),
-        *("process", "fleet", "upstream", "scripted"),
+        *("process", "fleet", "upstream", "launcher", "scripted"),
     ),
     "sessions": (
         *("errors", "events", "records", "observer"),
@@ -249,6 +249,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         "app.cli",
         "engine.process.__main__",
         "engine.process.child",
+        "engine.launcher.child",
         "midstream.chat",
     }
 

@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 from engine.attention import cpu_kernels
 from engine.cache.budget import KV_SHARE, LAZY_KV_SHARE, kv_budget
 from engine.cache.slots import commits_lazily
-from engine.errors import ModelNotUsable
+from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.loading.architecture import check_architecture
 from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
@@ -154,7 +154,7 @@ def _read_config(model: str) -> PreTrainedConfig:
     except (ValueError, KeyError) as error:
         raise ModelNotUsable(
             f"The model {model!r} is of a type that this version of transformers does not know, "
-            "or needs code of its own, which is not run."
+            f"or needs code of its own, which is not run; {OTHER_ENGINE}."
         ) from error
 
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from engine.attention import attend as attention
 from engine.cache.slot_batch import Span
-from engine.errors import ModelNotUsable
+from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.runner import Runner
 from engine.model.devices import is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
@@ -48,10 +48,13 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
     except Exception as error:
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             raise
-        raise ModelNotUsable(f"The model type {kind} can't be served: {_first_line(error)}.") from error
+        raise ModelNotUsable(
+            f"The model type {kind} can't be served: {_first_line(error)}; {OTHER_ENGINE}."
+        ) from error
     if not agrees(got, expected, module.dtype):
         raise ModelNotUsable(
-            f"The model type {kind} can't be served: its attention or its state does not go through the KV cache."
+            f"The model type {kind} can't be served: its attention or its state does not go through "
+            f"the KV cache; {OTHER_ENGINE}."
         )
     fused = fused_decoder(module) if fuse else None
     if fused is not None and agrees(_through_slots(fused, ids)[0], expected, module.dtype):

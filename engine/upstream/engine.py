@@ -155,6 +155,10 @@ class UpstreamEngine:
                 opened.task.cancel()
         return [(opened.request, opened.stream) for opened in waiting]
 
+    def failed(self, why: str) -> None:
+        """Note that the upstream is gone for good: what is open ends with these words, once `run` is cancelled."""
+        self._watch.life.failed(why)
+
     def cancel(self, request_id: str) -> None:
         """End a request at once. Its connection is closed at the loop's next turn, and nothing more of it is told."""
         opened = self._open.get(request_id)
@@ -190,7 +194,7 @@ class UpstreamEngine:
             self._watch.life.stopped()
             for opened in list(self._open.values()):
                 self._close(opened)
-                opened.stream.lose("The engine is stopped.")
+                opened.stream.lose(self.status.message or "The engine is stopped.")
 
     def _launch(self, opened: OpenRequest, tasks: asyncio.TaskGroup) -> None:
         name = f"reply of {self.options.name}"

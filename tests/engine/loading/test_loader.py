@@ -233,6 +233,32 @@ def test_an_architecture_that_would_come_out_wrong_is_refused_before_its_weights
     assert WORDS.get(case, case) in refusal(tmp_path)
 
 
+ELSEWHERE = (
+    *("keeps a state", "linear_attention", "can't be replaced", "falcon", "recurrent", "mamba2"),
+    *("recurrent gemma", "hybrid", "jamba", "lfm2", "quantized (gptq)", "quantized (in some way)"),
+)
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_a_refusal_names_the_engine_that_may_serve_it(tmp_path: Path, case: str) -> None:
+    OTHERS[case]().save_pretrained(tmp_path)
+    small_tokenizer().save_pretrained(tmp_path)
+    assert "--engine vllm" in refusal(tmp_path)
+
+
+def test_so_do_refusals_of_code_of_its_own_and_of_several_devices(folder: Path) -> None:
+    assert "--engine vllm" in refusal(folder, forward=ForwardOptions(tensor_parallel=2))
+    assert "--engine vllm" in refusal(folder, forward=ForwardOptions(quantize="awq"))
+    spoiling, _ = SPOILT["own code"]
+    spoiling(folder)
+    assert "--engine vllm" in refusal(folder)
+
+
+def test_so_does_a_refusal_for_want_of_memory(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.loading.architecture.available_bytes", lambda _device: 1)
+    assert "--engine vllm --tensor-parallel 2" in refusal(tiny_llama)
+
+
 def test_too_little_memory_for_a_forward_pass_is_told(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
