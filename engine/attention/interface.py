@@ -6,6 +6,7 @@ The models themselves say what a query may see: causal, a sliding window, chunks
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -52,6 +53,17 @@ def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
     return Cpu() if cpu_kernels.serve(torch.empty(0, dtype=dtype, device=device)) else Reference()
 
 
+def keeps_latents(module: nn.Module) -> bool:
+    """Whether a module caches latents, of which it makes keys and values when it reads them (DeepSeek's attention)."""
+    return getattr(getattr(module, "config", None), "kv_lora_rank", None) is not None
+
+
+def gathered(step: StepLayout) -> StepLayout:
+    """Return the layout of a step whose contexts were brought together: each is one long page."""
+    tables = torch.arange(len(step.tables), dtype=torch.int32, device=step.tables.device)
+    return replace(step, tables=tables.unsqueeze(1))
+
+
 def register() -> None:
     """Make the name known to transformers. Repeating it does no harm."""
     AttentionInterface.register(NAME, paged_attention)
@@ -86,7 +98,10 @@ def paged_attention(  # noqa: PLR0917 - transformers calls it with these, in thi
     paged = _checked(module, attention_mask, kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     terms = Terms(scale, *attention_mask, softcap=kwargs.get("softcap"))
-    mixed = paged.backend.attend(query[0].transpose(0, 1), LayerPages(key, value), paged.step, terms)
+    layer = LayerPages(key, value)
+    if keeps_latents(module):
+        layer = LayerPages(*(made.contiguous().transpose(1, 2) for made in layer))
+    mixed = paged.backend.attend(query[0].transpose(0, 1), layer, paged.step, terms)
     return mixed.unsqueeze(0), None
 
 

@@ -92,8 +92,8 @@ def lay_out(spans: Sequence[Span], *, page_size: int, device: torch.device) -> S
     wanted = None if len(spans) == decoding and all(span.samples for span in spans) else _sampled_rows(spans)
     widest = max(-(-span.stop // page_size) for span in spans)
     longs = [torch.tensor([ids + [0] * idle, positions + [0] * idle]), *([] if wanted is None else [wanted])]
-    counts = [*_places(spans, page_size, idle), *_counts(spans)]
-    sent = send([*longs, _tables(spans, widest, page_size), *counts], device)
+    tables = _tables(spans, widest, page_size)
+    sent = send([*longs, tables, *_places(spans, page_size, idle), *_counts(spans)], device)
     tables, pages, offsets, query_starts, lengths, key_starts = sent[len(longs) :]
     return StepLayout(
         input_ids=sent[0][0:1],
@@ -140,17 +140,10 @@ def _tables(spans: Sequence[Span], widest: int, page_size: int) -> Tensor:
 
 def _places(spans: Sequence[Span], page_size: int, idle: int) -> tuple[Tensor, Tensor]:
     """Return the page and the offset that each row is stored at."""
-    places = [divmod(place, page_size) for span in spans for place in range(span.start, span.stop)]
-    row, pages = 0, [NOBODY] * len(places)
-    for span in spans:
-        for row, (page, _) in enumerate(places[row : row + len(span.tokens)], start=row):
-            pages[row] = span.pages[page]
-        row += 1
-    offsets = [offset for _, offset in places]
-    return (
-        torch.tensor(pages + [NOBODY] * idle, dtype=torch.int32),
-        torch.tensor(offsets + [0] * idle, dtype=torch.int32),
-    )
+    places = [(span.pages, place) for span in spans for place in range(span.start, span.stop)]
+    pages = [table[place // page_size] for table, place in places] + [NOBODY] * idle
+    offsets = [place % page_size for _, place in places] + [0] * idle
+    return torch.tensor(pages, dtype=torch.int32), torch.tensor(offsets, dtype=torch.int32)
 
 
 def _counts(spans: Sequence[Span]) -> tuple[Tensor, Tensor, Tensor]:

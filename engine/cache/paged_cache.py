@@ -51,13 +51,15 @@ Store = Callable[[LayerPages, StepLayout, Tensor, Tensor], None]
 class PagedCache(Cache):
     """The cache that a transformers module is given: it stores a step's keys and values, and hands out whole layers.
 
-    Attention reads from them what it needs (`engine.attention`).
+    Attention reads from them what it needs (`engine.attention`). With `gathers` the cache hands out the contexts of a
+    step's requests instead, (requests, heads, tokens, head size), for modules that make keys and values of them first.
     """
 
     layers: list[LayerPages]  # type: ignore[assignment] # transformers' own layers know one length, not pages
 
-    def __init__(self, *, pages: int, page_size: int, store: Store) -> None:
+    def __init__(self, *, pages: int, page_size: int, store: Store, gathers: bool = False) -> None:
         super().__init__(layers=[])
+        self.gathers = gathers
         self.pages = pages
         self.page_size = page_size
         self._store = store
@@ -92,7 +94,10 @@ class PagedCache(Cache):
         keys, values = key_states[0].transpose(0, 1), value_states[0].transpose(0, 1)
         layer = self.layer(layer_idx, keys, values)
         self._store(layer, self._step, keys, values)
-        return layer
+        if not self.gathers:
+            return layer
+        contexts = [store[self._step.tables].flatten(1, 2).transpose(1, 2) for store in layer]
+        return contexts[0], contexts[1]
 
     def layer(self, number: int, keys: Tensor, values: Tensor) -> LayerPages:
         """Return a layer, made now where the model never wrote to it, for keys and values like these, (rows, heads, size)."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.attention.interface import Paged, backend_for
+from engine.attention.interface import Paged, backend_for, gathered, keeps_latents
 from engine.attention.terms import AttentionNotSupported
 from engine.cache.layout import Span, StepLayout, lay_out
 from engine.cache.paged_cache import PagedCache
@@ -26,7 +26,9 @@ class Runner:
         self._module = module
         self._device = module.device
         self._backend = backend_for(module.device, module.dtype)
-        self.cache = PagedCache(pages=pages, page_size=page_size, store=self._backend.store)
+        self.cache = PagedCache(
+            pages=pages, page_size=page_size, store=self._backend.store, gathers=keeps_latents(module)
+        )
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
@@ -51,6 +53,6 @@ class Runner:
             past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=0 if layout.sampled_rows is None else layout.sampled_rows,
-            paged=Paged(layout, self._backend),
+            paged=Paged(gathered(layout) if self.cache.gathers else layout, self._backend),
         )
         return cast("Tensor", output.logits)[0]
