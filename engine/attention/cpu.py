@@ -29,14 +29,18 @@ class Cpu(Reference):
             return cpu_kernels.attend(queries, layer, step.tables, step.lengths, terms)
         mixed = queries.new_zeros(*queries.shape[:2], layer.values.shape[3])
         if rows:
-            cpu_kernels.attend(queries[:rows], layer, step.tables[:rows], step.lengths[:rows], terms, mixed[:rows])
+            cpu_kernels.attend(
+                queries[:rows], layer, step.tables[:rows], step.lengths[:rows], terms, mixed[:rows]
+            )
         for number, (start, stop) in enumerate(step.spans[rows:], start=rows):
             own = slice(rows, rows + stop - start)
             mixed[own] = self._prompt(queries[own], layer, step, number, terms)
             rows = own.stop
         return mixed
 
-    def _prompt(self, queries: Tensor, layer: LayerPages, step: StepLayout, number: int, terms: Terms) -> Tensor:
+    def _prompt(
+        self, queries: Tensor, layer: LayerPages, step: StepLayout, number: int, terms: Terms
+    ) -> Tensor:
         """Attend with a chunk of a prompt, (rows, heads, size), to all of its request so far."""
         start, stop = step.spans[number]
         room = -(-stop // EXTENT_STEP) * EXTENT_STEP

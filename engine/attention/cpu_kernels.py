@@ -94,7 +94,12 @@ class BadTable(ValueError):
 
 
 def attend(
-    queries: Tensor, layer: LayerPages, tables: Tensor, lengths: Tensor, terms: Terms, out: Tensor | None = None
+    queries: Tensor,
+    layer: LayerPages,
+    tables: Tensor,
+    lengths: Tensor,
+    terms: Terms,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Attend with one query for each row and head, (rows, heads, size), to all positions of the row's table.
 

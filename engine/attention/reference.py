@@ -31,7 +31,9 @@ class Reference:
         if step.decode_rows:
             rows = slice(0, step.decode_rows)
             positions = step.position_ids[0, rows].unsqueeze(1)
-            mixed[rows] = _attend(queries[rows].unsqueeze(1), positions, layer, step.tables[rows], terms)[:, 0]
+            mixed[rows] = _attend(queries[rows].unsqueeze(1), positions, layer, step.tables[rows], terms)[
+                :, 0
+            ]
         row = step.decode_rows
         for number, (start, stop) in enumerate(step.spans[step.decode_rows :], start=step.decode_rows):
             table = step.tables[number : number + 1, : -(-stop // layer.keys.shape[1])]
@@ -61,7 +63,8 @@ def _attend(queries: Tensor, positions: Tensor, layer: LayerPages, tables: Tenso
     seen = visible(positions, torch.arange(keys.shape[1], device=keys.device).unsqueeze(0), terms)
     # What lies at a place that nobody may see may be anything, and 0 times NaN is NaN.
     values = values.masked_fill(~seen.any(dim=1)[:, :, None, None], 0.0)
-    shared = queries.float().unflatten(2, (keys.shape[2], -1)) * terms.scale
+    heads = keys.shape[2]
+    shared = queries.float().reshape(*queries.shape[:2], heads, -1, queries.shape[3]) * terms.scale
     scores = torch.einsum("rqhgd,rkhd->rhgqk", shared, keys)
     if terms.softcap is not None:
         scores = torch.tanh(scores / terms.softcap) * terms.softcap

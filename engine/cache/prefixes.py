@@ -162,7 +162,10 @@ def common_tokens(first: bytes, second: bytes) -> int:
     same, differ = 0, min(len(first), len(second)) // TOKEN_BYTES + 1
     while differ - same > 1:
         middle = (same + differ) // 2
-        if first[same * TOKEN_BYTES : middle * TOKEN_BYTES] == second[same * TOKEN_BYTES : middle * TOKEN_BYTES]:
+        if (
+            first[same * TOKEN_BYTES : middle * TOKEN_BYTES]
+            == second[same * TOKEN_BYTES : middle * TOKEN_BYTES]
+        ):
             same = middle
         else:
             differ = middle

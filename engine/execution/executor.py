@@ -103,8 +103,7 @@ class Executor:
             self._wait()
         chosen = iter(tokens)
         outcomes = [
-            _outcome(span.slot, next(chosen), scored) if span.samples else None
-            for span in launched.spans
+            _outcome(span.slot, next(chosen), scored) if span.samples else None for span in launched.spans
         ]
         if self._learns:
             self._learns.observe(time.perf_counter() - launched.began)

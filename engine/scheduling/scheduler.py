@@ -213,9 +213,7 @@ class Scheduler:
         """Share the budget out: up to half of it to the oldest prompt, the rest to the shortest first."""
         if not self._prefilling:
             return ()
-        shortest = sorted(
-            self._prefilling.values(), key=lambda request: (request.remaining, request.arrival)
-        )
+        shortest = sorted(self._prefilling.values(), key=lambda request: (request.remaining, request.arrival))
         oldest = min(shortest, key=lambda request: request.arrival)
         kept = min(oldest.remaining, (budget + 1) // 2)
         counts: dict[int, int] = {}

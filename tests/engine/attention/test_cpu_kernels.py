@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.attention import cpu_kernels
-from engine.attention.cpu_kernels import BadTable, NoKernels, silu_product
 from engine.attention.cpu import Cpu
+from engine.attention.cpu_kernels import BadTable, NoKernels, silu_product
 from engine.attention.reference import Reference
 from engine.attention.terms import Terms
 from engine.cache.layout import Span, lay_out
@@ -71,7 +71,9 @@ def close(got: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
     )
 
 
-def paged(pages: int, page: int, kv_heads: int, size: int, value_size: int, dtype: torch.dtype) -> LayerPages:
+def paged(  # noqa: PLR0917 - one for each dimension
+    pages: int, page: int, kv_heads: int, size: int, value_size: int, dtype: torch.dtype
+) -> LayerPages:
     """A layer of random keys and values."""
     rows = torch.randn(1, kv_heads, size).to(dtype), torch.randn(1, kv_heads, value_size).to(dtype)
     layer = LayerPages.make(*rows, pages, page)
@@ -133,7 +135,9 @@ def test_attention_over_pages_is_the_reference_s(  # noqa: PLR0917 - one for eac
 def test_the_reference_is_torch_s_own_attention(seed: int, kv_heads: int, page: int) -> None:
     torch.manual_seed(seed)
     layer, table = paged(70, page, kv_heads, 16, 16, torch.float32), torch.randperm(70).tolist()
-    step = lay_out([Span(0, 20, [1] * 49, samples=True, pages=table)], page_size=page, device=torch.device("cpu"))
+    step = lay_out(
+        [Span(0, 20, [1] * 49, samples=True, pages=table)], page_size=page, device=torch.device("cpu")
+    )
     query = torch.randn(64, kv_heads * 2, 16)
     keys, values = (store[table].flatten(0, 1)[:69].transpose(0, 1) for store in layer)
     seen = torch.ones(49, 69, dtype=torch.bool).tril(20)
@@ -171,7 +175,10 @@ BAD: dict[str, tuple[list[int], list[list[int]]]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_table_that_leads_out_of_the_pages_is_refused(case: str) -> None:
     layer, (lengths, tables) = paged(4, 8, 2, 8, 8, torch.float32), BAD[case]
-    numbers = torch.tensor(tables, dtype=torch.int32).view(len(tables), 2), torch.tensor(lengths, dtype=torch.int32)
+    numbers = (
+        torch.tensor(tables, dtype=torch.int32).view(len(tables), 2),
+        torch.tensor(lengths, dtype=torch.int32),
+    )
     with pytest.raises(BadTable):
         cpu_kernels.attend(torch.randn(1, 4, 8), layer, *numbers, Terms(0.3))
     if tables:
@@ -285,7 +292,9 @@ def test_the_compiler_has_nothing_to_say() -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize(("family", "calls_a_layer"), [("llama", 1), ("gpt2", 1), ("gemma2", 1), ("deepseek v3", 1)])
+@pytest.mark.parametrize(
+    ("family", "calls_a_layer"), [("llama", 1), ("gpt2", 1), ("gemma2", 1), ("deepseek v3", 1)]
+)
 def test_the_attention_of_a_reply_is_the_kernel_s_whatever_the_model(
     family: str, calls_a_layer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

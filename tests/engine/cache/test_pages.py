@@ -152,9 +152,7 @@ class Pages(RuleBasedStateMachine):
         return self.holders[number % len(self.holders)]
 
     @precondition(lambda self: self.size)
-    @rule(
-        salt=st.sampled_from("ab"), beginning=st.sampled_from((0, 20)), words=WORDS, last=st.integers(0, 1)
-    )
+    @rule(salt=st.sampled_from("ab"), beginning=st.sampled_from((0, 20)), words=WORDS, last=st.integers(0, 1))
     def join(self, salt: str, beginning: int, words: list[int], last: int) -> None:
         tokens = [7] * beginning + words + [last]
         match = self.prefixes.find(salt, tokens, shared=beginning)

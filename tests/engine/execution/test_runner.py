@@ -9,8 +9,8 @@ from engine.attention import cpu, reference
 from engine.attention import interface as attention
 from engine.attention.terms import AttentionNotSupported
 from engine.cache.layout import Span
-from engine.cache.pages import Copy
 from engine.cache.paged_cache import PagedCache
+from engine.cache.pages import Copy
 from engine.execution.runner import Runner
 from tests.engine.tiny_models import VOCABULARY, make, prompt, served
 
@@ -67,7 +67,10 @@ def test_a_shared_beginning_is_read_from_the_same_pages() -> None:
     run.run([Span(0, 0, text, samples=False, pages=FIRST)])
     one, other = [*text, *prompt(5, 1)], [*text, *prompt(9, 2)]
     tables = [*FIRST[:2], 7], [*FIRST[:2], 8]
-    spans = [Span(n, 32, t[32:], samples=True, pages=p) for n, (t, p) in enumerate(zip((one, other), tables, strict=True))]
+    spans = [
+        Span(n, 32, t[32:], samples=True, pages=p)
+        for n, (t, p) in enumerate(zip((one, other), tables, strict=True))
+    ]
     logits = run.run(spans)
     assert close(logits[0], by_itself("llama", one))
     assert close(logits[1], by_itself("llama", other))
