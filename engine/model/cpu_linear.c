@@ -42,7 +42,9 @@ TARGET static inline void avx512_sum4(float *to, __m512 a, __m512 b, __m512 c, _
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
 }
 #define SUM4(to, a, b, c, d) avx512_sum4(to, (__m512)(a), (__m512)(b), (__m512)(c), (__m512)(d))
-#define CODES_AS_FLOATS(from) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(from))))
+#define AVX512_CODES_AS_FLOATS(from) \
+    _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(from))))
+#define CODES_AS_FLOATS(from) AVX512_CODES_AS_FLOATS(from)
 #define HALVES_AS_FLOATS(from) \
     _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(from))), 16))
 #include "cpu_linear_tiles.h"
@@ -51,20 +53,34 @@ TARGET static inline void avx512_sum4(float *to, __m512 a, __m512 b, __m512 c, _
 #define MOST_ROWS 6
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
 #define NAME(of) avx512_bf16_##of
+#define CODES_AS_FLOATS(from) AVX512_CODES_AS_FLOATS(from)
 #define SUM4(to, a, b, c, d) avx512_sum4(to, (__m512)(a), (__m512)(b), (__m512)(c), (__m512)(d))
 #define ADD_PAIRS avx512_bf16_add_pairs
+#define ADD_CODE_PAIRS avx512_bf16_add_code_pairs
+#define INLINE __attribute__((always_inline)) TARGET static inline
 typedef float avx512_bf16_sums __attribute__((vector_size(64)));
-__attribute__((always_inline)) TARGET static inline void avx512_bf16_add_pairs(avx512_bf16_sums (*sums)[4], count rows,
-                                                                               const uint16_t *const *weights,
-                                                                               const uint16_t *given, count stride) {
-    __m512bh weight[4];
-    _Pragma("GCC unroll 8") for (count j = 0; j < 4; j++) weight[j] = (__m512bh)_mm512_loadu_si512(weights[j]);
+INLINE void avx512_bf16_add(avx512_bf16_sums (*sums)[4], count rows, const __m512bh *weights, const uint16_t *given,
+                            count stride) {
     _Pragma("GCC unroll 8") for (count m = 0; m < rows; m++) {
         __m512bh x = (__m512bh)_mm512_loadu_si512(given + m * stride);
         _Pragma("GCC unroll 8") for (count j = 0; j < 4; j++) sums[m][j] =
-            (avx512_bf16_sums)_mm512_dpbf16_ps((__m512)sums[m][j], weight[j], x);
+            (avx512_bf16_sums)_mm512_dpbf16_ps((__m512)sums[m][j], weights[j], x);
     }
 }
+INLINE void avx512_bf16_add_pairs(avx512_bf16_sums (*sums)[4], count rows, const uint16_t *const *weights,
+                                  const uint16_t *given, count stride) {
+    __m512bh pairs[4];
+    _Pragma("GCC unroll 8") for (count j = 0; j < 4; j++) pairs[j] = (__m512bh)_mm512_loadu_si512(weights[j]);
+    avx512_bf16_add(sums, rows, pairs, given, stride);
+}
+INLINE void avx512_bf16_add_code_pairs(avx512_bf16_sums (*sums)[4], count rows, const int8_t *const *weights,
+                                       const uint16_t *given, count stride) {
+    __m512bh pairs[4]; /* every code is a bfloat16 */
+    _Pragma("GCC unroll 8") for (count j = 0; j < 4; j++) pairs[j] =
+        _mm512_cvtne2ps_pbh(CODES_AS_FLOATS(weights[j] + LANES), CODES_AS_FLOATS(weights[j]));
+    avx512_bf16_add(sums, rows, pairs, given, stride);
+}
+#undef INLINE
 #include "cpu_linear_tiles.h"
 
 #define LANES 8
@@ -100,8 +116,9 @@ struct tiles {
     count rows;
 };
 
-#define TILES(of, halves_of, rows) \
-    {of##_floats_tile_of_any, halves_of##_halves_tile_of_any, of##_codes_tile_of_any, of##_codes_to_halves_tile_of_any, rows}
+#define TILES(of, halves_of, rows)                                                          \
+    {of##_floats_tile_of_any, halves_of##_halves_tile_of_any, of##_codes_tile_of_any, \
+     halves_of##_codes_to_halves_tile_of_any, rows}
 
 static const struct tiles tiles[LEVELS] = {
     [PLAIN] = TILES(plain, plain, 2),

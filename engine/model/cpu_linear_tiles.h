@@ -17,6 +17,7 @@ typedef uint32_t NAME(words) __attribute__((vector_size(LANES * 4)));
         loaded;                                      \
     })
 
+#ifndef ADD_PAIRS
 /* ---- one vector's worth of each row ------------------------------------------------------------------------------- */
 
 INLINE void NAME(add_floats)(NAME(floats) (*sums)[4], count rows, const float *const *weights, const float *given,
@@ -55,6 +56,8 @@ INLINE void NAME(add_codes_to_halves)(NAME(floats) (*sums)[4], count rows, const
         FOR_ALL(m, rows) sums[m][j] += weight * (NAME(floats))HALVES_AS_FLOATS(given + m * stride);
     }
 }
+
+#endif
 
 /* ---- whole rows ---------------------------------------------------------------------------------------------------- */
 
@@ -102,6 +105,7 @@ INLINE void NAME(add_codes_to_halves)(NAME(floats) (*sums)[4], count rows, const
 
 #ifdef ADD_PAIRS
 TILE(halves_tile, uint16_t, uint16_t, 2 * LANES, ADD_PAIRS)
+TILE(codes_to_halves_tile, int8_t, uint16_t, 2 * LANES, ADD_CODE_PAIRS)
 #else
 TILE(floats_tile, float, float, LANES, NAME(add_floats))
 TILE(halves_tile, uint16_t, uint16_t, 2 * LANES, NAME(add_halves))
@@ -121,3 +125,4 @@ TILE(codes_to_halves_tile, int8_t, uint16_t, LANES, NAME(add_codes_to_halves))
 #undef CODES_AS_FLOATS
 #undef HALVES_AS_FLOATS
 #undef ADD_PAIRS
+#undef ADD_CODE_PAIRS
