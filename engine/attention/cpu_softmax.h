@@ -69,15 +69,29 @@ SHARED void attend_nothing(float *mixed, struct softmax *softmax, count sharing,
     memset(mixed, 0, (size_t)(sharing * size) * sizeof *mixed);
 }
 
-/* Go on with a piece: keys and values, (positions, size), begin at `offset`. queries, mixed: (sharing, size). */
+/* Return keys or values of positions that are `stride` apart as floats, one after the other: where they lie, or in `room`. */
+SHARED const float *read_positions(float *room, const void *from, count offset, count stride, count positions,
+                                   count size, int half) {
+    if (stride == size) return read(room, from, offset, positions * size, half);
+    for (count t = 0; t < positions; t++) {
+        const float *one = read(room + t * size, from, offset + t * stride, size, half);
+        if (!half) memcpy(room + t * size, one, (size_t)size * sizeof *one);
+    }
+    return room;
+}
+
+/* Go on with a piece: keys and values, (positions, size), begin at `offset`, and positions are `stride` apart. queries,
+   mixed: (sharing, size). */
 SHARED void attend_piece(float *restrict mixed, struct softmax *softmax, const float *restrict queries,
-                         const void *keys, const void *values, count offset, count positions, count sharing,
-                         count size, float scale, int half) {
+                         const void *keys, const void *values, count offset, count stride, count positions,
+                         count sharing, count size, float scale, int half) {
     float key_room[POSITIONS * size], value_room[POSITIONS * size], scores[POSITIONS];
     for (count t = 0; t < positions; t += POSITIONS) {
         count some = positions - t < POSITIONS ? positions - t : POSITIONS;
-        const float *some_keys = read(key_room, keys, offset + t * size, some * size, half);
-        const float *some_values = read(value_room, values, offset + t * size, some * size, half);
+        const float *some_keys =
+            read_positions(key_room, keys, offset + t * stride, stride, some, size, half);
+        const float *some_values =
+            read_positions(value_room, values, offset + t * stride, stride, some, size, half);
         for (count q = 0; q < sharing; q++) {
             score(scores, queries + q * size, some_keys, scale, some, size);
             weigh(scores, softmax + q, mixed + q * size, some, size);
