@@ -1,5 +1,7 @@
 """Kernels of our own for CPUs, `cpu_kernels.c`: attention of decode steps, rotation, norms, gates.
 
+The library holds those of `engine.model.cpu_linear` and `engine.model.cpu_decode` as well.
+
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
@@ -14,7 +16,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-VERSION = 1
+VERSION = 2
 """Of the signatures below: that of the library must be the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
@@ -33,7 +35,12 @@ _SIGNATURES = {
     ),
     "rms_norm": (_POINTER, _POINTER, _COUNT, _COUNT, _FLOAT, _FLAG, _POINTER),
     "silu_product": (_POINTER, _COUNT, _COUNT, _FLAG, _POINTER),
+    "linear": (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER),
+    "vectors": (_FLAG,),
+    "decode": (_POINTER, _POINTER),
+    "decode_room": (_POINTER, _COUNT, _COUNT),
 }
+_RESULTS = {"linear": _FLAG, "vectors": _FLAG, "decode": _FLAG, "decode_room": _COUNT}
 
 
 class NoKernels(Exception):
@@ -59,7 +66,7 @@ def load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
         )
     for name, signature in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
-        function.argtypes, function.restype = signature, None
+        function.argtypes, function.restype = signature, _RESULTS.get(name)
     return library
 
 
@@ -95,7 +102,7 @@ def attend(
     rows, heads, size = queries.shape
     queries = queries if queries.stride(2) == 1 else queries.contiguous()
     mixed = queries.new_empty(rows, heads, size)
-    _kernels().midstream_attend(
+    library().midstream_attend(
         *(queries.data_ptr(), queries.stride(0), queries.stride(1), keys.data_ptr(), values.data_ptr()),
         *(places[0].data_ptr(), places[1].data_ptr(), rows, heads, keys.shape[1], keys.shape[2], size),
         *(scaling, _is_half(queries), mixed.data_ptr()),
@@ -120,7 +127,7 @@ def rotate_and_store(
     _, kv_heads, tokens, _ = stores[0].shape
     heads = all_heads - kv_heads
     turned = projected.new_empty(rows, heads, size)
-    _kernels().midstream_rotate_and_store(
+    library().midstream_rotate_and_store(
         *(projected.data_ptr(), projected.stride(0), values.data_ptr(), values.stride(0)),
         *(angles[0].data_ptr(), angles[1].data_ptr(), places[0].data_ptr(), places[1].data_ptr()),
         *(rows, heads, kv_heads, tokens, size, _is_half(projected)),
@@ -133,7 +140,7 @@ def rms_norm(given: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """Normalize the last dimension by its root mean square, and multiply by `weight`, (size,)."""
     given = given.contiguous()
     made, size = torch.empty_like(given), given.shape[-1]
-    _kernels().midstream_rms_norm(
+    library().midstream_rms_norm(
         *(given.data_ptr(), weight.data_ptr(), given.numel() // size, size),
         *(epsilon, _is_half(given), made.data_ptr()),
     )
@@ -144,11 +151,12 @@ def silu_product(gate_up: Tensor) -> Tensor:
     """Return silu(gate) * up, (rows, size), of both side by side, (rows, 2 * size), contiguous."""
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     made = gate_up.new_empty(rows, size)
-    _kernels().midstream_silu_product(gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr())
+    library().midstream_silu_product(gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr())
     return made
 
 
-def _kernels() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """Return what was compiled. Raises NoKernels."""
     library = _library()
     if isinstance(library, NoKernels):
         raise library

@@ -6,7 +6,7 @@ them, with the shapes that it writes, so that no table of model types is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,8 +143,15 @@ class SlotCache(Cache):
     def begin(self, batch: SlotBatch) -> None:
         """Make room for a step, and direct what the module writes to its slots."""
         self._batch = batch
-        self._make_room(batch.highest_slot + 1, batch.extent)
-        self.hold(batch.stops)
+        self._advance(batch.stops, batch.highest_slot + 1, batch.extent)
+
+    def reach(self, stops: Sequence[tuple[int, int]]) -> None:
+        """Make room for a step that writes to the slots by itself: (slot, positions held by then)."""
+        self._advance(stops, max(slot for slot, _ in stops) + 1, max(stop for _, stop in stops))
+
+    def _advance(self, stops: Iterable[tuple[int, int]], slots_needed: int, tokens_needed: int) -> None:
+        self._make_room(slots_needed, tokens_needed)
+        self.hold(stops)
         if self._lazy:
             self._work_ahead()
 

@@ -16,7 +16,12 @@ from engine.attention.attend import AttentionNotSupported
 from engine.cache.slot_batch import SlotBatch, Span
 from engine.cache.slots import SlotCache, commits_lazily
 from engine.execution.graphs import CudaGraphs
+from engine.model.cpu_decode import MOST_ROWS, CpuDecode, decodes
 from engine.model.fused_decoder import FusedDecoder
+
+
+def _only_decodes(spans: Sequence[Span]) -> bool:
+    return len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
 
 
 class Runner:
@@ -32,6 +37,8 @@ class Runner:
             slots=slots, tokens=tokens, lazy=lazy, fixed=recordable is not None, roomy=roomy
         )
         self._graphs = CudaGraphs(recordable, self.cache) if recordable is not None else None
+        decoding = isinstance(module, FusedDecoder) and decodes(module)
+        self._decode = CpuDecode(module) if decoding and isinstance(module, FusedDecoder) else None
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
@@ -40,8 +47,17 @@ class Runner:
         Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
         Running the same spans again changes nothing.
         """
-        recorded = self._graphs.run(spans) if self._graphs is not None else None
-        return self._run_plainly(spans) if recorded is None else recorded
+        if self._graphs is not None and (recorded := self._graphs.run(spans)) is not None:
+            return recorded
+        if self._decode is not None and self.cache.layers and _only_decodes(spans):
+            return self._run_at_once(self._decode, spans)
+        return self._run_plainly(spans)
+
+    def _run_at_once(self, decode: CpuDecode, spans: Sequence[Span]) -> Tensor:
+        """Compute a decode step in one call. A slot is a page."""
+        self.cache.reach([(span.slot, span.stop) for span in spans])
+        tokens, positions = [span.tokens[0] for span in spans], [span.start for span in spans]
+        return decode.run(tokens, positions, [(span.slot,) for span in spans], self.cache.layers)
 
     def _run_plainly(self, spans: Sequence[Span]) -> Tensor:
         batch = SlotBatch(spans, tokens=self.cache.tokens, device=self._device)
