@@ -59,8 +59,11 @@ class Pages(NamedTuple):
 class KeysAndValues(Protocol):
     """One layer's keys and values, each (pages, KV heads, positions, size). A slot is a page."""
 
-    keys: Tensor
-    values: Tensor
+    @property
+    def keys(self) -> Tensor: ...  # noqa: D102 - the class says it
+
+    @property
+    def values(self) -> Tensor: ...  # noqa: D102
 
 
 class _Layer(ctypes.Structure):
@@ -131,11 +134,14 @@ class CpuDecode:
         `table`: the pages of each row, by position; rows are of equal length. Returns logits, (rows, vocabulary).
         Raises RefusedStep for tokens, positions and pages that can't be.
         """
-        self._look_up(max(positions, default=0) + 1)
-        self._bind(stores)
         rows, columns = len(tokens), len(table[0]) if table else 0
         if len(positions) != rows or any(len(row) != columns for row in table) or len(table) != rows:
             raise RefusedStep("tokens, positions and tables of different lengths")
+        self._bind(stores)
+        extent = max(positions, default=0) + 1
+        if extent > columns * max(store.keys.shape[2] for store in stores) and rows:
+            raise RefusedStep("a position beyond the pages of its row")
+        self._look_up(extent)
         threads = torch.get_num_threads()
         room = self._room_for(rows, threads)
         given = torch.tensor((tokens, positions), dtype=torch.int64)
