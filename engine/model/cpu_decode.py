@@ -43,7 +43,7 @@ class Pages(NamedTuple):
     Made from a tensor with these three dimensions and the numbers, in any order but with the numbers contiguous.
     """
 
-    count: int
+    number: int
     positions: int
     strides: tuple[int, int, int]
 
@@ -176,12 +176,12 @@ class CpuDecode:
 
     def _bind_layer(self, layer: Any, store: KeysAndValues) -> None:
         pages, model = Pages.of(store.keys), self._model
-        expected = (pages.count, model.kv_heads, pages.positions, model.size)
+        expected = (pages.number, model.kv_heads, pages.positions, model.size)
         alike = store.keys.shape == store.values.shape == expected and Pages.of(store.values) == pages
         if not alike or not store.keys.dtype == store.values.dtype == self._decoder.dtype:
             raise RefusedStep("keys and values of other shapes")
         layer.keys, layer.values = store.keys.data_ptr(), store.values.data_ptr()
-        layer.pages, layer.page_size = pages.count, pages.positions
+        layer.pages, layer.page_size = pages.number, pages.positions
         layer.page_stride, layer.head_stride, layer.position_stride = pages.strides
 
     def _room_for(self, rows: int, threads: int) -> Tensor:

@@ -105,7 +105,9 @@ class FusedLayer(nn.Module):
 
 
 def _added(linear: nn.Module, given: Tensor, states: Tensor) -> Tensor:
-    made: Tensor = linear(given, states) if isinstance(linear, PackedLinear | CpuLinear) else states + linear(given)
+    made: Tensor = (
+        linear(given, states) if isinstance(linear, PackedLinear | CpuLinear) else states + linear(given)
+    )
     return made
 
 

@@ -20,7 +20,13 @@ TESTS = (
     "tests/engine/model/test_cpu_decode.py",
     "tests/engine/model/test_int8_linear.py",
 )
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
+SANITIZERS = (
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+    "-g",
+    "-O1",
+)
 
 
 def compiled() -> list[str]:
@@ -35,7 +41,9 @@ def compiled() -> list[str]:
         objects.append(str(BUILT / f"{Path(source).stem}.o"))
         flags = [*extension["extra-compile-args"], *SANITIZERS, "-fPIC", "-c", source, "-o", objects[-1]]
         subprocess.run(["gcc", *flags], cwd=ROOT, check=True)
-    subprocess.run(["gcc", "-shared", "-fsanitize=address,undefined", *objects, "-o", str(target)], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fsanitize=address,undefined", *objects, "-o", str(target)], check=True
+    )
     return objects
 
 
@@ -43,7 +51,9 @@ def preloaded() -> str:
     """Return the sanitizers' libraries: Python itself is not instrumented, so they have to be there before it."""
     names = "libasan.so", "libubsan.so"
     asked = (["gcc", f"-print-file-name={name}"] for name in names)
-    return ":".join(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip() for ask in asked)
+    return ":".join(
+        subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip() for ask in asked
+    )
 
 
 def main() -> int:
@@ -58,7 +68,18 @@ def main() -> int:
         "PYTHONMALLOC": "malloc",
         "HF_HUB_OFFLINE": "1",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.sanitize.plugin", "-p", "no:faulthandler", "--capture=sys", *TESTS]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.sanitize.plugin",
+        "-p",
+        "no:faulthandler",
+        "--capture=sys",
+        *TESTS,
+    ]
     return subprocess.run([*command, *sys.argv[1:]], cwd=ROOT, env=environment, check=False).returncode
 
 

@@ -9,7 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from engine.attention import cpu_kernels
 from engine.model import cpu_linear
@@ -54,7 +61,9 @@ def stores(fused: FusedDecoder, pages: int, size: int, *, turned: bool = False) 
     return [Store(made(), made()) for _ in fused.layers]
 
 
-def read_one_by_one(decode: CpuDecode, texts: list[list[int]], tables: list[list[int]], held: list[Store]) -> Tensor:
+def read_one_by_one(
+    decode: CpuDecode, texts: list[list[int]], tables: list[list[int]], held: list[Store]
+) -> Tensor:
     """The logits behind the last token of each text, all of equal length."""
     for place in range(len(texts[0])):
         logits = decode.run([text[place] for text in texts], [place] * len(texts), tables, held)
@@ -71,7 +80,7 @@ def by_itself(family: str, text: list[int]) -> Tensor:
 @pytest.mark.parametrize(("page", "turned"), [(1, False), (3, True), (16, False), (64, True)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_tokens_read_one_by_one_are_what_the_module_says_of_the_whole(
-    family: str, page: int, turned: bool, threads: int
+    family: str, page: int, *, turned: bool, threads: int
 ) -> None:
     torch.set_num_threads(threads)
     texts = [prompt(19, salt) for salt in range(5)]
@@ -79,7 +88,9 @@ def test_tokens_read_one_by_one_are_what_the_module_says_of_the_whole(
     needed = -(-19 // page)
     shuffled = torch.randperm(5 * needed + 3, generator=torch.Generator().manual_seed(1))[: 5 * needed]
     tables = shuffled.view(5, needed).tolist()
-    logits = read_one_by_one(CpuDecode(fused), texts, tables, stores(fused, 5 * needed + 3, page, turned=turned))
+    logits = read_one_by_one(
+        CpuDecode(fused), texts, tables, stores(fused, 5 * needed + 3, page, turned=turned)
+    )
     torch.set_num_threads(1)
     for row, text in zip(logits, texts, strict=True):
         torch.testing.assert_close(row, by_itself(family, text), atol=1e-4, rtol=1e-4)

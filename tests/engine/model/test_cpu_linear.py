@@ -21,6 +21,8 @@ pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.
 VECTORS = ("plain", "AVX2", "AVX-512", "AVX-512 with bfloat16")
 SEEDS = st.integers(0, 2**31)
 DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
+KINDS = st.sampled_from(("as the rows", "int8"))
+BESIDE = st.sampled_from(("nothing", "a bias and more"))
 WIDTHS = st.one_of(st.integers(1, 140), st.sampled_from((255, 256, 257, 768)))
 
 
@@ -58,16 +60,19 @@ def close(got: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.usefixtures("vectors", "threads")
 @settings(max_examples=40)
-@given(DTYPES, st.booleans(), SEEDS, st.integers(0, 15), st.integers(0, 300), WIDTHS, st.booleans())
+@given(DTYPES, KINDS, SEEDS, st.integers(0, 15), st.integers(0, 300), WIDTHS, BESIDE)
 def test_products_are_torch_s(  # noqa: PLR0917 - one for each dimension
-    dtype: torch.dtype, is_int8: bool, seed: int, rows: int, outputs: int, inputs: int, more: bool
+    dtype: torch.dtype, kind: str, seed: int, rows: int, outputs: int, inputs: int, beside: str
 ) -> None:
     torch.manual_seed(seed)
-    weight, given_rows = anywhere(torch.randn(outputs, inputs).to(dtype)), anywhere(torch.randn(rows, inputs).to(dtype))
-    bias = anywhere(torch.randn(outputs).to(dtype)) if more else None
-    added = anywhere(torch.randn(rows, outputs).to(dtype)) if more else None
+    weight, given_rows = (
+        anywhere(torch.randn(outputs, inputs).to(dtype)),
+        anywhere(torch.randn(rows, inputs).to(dtype)),
+    )
+    bias = anywhere(torch.randn(outputs).to(dtype)) if beside != "nothing" else None
+    added = None if bias is None else anywhere(torch.randn(rows, outputs).to(dtype))
     wide = weight.double()
-    if is_int8:
+    if kind == "int8":
         codes, scale = quantized(weight) if outputs else (weight.to(torch.int8), weight[:, 0].contiguous())
         codes, scale = anywhere(codes), anywhere(scale)
         by, wide = matrix(codes, bias, scale), codes.double() * scale.double().unsqueeze(1)
@@ -131,7 +136,9 @@ def test_rows_and_weights_that_do_not_go_together_are_refused() -> None:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("rows", [1, 13, 97])
 @torch.no_grad()
-def test_a_layer_says_the_same_for_few_rows_and_for_many(dtype: torch.dtype, packed: bool, rows: int) -> None:
+def test_a_layer_says_the_same_for_few_rows_and_for_many(
+    dtype: torch.dtype, *, packed: bool, rows: int
+) -> None:
     torch.manual_seed(1)
     linear = nn.Linear(48, 80).to(dtype)
     layer = CpuLinear(linear, packed=packed)
