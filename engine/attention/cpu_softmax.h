@@ -1,7 +1,6 @@
-/* Attention of the queries that share one head's keys and values, over any number of pieces of positions.
+/* Attention of the queries that share one head, over the pages of a table.
 
-   One pass with a running maximum (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022). A piece is whatever
-   lies in a row in memory: a slot, a page. */
+   One pass with a running maximum (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022). */
 
 #ifndef MIDSTREAM_CPU_SOFTMAX_H
 #define MIDSTREAM_CPU_SOFTMAX_H
@@ -63,47 +62,57 @@ VECTORS SHARED void mix(float *restrict mixed, const float *restrict weights, co
     for (; i < size; i++) mix_part(mixed + i, weights, values + i, positions, size, 1);
 }
 
-/* Begin with queries that have seen nothing. */
-SHARED void attend_nothing(float *mixed, struct softmax *softmax, count sharing, count size) {
+/* Keep scores between a cap and its negative: tanh, by way of e to the 2x. */
+VECTORS SHARED void cap(float *restrict scores, float softcap, count positions) {
+    for (count t = 0; t < positions; t++)
+        scores[t] = softcap * (1.0f - 2.0f / (exponential(2.0f * scores[t] / softcap) + 1.0f));
+}
+
+/* Where keys and values lie: (pages, kv_heads, page, size), values with a size of their own. */
+struct store {
+    const void *keys, *values;
+    count kv_heads, page, size, value_size;
+    int half;
+};
+
+/* How a layer attends. A query sees `window` positions up to its own, and none before the last multiple of `chunk`; 0:
+   all. `softcap`: 0 for none. */
+struct terms {
+    float scale, softcap;
+    count window, chunk;
+};
+
+/* Attend with the queries, (sharing, size), that share one head, to the positions from `first` to `stop` of a table. */
+SHARED void attend_head(float *restrict mixed, const float *restrict queries, const struct store *store,
+                        const int32_t *table, count head, count first, count stop, count sharing,
+                        const struct terms *terms) {
+    count size = store->size, value_size = store->value_size, page = store->page, some;
+    float key_room[POSITIONS * size], value_room[POSITIONS * value_size], scores[POSITIONS];
+    struct softmax softmax[sharing];
     for (count q = 0; q < sharing; q++) softmax[q] = (struct softmax){-INFINITY, 0};
-    memset(mixed, 0, (size_t)(sharing * size) * sizeof *mixed);
-}
-
-/* Return keys or values of positions that are `stride` apart as floats, one after the other: where they lie, or in `room`. */
-SHARED const float *read_positions(float *room, const void *from, count offset, count stride, count positions,
-                                   count size, int half) {
-    if (stride == size) return read(room, from, offset, positions * size, half);
-    for (count t = 0; t < positions; t++) {
-        const float *one = read(room + t * size, from, offset + t * stride, size, half);
-        if (!half) memcpy(room + t * size, one, (size_t)size * sizeof *one);
-    }
-    return room;
-}
-
-/* Go on with a piece: keys and values, (positions, size), begin at `offset`, and positions are `stride` apart. queries,
-   mixed: (sharing, size). */
-SHARED void attend_piece(float *restrict mixed, struct softmax *softmax, const float *restrict queries,
-                         const void *keys, const void *values, count offset, count stride, count positions,
-                         count sharing, count size, float scale, int half) {
-    float key_room[POSITIONS * size], value_room[POSITIONS * size], scores[POSITIONS];
-    for (count t = 0; t < positions; t += POSITIONS) {
-        count some = positions - t < POSITIONS ? positions - t : POSITIONS;
-        const float *some_keys =
-            read_positions(key_room, keys, offset + t * stride, stride, some, size, half);
-        const float *some_values =
-            read_positions(value_room, values, offset + t * stride, stride, some, size, half);
+    memset(mixed, 0, (size_t)(sharing * value_size) * sizeof *mixed);
+    for (count t = first; t < stop; t += some) {
+        count row = (table[t / page] * store->kv_heads + head) * page + t % page, left = page - t % page;
+        some = stop - t < left ? stop - t : left;
+        some = some < POSITIONS ? some : POSITIONS;
+        const float *keys = read(key_room, store->keys, row * size, some * size, store->half);
+        const float *values = read(value_room, store->values, row * value_size, some * value_size, store->half);
         for (count q = 0; q < sharing; q++) {
-            score(scores, queries + q * size, some_keys, scale, some, size);
-            weigh(scores, softmax + q, mixed + q * size, some, size);
-            mix(mixed + q * size, scores, some_values, some, size);
+            score(scores, queries + q * size, keys, terms->scale, some, size);
+            if (terms->softcap > 0) cap(scores, terms->softcap, some);
+            weigh(scores, softmax + q, mixed + q * value_size, some, value_size);
+            mix(mixed + q * value_size, scores, values, some, value_size);
         }
     }
+    for (count q = 0; q < sharing; q++)
+        for (count i = 0; i < value_size; i++) mixed[q * value_size + i] /= softmax[q].total;
 }
 
-/* End: divide what was mixed by the weights' sum. */
-SHARED void attend_end(float *mixed, const struct softmax *softmax, count sharing, count size) {
-    for (count q = 0; q < sharing; q++)
-        for (count i = 0; i < size; i++) mixed[q * size + i] /= softmax[q].total;
+/* Return the first position that the query behind `stop` positions may see. */
+SHARED count first_seen(count stop, const struct terms *terms) {
+    count first = terms->window > 0 && stop > terms->window ? stop - terms->window : 0;
+    count chunk = terms->chunk > 0 ? (stop - 1) / terms->chunk * terms->chunk : 0;
+    return first > chunk ? first : chunk;
 }
 
 #endif

@@ -21,14 +21,13 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from engine.attention import cpu_kernels
-from engine.cache.budget import KV_SHARE, LAZY_KV_SHARE, kv_budget
-from engine.cache.slots import commits_lazily
+from engine.cache.budget import CPU_KV_SHARE, KV_SHARE, kv_budget, page_size
 from engine.errors import ModelNotUsable
 from engine.loading.architecture import check_architecture
 from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
-from engine.loading.probe import Probed, agrees, probe, through_slots
+from engine.loading.probe import Probed, agrees, probe, through_pages
 from engine.loading.weights_progress import weights_progress
 from engine.model import cpu_linear
 from engine.model.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
@@ -96,7 +95,7 @@ def load(
             bytes_per_token=probed.bytes_per_token,
             window=window_of(config.get_text_config()),
             max_batch=batch,
-            lazy=commits_lazily(target),
+            page_size=page_size(target.type),
         ),
     )
     progress("ready", 1.0)
@@ -135,9 +134,9 @@ def _arrange(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
         arranged, how = pack, "Packed for this CPU"
     else:
         return
-    expected = through_slots(module, vocabulary)
+    expected = through_pages(module, vocabulary)
     arranged(module)
-    if not agrees(through_slots(module, vocabulary), expected, module.dtype):
+    if not agrees(through_pages(module, vocabulary), expected, module.dtype):
         raise ModelNotUsable(f"{how}, the weights say something else; try another --dtype.")
 
 
@@ -225,5 +224,5 @@ def _memory_told(model: str, device: torch.device) -> Iterator[None]:
 
 def _memory_for_kv(device: torch.device, share: float) -> int | None:
     free = available_bytes(device)
-    of_device = LAZY_KV_SHARE if commits_lazily(device) else KV_SHARE
+    of_device = CPU_KV_SHARE if device.type == "cpu" else KV_SHARE
     return None if free is None else int(free * of_device * share)

@@ -4,8 +4,7 @@
    are done, so a thread that the system keeps waiting holds up no more than the part that it has. What is rounded to
    bfloat16 between the stages is what torch's operations round.
 
-   Keys and values lie in pages: position p of a request is place p % page_size of page table[p / page_size]. A slot is a
-   page that is as long as the slot. Every row is another request: rows must not write to one page. Everything that
+   Keys and values lie in pages: position p of a request is place p % page_size of page table[p / page_size]. Every row is another request: rows must not write to one page. Everything that
    decides on an address is checked before the first one is used. Nothing here allocates. */
 
 #include "../attention/cpu_softmax.h"
@@ -25,13 +24,12 @@ enum {
 };
 
 /* One layer, as `Layer` in cpu_decode.py has it. Norms: (hidden) or, of queries and keys, (size) or NULL. keys, values:
-   `pages` pages of `page_size` positions for each of the KV heads; strides count elements, and one head's positions
-   follow each other. */
+   (pages, kv_heads, page_size, size). */
 struct layer {
     const void *attention_norm, *mlp_norm, *query_norm, *key_norm;
     struct matrix qkv, output, gate_up, down;
     void *keys, *values;
-    count pages, page_size, page_stride, head_stride, position_stride;
+    count pages, page_size;
 };
 
 /* A model, as `Model` in cpu_decode.py has it. embedding: (vocabulary, hidden); cosine, sine: (positions, size), the first
@@ -174,24 +172,17 @@ static void attend_one(const struct run *run, const struct layer *layer, count r
     float cosine_room[size], sine_room[size], key[size], queries[sharing * size], mixed[sharing * size];
     const float *cosine = read(cosine_room, model->cosine, position * size, size, half);
     const float *sine = read(sine_room, model->sine, position * size, size, half);
-    count page_size = layer->page_size, last = position / page_size;
-    count place = pages[last] * layer->page_stride + head * layer->head_stride +
-                  position % page_size * layer->position_stride;
+    count page = pages[position / layer->page_size];
+    count place = ((page * model->kv_heads + head) * layer->page_size + position % layer->page_size) * size;
     turn(model, run->projected, from + (model->heads + head) * size, layer->key_norm, cosine, sine, key);
     write(layer->keys, place, key, size, half);
     copy(layer->values, place, run->projected, from + (model->heads + model->kv_heads + head) * size, size, half);
     for (count q = 0; q < sharing; q++)
         turn(model, run->projected, from + (head * sharing + q) * size, layer->query_norm, cosine, sine,
              queries + q * size);
-    struct softmax softmax[sharing];
-    attend_nothing(mixed, softmax, sharing, size);
-    for (count page = 0; page <= last; page++) {
-        count held = page < last ? page_size : position % page_size + 1;
-        count begin = pages[page] * layer->page_stride + head * layer->head_stride;
-        attend_piece(mixed, softmax, queries, layer->keys, layer->values, begin, layer->position_stride, held, sharing,
-                     size, model->scale, half);
-    }
-    attend_end(mixed, softmax, sharing, size);
+    const struct store store = {layer->keys, layer->values, model->kv_heads, layer->page_size, size, size, half};
+    const struct terms terms = {.scale = model->scale};
+    attend_head(mixed, queries, &store, pages, head, 0, position + 1, sharing, &terms);
     write(run->mixed, (row * model->heads + head * sharing) * size, mixed, sharing * size, half);
 }
 
@@ -239,7 +230,7 @@ static int fits(const struct matrix *by, count outputs, count inputs, int64_t ha
 
 static enum refusal check_layer(const struct model *model, const struct layer *layer) {
     count size = model->size, hidden = model->hidden, heads = model->heads, middle = layer->down.inputs;
-    if (middle < 1 || layer->page_size < 1 || layer->pages < 1 || layer->position_stride < size) return BAD_SIZES;
+    if (middle < 1 || layer->page_size < 1 || layer->pages < 1) return BAD_SIZES;
     if (!layer->attention_norm || !layer->mlp_norm || !layer->keys || !layer->values) return BAD_WEIGHTS;
     int all_fit = fits(&layer->qkv, (heads + 2 * model->kv_heads) * size, hidden, model->half) &&
                   fits(&layer->output, hidden, heads * size, model->half) &&

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from engine.attention import cpu_kernels
+from engine.attention.terms import Terms
+from engine.cache.layout import Span
+from engine.cache.paged_cache import LayerPages
 from engine.model.cpu_linear import CpuLinear, Matrix, matrix, serve
 from engine.model.fused_decoder import FusedDecoder, FusedLayer, RMSNorm
 from engine.model.int8_linear import Int8Linear
@@ -37,41 +40,12 @@ class RefusedStep(ValueError):
     """A step that would read or write where it must not. Nothing was computed."""
 
 
-class Pages(NamedTuple):
-    """Keys or values of a layer, as the kernels find them: element (page, head, position) is `size` numbers.
-
-    Made from a tensor with these three dimensions and the numbers, in any order but with the numbers contiguous.
-    """
-
-    number: int
-    positions: int
-    strides: tuple[int, int, int]
-
-    @classmethod
-    def of(cls, store: Tensor) -> Pages:
-        """Describe a tensor of shape (pages, heads, positions, size), which may be a transposed view."""
-        page, head, position, number = store.stride()
-        if number != 1:
-            raise RefusedStep("the numbers of a head must lie side by side")
-        return cls(store.shape[0], store.shape[2], (page, head, position))
-
-
-class KeysAndValues(Protocol):
-    """One layer's keys and values, each (pages, KV heads, positions, size). A slot is a page."""
-
-    @property
-    def keys(self) -> Tensor: ...  # noqa: D102 - the class says it
-
-    @property
-    def values(self) -> Tensor: ...  # noqa: D102
-
-
 class _Layer(ctypes.Structure):
     _fields_ = (
         *((name, _POINTER) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
         *((name, Matrix) for name in ("qkv", "output", "gate_up", "down")),
         *((name, _POINTER) for name in ("keys", "values")),
-        *((name, _COUNT) for name in ("pages", "page_size", "page_stride", "head_stride", "position_stride")),
+        *((name, _COUNT) for name in ("pages", "page_size")),
     )
 
 
@@ -114,47 +88,47 @@ class CpuDecode:
             kv_heads=first.kv_heads,
             size=first.size,
             epsilon=decoder.norm.epsilon,
-            scale=first.scaling,
+            scale=first.terms.scale,
             half=decoder.dtype is torch.bfloat16,
         )
         self._angles: tuple[Tensor, Tensor] | None = None
-        self._stores: list[tuple[Tensor, Tensor]] = []
+        self._bound: Sequence[LayerPages] = ()
+        self._bound_layers = 0
         self._room = torch.empty(0, dtype=torch.uint8)
         self._room_bytes: dict[tuple[int, int], int] = {}
 
-    def run(
-        self,
-        tokens: Sequence[int],
-        positions: Sequence[int],
-        table: Sequence[Sequence[int]],
-        stores: Sequence[KeysAndValues],
-    ) -> Tensor:
-        """Compute a token for each row, at its position, and store its keys and values there.
+    def run(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
+        """Compute the token of each span, and store its keys and values. No two spans may write to one page.
 
-        `table`: the pages of each row, by position; rows are of equal length. Returns logits, (rows, vocabulary).
-        Raises RefusedStep for tokens, positions and pages that can't be.
+        Returns logits, (rows, vocabulary). Raises RefusedStep for tokens, positions and pages that can't be.
         """
-        rows, columns = len(tokens), len(table[0]) if table else 0
-        if len(positions) != rows or any(len(row) != columns for row in table) or len(table) != rows:
-            raise RefusedStep("tokens, positions and tables of different lengths")
-        self._bind(stores)
-        extent = max(positions, default=0) + 1
-        if extent > columns * max(store.keys.shape[2] for store in stores) and rows:
-            raise RefusedStep("a position beyond the pages of its row")
+        self._bind(layers)
+        page = layers[0].keys.shape[1]
+        columns, extent = self._sizes(spans, page)
         self._look_up(extent)
-        threads = torch.get_num_threads()
+        rows, threads = len(spans), torch.get_num_threads()
         room = self._room_for(rows, threads)
-        given = torch.tensor((tokens, positions), dtype=torch.int64)
-        pages = torch.tensor(table, dtype=torch.int32)
+        given = torch.tensor(([span.tokens[0] for span in spans], [span.start for span in spans]))
+        table = torch.tensor([_padded(span.pages[:columns], columns) for span in spans], dtype=torch.int32)
         logits = torch.empty(rows, self._model.head.outputs, dtype=self._decoder.dtype)
         step = _Step(
-            *(given.data_ptr(), given.data_ptr() + rows * given.element_size(), pages.data_ptr()),
-            *(logits.data_ptr(), room.data_ptr(), rows, columns, threads, room.numel()),
+            *(given.data_ptr(), given[1].data_ptr(), table.data_ptr(), logits.data_ptr(), room.data_ptr()),
+            *(rows, columns, threads, room.numel()),
         )
         refusal = cpu_kernels.library().midstream_decode(ctypes.byref(self._model), ctypes.byref(step))
         if refusal:
             raise RefusedStep(_REFUSALS[refusal])
         return logits
+
+    @staticmethod
+    def _sizes(spans: Sequence[Span], page: int) -> tuple[int, int]:
+        """Return how many pages the longest context has, and its positions."""
+        if not spans:
+            raise RefusedStep("a step of no rows")
+        if any(span.start < 0 or span.start >= page * len(span.pages) for span in spans):
+            raise RefusedStep("a position beyond the pages of its row")
+        extent = max(span.start for span in spans) + 1
+        return -(-extent // page), extent
 
     def _look_up(self, extent: int) -> None:
         """See that there are angles for so many positions."""
@@ -164,25 +138,24 @@ class CpuDecode:
             self._model.cosine, self._model.sine = angles[0].data_ptr(), angles[1].data_ptr()
             self._model.positions = len(angles[0])
 
-    def _bind(self, stores: Sequence[KeysAndValues]) -> None:
-        """See that the layers know where keys and values are, which may have moved."""
-        if len(stores) != len(self._layers):
+    def _bind(self, layers: Sequence[LayerPages]) -> None:
+        """Tell the kernels where keys and values are. They stay there, so that it is done once."""
+        if self._bound is layers and self._bound_layers == len(layers):
+            return
+        if len(layers) != len(self._layers):
             raise RefusedStep("keys and values of another number of layers")
-        for number, (layer, store) in enumerate(zip(self._layers, stores, strict=True)):
-            bound = self._stores[number] if number < len(self._stores) else None
-            if bound is None or bound[0] is not store.keys or bound[1] is not store.values:
-                self._bind_layer(layer, store)
-        self._stores = [(store.keys, store.values) for store in stores]
+        for described, layer in zip(self._layers, layers, strict=True):
+            self._bind_layer(described, layer)
+        self._bound, self._bound_layers = layers, len(layers)
 
-    def _bind_layer(self, layer: Any, store: KeysAndValues) -> None:
-        pages, model = Pages.of(store.keys), self._model
-        expected = (pages.number, model.kv_heads, pages.positions, model.size)
-        alike = store.keys.shape == store.values.shape == expected and Pages.of(store.values) == pages
-        if not alike or not store.keys.dtype == store.values.dtype == self._decoder.dtype:
+    def _bind_layer(self, described: Any, layer: LayerPages) -> None:
+        keys, values = layer.keys.transpose(1, 2), layer.values.transpose(1, 2)
+        expected = len(keys), self._model.kv_heads, keys.shape[2], self._model.size
+        alike = keys.dtype == values.dtype == self._decoder.dtype and keys.shape == values.shape == expected
+        if not alike or not keys.is_contiguous() or not values.is_contiguous():
             raise RefusedStep("keys and values of other shapes")
-        layer.keys, layer.values = store.keys.data_ptr(), store.values.data_ptr()
-        layer.pages, layer.page_size = pages.number, pages.positions
-        layer.page_stride, layer.head_stride, layer.position_stride = pages.strides
+        described.keys, described.values = keys.data_ptr(), values.data_ptr()
+        described.pages, described.page_size = keys.shape[0], keys.shape[2]
 
     def _room_for(self, rows: int, threads: int) -> Tensor:
         known = self._room_bytes.get((rows, threads))
@@ -194,6 +167,11 @@ class CpuDecode:
         return self._room
 
 
+def _padded(pages: Sequence[int], columns: int) -> list[int]:
+    """Return a row of a table; behind its pages nothing is read."""
+    return [*pages, *(0,) * (columns - len(pages))]
+
+
 def decodes(decoder: FusedDecoder) -> bool:
     """Whether all of a model's weights are of kinds that the kernels know."""
     if not cpu_kernels.serve(decoder.embedding.weight) or not len(decoder.layers):
@@ -201,12 +179,12 @@ def decodes(decoder: FusedDecoder) -> bool:
     layers: list[FusedLayer] = list(decoder.layers)  # type: ignore[arg-type] # as above
     linears = [decoder.head, *(linear for layer in layers for linear in _linears(layer))]
     norms = [decoder.norm, *(norm for layer in layers for norm in _norms(layer) if norm is not None)]
-    alike = {(layer.heads, layer.kv_heads, layer.size, layer.scaling) for layer in layers}
+    alike = {(layer.heads, layer.kv_heads, layer.size, layer.terms) for layer in layers}
     return (
         all(_is_known(linear, decoder.embedding.weight) for linear in linears)
         and {norm.epsilon for norm in norms} == {decoder.norm.epsilon}
         and all(layer.is_silu for layer in layers)
-        and len(alike) == 1
+        and alike == {(layers[0].heads, layers[0].kv_heads, layers[0].size, Terms(layers[0].terms.scale))}
     )
 
 
