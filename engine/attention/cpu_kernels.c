@@ -7,189 +7,14 @@
    Attention is one pass over the positions with a running maximum (Milakov and Gimelshein 2018; FlashAttention, Dao et
    al. 2022); rotation is RoFormer's (Su et al. 2021); the norm is RMSNorm (Zhang and Sennrich 2019). */
 
-#include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-/* Compiled for each width of vectors; the loader chooses what the processor has. Older compilers know no levels. */
-#if !defined(__x86_64__) || !defined(__gnu_linux__) || defined(__clang__)
-#define VECTORS
-#elif __GNUC__ >= 12
-#define VECTORS __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
+#include "cpu_softmax.h"
 
 /* To be raised with every change of a signature, here and in cpu_kernels.py. */
-const int midstream_version = 2;
+const int midstream_version = 3;
 
-typedef ptrdiff_t count;
-
-enum {
-    POSITIONS = 32, /* keys and values that are read at a time: they stay in the nearest cache */
-    PART = 64,      /* elements of a head that are summed at a time: they stay in registers */
-    WORTH_SHARING = 1 << 15 /* operations, about, below which waking other threads takes longer */
-};
-
-/* ---- elements ---------------------------------------------------------------------------------------------------- */
-
-VECTORS static void widen(float *restrict to, const uint16_t *restrict from, count n) {
-    for (count i = 0; i < n; i++) {
-        uint32_t bits = (uint32_t)from[i] << 16;
-        memcpy(to + i, &bits, sizeof bits);
-    }
-}
-
-VECTORS static void narrow(uint16_t *restrict to, const float *restrict from, count n) {
-    for (count i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, from + i, sizeof bits);
-        uint32_t to_nearest_even = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-        int is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-        to[i] = (uint16_t)(is_nan ? 0x7fc0u : to_nearest_even);
-    }
-}
-
-/* Return elements as floats: where they lie, or in `room`. */
-static const float *read(float *room, const void *from, count offset, count n, int half) {
-    if (!half) return (const float *)from + offset;
-    widen(room, (const uint16_t *)from + offset, n);
-    return room;
-}
-
-static void write(void *to, count offset, const float *from, count n, int half) {
-    if (half) narrow((uint16_t *)to + offset, from, n);
-    else memcpy((float *)to + offset, from, (size_t)n * sizeof *from);
-}
-
-static void copy(void *to, count to_offset, const void *from, count from_offset, count n, int half) {
-    count size = half ? 2 : 4;
-    memcpy((char *)to + to_offset * size, (const char *)from + from_offset * size, (size_t)(n * size));
-}
-
-/* e to the x, to a relative error of some 1e-6; the polynomial is that of the Cephes library. */
-static inline float exponential(float x) {
-    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    float twos = rintf(x * 1.44269504f);
-    float rest = x - twos * 0.693359375f + twos * 2.12194440e-4f;
-    float sum = 1.9875691500e-4f;
-    sum = sum * rest + 1.3981999507e-3f;
-    sum = sum * rest + 8.3334519073e-3f;
-    sum = sum * rest + 4.1665795894e-2f;
-    sum = sum * rest + 1.6666665459e-1f;
-    sum = sum * rest + 5.0000001201e-1f;
-    sum = sum * rest * rest + rest + 1.0f;
-    int32_t bits = ((int32_t)twos + 127) << 23;
-    float power;
-    memcpy(&power, &bits, sizeof power);
-    return sum * power;
-}
+enum { WORTH_SHARING = 1 << 15 /* operations, about, below which waking other threads takes longer */ };
 
 /* ---- attention of one query for each row ------------------------------------------------------------------------- */
-
-VECTORS static void score(float *restrict scores, const float *restrict query, const float *restrict keys,
-                          float scale, count positions, count size) {
-    for (count t = 0; t < positions; t++) {
-        float sum = 0;
-        for (count i = 0; i < size; i++) sum += query[i] * keys[t * size + i];
-        scores[t] = sum * scale;
-    }
-}
-
-/* What the softmax of a query has come to: its highest score, and the sum of all weights relative to it. */
-struct softmax {
-    float highest, total;
-};
-
-/* Turn scores to weights. What was mixed before fades where a higher score has come. */
-VECTORS static void weigh(float *restrict scores, struct softmax *softmax, float *restrict mixed,
-                          count positions, count size) {
-    float highest = softmax->highest, total = 0;
-    for (count t = 0; t < positions; t++) highest = scores[t] > highest ? scores[t] : highest;
-    for (count t = 0; t < positions; t++) {
-        scores[t] = exponential(scores[t] - highest);
-        total += scores[t];
-    }
-    if (highest != softmax->highest) {
-        float fade = exponential(softmax->highest - highest);
-        for (count i = 0; i < size; i++) mixed[i] *= fade;
-        softmax->total *= fade;
-    }
-    softmax->highest = highest;
-    softmax->total += total;
-}
-
-static inline __attribute__((always_inline)) void mix_part(float *restrict mixed, const float *restrict weights,
-                                                           const float *restrict values, count positions, count size,
-                                                           count part) {
-    float sums[part];
-    for (count i = 0; i < part; i++) sums[i] = mixed[i];
-    for (count t = 0; t < positions; t++)
-        for (count i = 0; i < part; i++) sums[i] += weights[t] * values[t * size + i];
-    for (count i = 0; i < part; i++) mixed[i] = sums[i];
-}
-
-VECTORS static void mix(float *restrict mixed, const float *restrict weights, const float *restrict values,
-                        count positions, count size) {
-    count i = 0;
-    for (; i + PART <= size; i += PART) mix_part(mixed + i, weights, values + i, positions, size, PART);
-    for (; i + 8 <= size; i += 8) mix_part(mixed + i, weights, values + i, positions, size, 8);
-    for (; i < size; i++) mix_part(mixed + i, weights, values + i, positions, size, 1);
-}
-
-/* Keep scores between a cap and its negative: tanh, by way of e to the 2x. */
-VECTORS static void cap(float *restrict scores, float softcap, count positions) {
-    for (count t = 0; t < positions; t++)
-        scores[t] = softcap * (1.0f - 2.0f / (exponential(2.0f * scores[t] / softcap) + 1.0f));
-}
-
-/* Where keys and values lie: (pages, kv_heads, page, size), values with a size of their own. */
-struct store {
-    const void *keys, *values;
-    count kv_heads, page, size, value_size;
-    int half;
-};
-
-/* How a layer attends. A query sees `window` positions up to its own, and none before the last multiple of `chunk`; 0:
-   all. `softcap`: 0 for none. */
-struct terms {
-    float scale, softcap;
-    count window, chunk;
-};
-
-/* Attend with the queries, (sharing, size), that share one head, to the positions from `first` to `stop` of a table. */
-static void attend_head(float *restrict mixed, const float *restrict queries, const struct store *store,
-                        const int32_t *table, count head, count first, count stop, count sharing,
-                        const struct terms *terms) {
-    count size = store->size, value_size = store->value_size, page = store->page, some;
-    float key_room[POSITIONS * size], value_room[POSITIONS * value_size], scores[POSITIONS];
-    struct softmax softmax[sharing];
-    for (count q = 0; q < sharing; q++) softmax[q] = (struct softmax){-INFINITY, 0};
-    memset(mixed, 0, (size_t)(sharing * value_size) * sizeof *mixed);
-    for (count t = first; t < stop; t += some) {
-        count row = (table[t / page] * store->kv_heads + head) * page + t % page, left = page - t % page;
-        some = stop - t < left ? stop - t : left;
-        some = some < POSITIONS ? some : POSITIONS;
-        const float *keys = read(key_room, store->keys, row * size, some * size, store->half);
-        const float *values = read(value_room, store->values, row * value_size, some * value_size, store->half);
-        for (count q = 0; q < sharing; q++) {
-            score(scores, queries + q * size, keys, terms->scale, some, size);
-            if (terms->softcap > 0) cap(scores, terms->softcap, some);
-            weigh(scores, softmax + q, mixed + q * value_size, some, value_size);
-            mix(mixed + q * value_size, scores, values, some, value_size);
-        }
-    }
-    for (count q = 0; q < sharing; q++)
-        for (count i = 0; i < value_size; i++) mixed[q * value_size + i] /= softmax[q].total;
-}
-
-/* Return the first position that the query behind `stop` positions may see. */
-static count first_seen(count stop, const struct terms *terms) {
-    count first = terms->window > 0 && stop > terms->window ? stop - terms->window : 0;
-    count chunk = terms->chunk > 0 ? (stop - 1) / terms->chunk * terms->chunk : 0;
-    return first > chunk ? first : chunk;
-}
 
 /* Whether so many positions of a table, which has `width` pages, are in pages that there are. */
 static int is_within(const int32_t *table, count width, count page, count stop, count pages) {
@@ -254,14 +79,6 @@ int midstream_gather(const void *store, const int32_t *table, count pages, count
 
 /* ---- what happens to rows ---------------------------------------------------------------------------------------- */
 
-VECTORS static void rotate(float *restrict to, const float *restrict from, const float *restrict cosine,
-                           const float *restrict sine, count half_size) {
-    for (count i = 0; i < half_size; i++) {
-        to[i] = from[i] * cosine[i] + from[i + half_size] * sine[i];
-        to[i + half_size] = from[i + half_size] * cosine[i + half_size] + from[i] * sine[i + half_size];
-    }
-}
-
 /* Turn queries and keys to their positions, and store keys and values; rows of a page below 0 store nothing.
 
    projected: (rows, heads + kv_heads, size), values: (rows, kv_heads, size), each with a row stride; cosine, sine:
@@ -295,17 +112,6 @@ int midstream_rotate_and_store(const void *projected, count row_stride, const vo
     return 0;
 }
 
-VECTORS static float sum_of_squares(const float *from, count size) {
-    float sum = 0;
-    for (count i = 0; i < size; i++) sum += from[i] * from[i];
-    return sum;
-}
-
-VECTORS static void scale_by(float *restrict to, const float *restrict from, const float *restrict weight,
-                             float factor, count size) {
-    for (count i = 0; i < size; i++) to[i] = from[i] * factor * weight[i];
-}
-
 /* Normalize rows, (rows, size), by their root mean square, and multiply by `weight`, (size). */
 void midstream_rms_norm(const void *from, const void *weight, count rows, count size, float epsilon, int half,
                         void *to) {
@@ -317,10 +123,6 @@ void midstream_rms_norm(const void *from, const void *weight, count rows, count 
         scale_by(result, given, read(weight_room, weight, 0, size, half), factor, size);
         write(to, row * size, result, size, half);
     }
-}
-
-VECTORS static void gate(float *restrict to, const float *restrict gates, const float *restrict ups, count size) {
-    for (count i = 0; i < size; i++) to[i] = gates[i] / (1.0f + exponential(-gates[i])) * ups[i];
 }
 
 /* silu(gate) * up of rows, (rows, 2 * size), whose first half is the gate: (rows, size). */

@@ -1,5 +1,6 @@
 """Kernels of our own for CPUs, `cpu_kernels.c`: attention of decode steps over pages, rotation, norms, gates.
 
+The library holds those of `engine.model.cpu_linear` and `engine.model.cpu_decode` as well.
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
@@ -17,7 +18,7 @@ from torch import Tensor
 from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 
-VERSION = 2
+VERSION = 3
 """Of the signatures below: that of the library must be the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
@@ -36,9 +37,13 @@ _SIGNATURES = {
     ),
     "rms_norm": (_POINTER, _POINTER, _COUNT, _COUNT, _FLOAT, _FLAG, _POINTER),
     "silu_product": (_POINTER, _COUNT, _COUNT, _FLAG, _POINTER),
+    "linear": (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER),
+    "vectors": (_FLAG,),
+    "decode": (_POINTER, _POINTER),
+    "decode_room": (_POINTER, _COUNT, _COUNT),
 }
-_TELL = {"attend", "gather", "rotate_and_store"}
-"""Those that look at their tables first and tell whether these lead out of the pages."""
+_TELL = {"attend", "gather", "rotate_and_store", "linear", "vectors", "decode"}
+"""Those that tell whether they did it: they look at sizes and tables first."""
 
 
 class NoKernels(Exception):
@@ -65,6 +70,7 @@ def load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
     for name, signature in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
         function.argtypes, function.restype = signature, ctypes.c_int if name in _TELL else None
+    library.midstream_decode_room.restype = _COUNT
     return library
 
 
@@ -114,7 +120,7 @@ def attend(
     queries = queries if queries.stride(2) == 1 else queries.contiguous()
     mixed = queries.new_empty(rows, heads, value_size) if out is None else out
     _check(
-        _kernels().midstream_attend(
+        library().midstream_attend(
             *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
             *(layer.values.data_ptr(), _whole(tables), _whole(lengths), pages, tables.shape[1], rows, heads),
             *(kv_heads, page, size, value_size, terms.scale, terms.softcap or 0.0, terms.window or 0),
@@ -132,7 +138,7 @@ def gather(store: Tensor, table: Tensor, length: int, room: int) -> Tensor:
     pages, page, heads, size = _paged(store)
     made = store.new_empty(heads, room, size)
     _check(
-        _kernels().midstream_gather(
+        library().midstream_gather(
             *(store.data_ptr(), _whole(table), pages, len(table), heads, page, size, length, room),
             *(_is_half(store), made.data_ptr()),
         )
@@ -159,7 +165,7 @@ def rotate_and_store(
     heads = all_heads - kv_heads
     turned = projected.new_empty(rows, heads, size)
     _check(
-        _kernels().midstream_rotate_and_store(
+        library().midstream_rotate_and_store(
             *(projected.data_ptr(), projected.stride(0), values.data_ptr(), values.stride(0)),
             *(angles[0].data_ptr(), angles[1].data_ptr(), _whole(places[0]), _whole(places[1])),
             *(pages, page, rows, heads, kv_heads, size, _is_half(projected)),
@@ -173,7 +179,7 @@ def rms_norm(given: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """Normalize the last dimension by its root mean square, and multiply by `weight`, (size,)."""
     given = given.contiguous()
     made, size = torch.empty_like(given), given.shape[-1]
-    _kernels().midstream_rms_norm(
+    library().midstream_rms_norm(
         *(given.data_ptr(), weight.data_ptr(), given.numel() // size, size),
         *(epsilon, _is_half(given), made.data_ptr()),
     )
@@ -184,11 +190,12 @@ def silu_product(gate_up: Tensor) -> Tensor:
     """Return silu(gate) * up, (rows, size), of both side by side, (rows, 2 * size), contiguous."""
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     made = gate_up.new_empty(rows, size)
-    _kernels().midstream_silu_product(gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr())
+    library().midstream_silu_product(gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr())
     return made
 
 
-def _kernels() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """Return what was compiled. Raises NoKernels."""
     library = _library()
     if isinstance(library, NoKernels):
         raise library

@@ -16,7 +16,12 @@ from engine.attention.interface import Paged, backend_for, gathered, keeps_laten
 from engine.attention.terms import AttentionNotSupported
 from engine.cache.layout import Span, StepLayout, lay_out
 from engine.cache.paged_cache import PagedCache
+from engine.model.cpu_decode import MOST_ROWS, CpuDecode, decodes
 from engine.model.fused_decoder import FusedDecoder
+
+
+def _only_decodes(spans: Sequence[Span]) -> bool:
+    return len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
 
 
 class Runner:
@@ -29,6 +34,8 @@ class Runner:
         self.cache = PagedCache(
             pages=pages, page_size=page_size, store=self._backend.store, gathers=keeps_latents(module)
         )
+        decoding = isinstance(module, FusedDecoder) and decodes(module)
+        self._decode = CpuDecode(module) if decoding and isinstance(module, FusedDecoder) else None
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
@@ -37,6 +44,8 @@ class Runner:
         Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
         Running the same spans again changes nothing.
         """
+        if self._decode is not None and self.cache.layers and _only_decodes(spans):
+            return self._decode.run(spans, self.cache.layers)
         layout = lay_out(spans, page_size=self.cache.page_size, device=self._device)
         logits = self._forward(layout)
         if len(logits) != sum(span.samples for span in spans):

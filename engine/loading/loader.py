@@ -29,6 +29,7 @@ from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
 from engine.loading.probe import Probed, agrees, probe, through_pages
 from engine.loading.weights_progress import weights_progress
+from engine.model import cpu_linear
 from engine.model.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.int8_linear import quantize
@@ -113,20 +114,30 @@ def _make_ready(
     if forward.quantize == "int8":
         progress("quantizing", 0.85)
         quantize(probed.module)
-    elif probed.module is not module and can_pack(module.device, module.dtype):
-        _pack(probed.module, vocabulary)
+    elif probed.module is not module:
+        _arrange(probed.module, vocabulary)
     if forward.compile:
         progress("compiling", 0.85)
         compile_forward(module, vocabulary)
     return probed
 
 
-def _pack(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
-    """Pack weights, and see that they still say the same: the plain ones are gone then. Raises ModelNotUsable."""
+def _arrange(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
+    """Give linear layers to the kernels that suit this processor, and see that they still say the same.
+
+    Raises ModelNotUsable.
+    """
+    weight = module.get_parameter("head.weight")
+    if cpu_linear.serve(weight, weight):
+        arranged, how = cpu_linear.take_over, "Computed by our own kernels"
+    elif can_pack(module.device, module.dtype):
+        arranged, how = pack, "Packed for this CPU"
+    else:
+        return
     expected = through_pages(module, vocabulary)
-    pack(module)
+    arranged(module)
     if not agrees(through_pages(module, vocabulary), expected, module.dtype):
-        raise ModelNotUsable("Packed for this CPU, the weights say something else; try another --dtype.")
+        raise ModelNotUsable(f"{how}, the weights say something else; try another --dtype.")
 
 
 def _quiet() -> None:

@@ -25,6 +25,7 @@ from engine.attention import cpu_kernels
 from engine.attention.interface import Paged
 from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages, PagedCache
+from engine.model.cpu_linear import CpuLinear
 from engine.model.packed_linear import PackedLinear
 from engine.model.rotary import FIXED_ROTARIES, RotaryTable
 
@@ -44,13 +45,13 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.weight: Tensor = norm.weight
         self._shape = tuple(norm.weight.shape)
-        self._epsilon: float = norm.variance_epsilon
+        self.epsilon: float = norm.variance_epsilon
 
     def forward(self, given: Tensor) -> Tensor:
         """Normalize."""
         if cpu_kernels.serve(given, self.weight):
-            return cpu_kernels.rms_norm(given, self.weight, self._epsilon)
-        return functional.rms_norm(given, self._shape, self.weight, self._epsilon)
+            return cpu_kernels.rms_norm(given, self.weight, self.epsilon)
+        return functional.rms_norm(given, self._shape, self.weight, self.epsilon)
 
 
 class FusedLayer(nn.Module):
@@ -60,12 +61,12 @@ class FusedLayer(nn.Module):
         super().__init__()
         inner, outer = layer.self_attn, layer.mlp
         self._number = number
-        self._size: int = inner.head_dim
-        self._terms = Terms(inner.scaling)
-        self._heads = inner.q_proj.out_features // self._size
-        self._kv_heads = inner.k_proj.out_features // self._size
+        self.size: int = inner.head_dim
+        self.terms = Terms(inner.scaling)
+        self.heads = inner.q_proj.out_features // self.size
+        self.kv_heads = inner.k_proj.out_features // self.size
         self._activation = outer.act_fn
-        self._is_silu = isinstance(outer.act_fn, nn.SiLU | SiLUActivation)
+        self.is_silu = isinstance(outer.act_fn, nn.SiLU | SiLUActivation)
         self.before_attention, self.before_mlp = (
             RMSNorm(layer.input_layernorm),
             RMSNorm(layer.post_attention_layernorm),
@@ -81,15 +82,15 @@ class FusedLayer(nn.Module):
     def forward(self, states: Tensor, step: _Step) -> Tensor:
         """Take states, (rows, hidden), through the layer."""
         rows = len(states)
-        projected = self.qkv(self.before_attention(states)).view(rows, -1, self._size)
-        both = self._normed(projected[:, : self._heads + self._kv_heads])
+        projected = self.qkv(self.before_attention(states)).view(rows, -1, self.size)
+        both = self._normed(projected[:, : self.heads + self.kv_heads])
         queries, layer = step.rotate_and_store(self._number, both, projected[:, both.shape[1] :])
-        mixed = step.paged.backend.attend(queries, layer, step.paged.step, self._terms)
+        mixed = step.paged.backend.attend(queries, layer, step.paged.step, self.terms)
         states = _added(self.output, mixed.reshape(rows, -1), states)
         return _added(self.down, self._gated(self.gate_up(self.before_mlp(states))), states)
 
     def _gated(self, gate_up: Tensor) -> Tensor:
-        if self._is_silu and cpu_kernels.serve(gate_up):
+        if self.is_silu and cpu_kernels.serve(gate_up):
             return cpu_kernels.silu_product(gate_up)
         gate, up = gate_up.chunk(2, dim=-1)
         product: Tensor = self._activation(gate) * up
@@ -99,12 +100,14 @@ class FusedLayer(nn.Module):
         if self.query_norm is None or self.key_norm is None:
             return heads
         return torch.cat(
-            (self.query_norm(heads[:, : self._heads]), self.key_norm(heads[:, self._heads :])), dim=1
+            (self.query_norm(heads[:, : self.heads]), self.key_norm(heads[:, self.heads :])), dim=1
         )
 
 
 def _added(linear: nn.Module, given: Tensor, states: Tensor) -> Tensor:
-    made: Tensor = linear(given, states) if isinstance(linear, PackedLinear) else states + linear(given)
+    made: Tensor = (
+        linear(given, states) if isinstance(linear, PackedLinear | CpuLinear) else states + linear(given)
+    )
     return made
 
 
@@ -119,7 +122,7 @@ class FusedDecoder(nn.Module):
         self.layers = nn.ModuleList(FusedLayer(layer, n) for n, layer in enumerate(module.model.layers))
         self.norm = RMSNorm(module.model.norm)
         self.head = module.lm_head
-        self._rotary = RotaryTable(module.model.rotary_emb)
+        self.rotary = RotaryTable(module.model.rotary_emb)
 
     @property
     def device(self) -> torch.device:
@@ -147,7 +150,7 @@ class FusedDecoder(nn.Module):
     ) -> Logits:
         """Compute a step. Shapes as the runner gives them: ids and positions (1, rows)."""
         states = self.embedding(input_ids[0])
-        angles = self._rotary.at(position_ids[0], paged.step.extent, self.dtype)
+        angles = self.rotary.at(position_ids[0], paged.step.extent, self.dtype)
         step = _Step(paged, past_key_values, *angles)
         for layer in self.layers:
             states = layer(states, step)

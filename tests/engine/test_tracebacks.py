@@ -80,7 +80,7 @@ def test_the_engines_log_tells_torchs_trouble() -> None:
 )
 def test_what_nobody_caught_is_told_without_words(how: str) -> None:
     program = f"""
-from engine.process.__main__ import process_log
+from engine.process import process_log
 process_log.set_up()
 words = "private"
 def fail():

@@ -42,11 +42,14 @@ GCC_WITH_HEADERS = """
 """
 
 
+SOURCE = Path(cpu_kernels.__file__).with_suffix(".c")
+
+
 def complaint(source: str) -> str:
     """What the compiler has to say of a source."""
     if shutil.which(COMPILER) is None:
         return f"there is no {COMPILER}"
-    command = [COMPILER, *FLAGS, "-x", "c", "-c", "-", "-o", os.devnull]
+    command = [COMPILER, *FLAGS, "-I", str(SOURCE.parent), "-x", "c", "-c", "-", "-o", os.devnull]
     return subprocess.run(command, input=source, capture_output=True, text=True, check=False).stderr
 
 
@@ -288,7 +291,7 @@ def test_where_there_is_a_compiler_there_are_kernels() -> None:
 
 @needs_a_compiler
 def test_the_compiler_has_nothing_to_say() -> None:
-    assert complaint(Path(cpu_kernels.__file__).with_suffix(".c").read_text()) == ""
+    assert complaint(SOURCE.read_text()) == ""
 
 
 @needs_kernels
