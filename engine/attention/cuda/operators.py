@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.attention.cuda import kernels
-from engine.attention.cuda.terms import PagedStep, Terms
+from engine.attention.cuda.terms import PagedLayer, PagedStep, Terms
 
 SMALLEST_PARTITION = 256
 """Keys of a context that are attended to apart from the others; more where a context may be long."""
@@ -51,56 +51,43 @@ _library.define(
 
 
 def attend_decode(
-    queries: Tensor,
-    stored: tuple[Tensor, Tensor],
-    step: PagedStep,
-    terms: Terms,
-    *,
-    out: Tensor,
-    sinks: Tensor | None,
-    processors: int,
+    queries: Tensor, layer: PagedLayer, step: PagedStep, out: Tensor, *, processors: int
 ) -> None:
     """Attend with the step's first rows, one a request, (rows, heads, size), into `out`, (rows, heads, value size)."""
     rows = step.decode_rows
     torch.ops.midstream.attend_decode(
         queries[:rows],
-        *stored,
+        layer.keys,
+        layer.values,
         step.tables[:rows],
         step.lengths[:rows],
-        sinks,
+        layer.sinks,
         out[:rows],
-        *_numbers(terms),
+        *_numbers(layer.terms),
         processors,
     )
 
 
-def attend_prompts(
-    queries: Tensor,
-    stored: tuple[Tensor, Tensor],
-    step: PagedStep,
-    terms: Terms,
-    *,
-    out: Tensor,
-    sinks: Tensor | None,
-) -> None:
+def attend_prompts(queries: Tensor, layer: PagedLayer, step: PagedStep, out: Tensor) -> None:
     """Attend with the queries of the requests behind the decoding ones, into their rows of `out`."""
     rows = step.decode_rows
     torch.ops.midstream.attend_prompts(
         queries,
-        *stored,
+        layer.keys,
+        layer.values,
         step.tables[rows:],
         step.query_starts[rows:],
         step.lengths[rows:],
-        sinks,
+        layer.sinks,
         out,
-        *_numbers(terms),
+        *_numbers(layer.terms),
         step.longest_prompt,
     )
 
 
-def store(keys: Tensor, values: Tensor, stored: tuple[Tensor, Tensor], step: PagedStep) -> None:
+def store(keys: Tensor, values: Tensor, layer: PagedLayer, step: PagedStep) -> None:
     """Write a step's keys and values, (tokens, KV heads, size), into a layer's pages."""
-    torch.ops.midstream.store_rows(keys, values, step.pages, step.offsets, *stored)
+    torch.ops.midstream.store_rows(keys, values, step.pages, step.offsets, layer.keys, layer.values)
 
 
 def partitions(capacity: int) -> tuple[int, int]:

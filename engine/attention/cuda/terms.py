@@ -44,3 +44,16 @@ class PagedStep:
     """(tokens,): the page that each token's keys and values are stored in; -1 for a row of nobody."""
     offsets: Tensor
     """(tokens,): and where in that page."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PagedLayer:
+    """The pages of one layer, (pages, positions of a page, KV heads, size), and how it attends.
+
+    `sinks`, (heads,): scores of a key without a value that every query of a head sees (Xiao et al. 2023).
+    """
+
+    keys: Tensor
+    values: Tensor
+    terms: Terms
+    sinks: Tensor | None = None

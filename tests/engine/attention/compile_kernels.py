@@ -20,7 +20,7 @@ from triton.backends.driver import DriverBase
 from triton.runtime.jit import JITFunction
 
 from engine.attention.cuda import operators
-from engine.attention.cuda.terms import PagedStep, Terms
+from engine.attention.cuda.terms import PagedLayer, PagedStep, Terms
 
 TERMS = {
     "plain": Terms(0.1),
@@ -89,9 +89,10 @@ def launch_all(terms: Terms, heads: int, kv_heads: int, size: int, dtype: torch.
     )
     together = torch.zeros(53, heads + 2 * kv_heads, size, dtype=dtype)
     queries, out = together[:, :heads], torch.zeros(53, heads, size, dtype=dtype)
-    operators.store(together[:, heads : heads + kv_heads], together[:, heads + kv_heads :], stored, step)
-    operators.attend_decode(queries, stored, step, terms, out=out, sinks=None, processors=132)
-    operators.attend_prompts(queries, stored, step, terms, out=out, sinks=None)
+    layer = PagedLayer(*stored, terms)
+    operators.store(together[:, heads : heads + kv_heads], together[:, heads + kv_heads :], layer, step)
+    operators.attend_decode(queries, layer, step, out, processors=132)
+    operators.attend_prompts(queries, layer, step, out)
 
 
 def main(capabilities: list[int]) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.attention.cuda import operators
-from engine.attention.cuda.terms import Terms
+from engine.attention.cuda.attention import PagedAttention
+from engine.attention.cuda.terms import PagedLayer, Terms
 from tests.engine.attention.paged import DEVICE, Case, Shape, attended_by_hand, paged
 
 GROUPED = Shape(heads=4, kv_heads=2, size=16)
@@ -32,25 +33,16 @@ TERMS = {
 LENGTHS = (1, 15, 16, 17, 64, 70)
 
 
-def attend(
-    made: Shape, case: Case, terms: Terms, *, sinks: Tensor | None = None, processors: int = 2
-) -> Tensor:
-    step, queries = case.step, case.queries
-    out = queries.new_full((len(queries), queries.shape[1], made.value_size or made.size), 7.0)
-    if step.decode_rows:
-        operators.attend_decode(
-            queries, case.stored, step, terms, out=out, sinks=sinks, processors=processors
-        )
-    if step.longest_prompt:
-        operators.attend_prompts(queries, case.stored, step, terms, out=out, sinks=sinks)
-    return out
+def attend(case: Case, terms: Terms, *, sinks: Tensor | None = None, processors: int = 2) -> Tensor:
+    layer = PagedLayer(*case.stored, terms, sinks)
+    return PagedAttention(processors=processors, others=()).attend(case.queries, layer, case.step)
 
 
 @pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
 @pytest.mark.parametrize("made", SHAPES.values(), ids=SHAPES)
 def test_a_step_of_replies_and_prompts_attends_as_by_hand(made: Shape, terms: Terms) -> None:
     case = paged(made, lengths=(*LENGTHS, 40, 33), queries=(*(1 for _ in LENGTHS), 40, 5), page=16)
-    out = attend(made, case, terms)
+    out = attend(case, terms)
     torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)
 
 
@@ -60,7 +52,7 @@ def test_pages_of_any_size_and_contexts_of_several_partitions(page: int, capacit
     lengths, queries = (300, 1, 257, 256, 530, 300), (1, 1, 1, 1, 1, 30)
     case = paged(GROUPED, lengths=lengths, queries=queries, page=page, spare=capacity // page)
     for terms in (Terms(0.3), Terms(0.3, window=280)):
-        out = attend(GROUPED, case, terms)
+        out = attend(case, terms)
         torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)
 
 
@@ -70,7 +62,7 @@ def test_halves_and_the_sizes_of_real_heads(dtype: torch.dtype, size: int) -> No
     made = Shape(heads=4, kv_heads=1, size=size)
     case = paged(made, lengths=(70, 3, 64, 65), queries=(1, 1, 1, 40), page=32, dtype=dtype)
     terms = Terms(size**-0.5)
-    out = attend(made, case, terms)
+    out = attend(case, terms)
     assert out.dtype is dtype
     torch.testing.assert_close(out.float(), attended_by_hand(case, terms), rtol=2e-2, atol=2e-2)
 
@@ -79,18 +71,23 @@ def test_halves_and_the_sizes_of_real_heads(dtype: torch.dtype, size: int) -> No
 def test_sinks_take_their_share_of_each_row(terms: Terms) -> None:
     case = paged(GROUPED, lengths=(300, 5, 1, 40), queries=(1, 1, 1, 20), page=16)
     sinks = torch.tensor([0.5, -3.0, 4.0, 40.0], device=DEVICE)
-    out = attend(GROUPED, case, terms, sinks=sinks)
+    out = attend(case, terms, sinks=sinks)
     torch.testing.assert_close(out, attended_by_hand(case, terms, sinks), rtol=1e-4, atol=1e-5)
 
 
 def test_a_row_of_nobody_gets_zeros_and_stores_nothing() -> None:
     case = paged(GROUPED, lengths=(5, 0, 3, 0), queries=(1, 1, 1, 1), page=16)
-    out = attend(GROUPED, case, Terms(0.3))
+    out = attend(case, Terms(0.3))
     assert not out[[1, 3]].any()
     torch.testing.assert_close(out, attended_by_hand(case, Terms(0.3)), rtol=1e-4, atol=1e-5)
     before = [one.clone() for one in case.stored]
     made = torch.ones(4, 2, 16, device=DEVICE)
-    operators.store(made, made, case.stored, replace(case.step, pages=torch.full_like(case.step.pages, -1)))
+    operators.store(
+        made,
+        made,
+        PagedLayer(*case.stored, Terms(1)),
+        replace(case.step, pages=torch.full_like(case.step.pages, -1)),
+    )
     for now, then in zip(case.stored, before, strict=True):
         torch.testing.assert_close(now, then, rtol=0, atol=0, equal_nan=True)
 
@@ -98,16 +95,16 @@ def test_a_row_of_nobody_gets_zeros_and_stores_nothing() -> None:
 def test_a_reply_has_the_same_bits_alone_and_beside_others() -> None:
     """Whoever else is in the step, and over however many programs its partitions are spread."""
     case = paged(GROUPED, lengths=(30, 600, 1000, 5), queries=(1, 1, 1, 1), page=16)
-    together = attend(GROUPED, case, Terms(0.3), processors=1)
+    together = attend(case, Terms(0.3), processors=1)
     for processors in (1, 2, 100):
-        again = attend(GROUPED, case, Terms(0.3), processors=processors)
+        again = attend(case, Terms(0.3), processors=processors)
         assert torch.equal(together, again)
     step = case.step
     for row in range(4):
         alone = replace(
             step, decode_rows=1, tables=step.tables[row : row + 1], lengths=step.lengths[row : row + 1]
         )
-        out = attend(GROUPED, replace(case, step=alone, queries=case.queries[row : row + 1]), Terms(0.3))
+        out = attend(replace(case, step=alone, queries=case.queries[row : row + 1]), Terms(0.3))
         assert torch.equal(out[0], together[row])
 
 
@@ -123,7 +120,7 @@ def test_keys_and_values_are_stored_where_they_are_read() -> None:
     joined = torch.cat([torch.zeros(35, 4, 16), new[0]], dim=1).to(DEVICE)
     values = torch.cat([torch.zeros(35, 3, 24), new[1]], dim=1).to(DEVICE)
     emptied = [torch.where(torch.rand_like(one) < 2, torch.nan, one) for one in case.stored]
-    operators.store(joined[:, 4:], values[:, 3:], (emptied[0], emptied[1]), case.step)
+    operators.store(joined[:, 4:], values[:, 3:], PagedLayer(emptied[0], emptied[1], Terms(1)), case.step)
     for now, then in zip(emptied, case.stored, strict=True):
         pages, offsets = case.step.pages.long(), case.step.offsets.long()
         assert torch.equal(now[pages, offsets], then[pages, offsets])
@@ -142,7 +139,7 @@ def test_any_mixture_of_lengths_attends_as_by_hand(data: st.DataObject) -> None:
     window, chunk = (data.draw(st.none() | st.integers(1, 70)) for _ in range(2))
     terms = Terms(0.3, window, chunk, data.draw(st.none() | st.just(1.5)))
     case = paged(GROUPED, lengths=lengths, queries=queries, page=page, seed=data.draw(st.integers(0, 9)))
-    out = attend(GROUPED, case, terms)
+    out = attend(case, terms)
     torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)
 
 
@@ -160,4 +157,4 @@ def test_any_mixture_of_lengths_attends_as_by_hand(data: st.DataObject) -> None:
 def test_what_does_not_fit_together_is_refused_before_the_kernel(broken: Callable[[Case], Case]) -> None:
     case = paged(GROUPED, lengths=(5, 30), queries=(1, 20), page=16)
     with pytest.raises(ValueError, match=r"do not fit|are on"):
-        attend(GROUPED, broken(case), Terms(0.3))
+        attend(broken(case), Terms(0.3))
