@@ -24,7 +24,7 @@ def step_of(queries: Sequence[int], lengths: Sequence[int]) -> PagedStep:
     single = next((row for row, count in enumerate(queries) if count != 1), len(queries))
 
     def sent(numbers: Sequence[int]) -> torch.Tensor:
-        return torch.tensor(numbers, dtype=torch.int32, device=CUDA)
+        return torch.empty(len(numbers), dtype=torch.int32, device=CUDA)  # a number alone would be a constant
 
     return PagedStep(
         decode_rows=single,
