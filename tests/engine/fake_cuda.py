@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -84,8 +85,18 @@ def _tensors(given: Any) -> list[torch.Tensor]:
 def fake_cuda() -> Iterator[None]:
     """Inside, tensors may be on CUDA; they have no numbers."""
     _let_indexing_pass()
-    with torch.inference_mode(), FakeTensorMode():
+    with _without_constants(), torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True):
         yield
+
+
+@contextmanager
+def _without_constants() -> Iterator[None]:
+    """A tensor of a single number would be computed for real, and sent to where nothing is."""
+    before, fake_tensor.CONSTANT_NUMEL_LIMIT = fake_tensor.CONSTANT_NUMEL_LIMIT, 0
+    try:
+        yield
+    finally:
+        fake_tensor.CONSTANT_NUMEL_LIMIT = before
 
 
 def _let_indexing_pass() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from triton.runtime.jit import JITFunction
 
 from engine.attention.cuda import operators
 from engine.attention.cuda.terms import PagedLayer, PagedStep, Terms
+from engine.sampling import device_draw
 
 TERMS = {
     "plain": Terms(0.1),
@@ -115,6 +117,8 @@ def main(capabilities: list[int]) -> None:
     )  # as on a device
     for capability in capabilities:
         triton.runtime.driver.set_active(Absent(capability))
+        about |= {"capability": capability}
+        device_draw.draw(torch.zeros(2, 151_936), None, [Random(0), Random(1)])
         for model, (heads, kv_heads, size) in HEADS.items():
             for terms in TERMS if model == "8B" else ("plain",):
                 about |= {"capability": capability, "model": model, "terms": terms}
