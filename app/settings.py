@@ -128,7 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     attn: Annotated[
         str,
         Meta(
-            description="auto or midstream: attention over the KV slots; others are refused with the reason."
+            description="auto or midstream: attention over the KV pages; others are refused with the reason."
         ),
     ] = "auto"
     compile: Annotated[

@@ -22,7 +22,7 @@
 #endif
 
 /* To be raised with every change of a signature, here and in cpu_kernels.py. */
-const int midstream_version = 1;
+const int midstream_version = 2;
 
 typedef ptrdiff_t count;
 
@@ -138,50 +138,118 @@ VECTORS static void mix(float *restrict mixed, const float *restrict weights, co
     for (; i < size; i++) mix_part(mixed + i, weights, values + i, positions, size, 1);
 }
 
-/* Attend with the queries, (sharing, size), that share the keys and values, (positions, size), of one head. */
-static void attend_head(float *restrict mixed, const float *restrict queries, const void *keys, const void *values,
-                        count offset, count positions, count sharing, count size, float scale, int half) {
-    float key_room[POSITIONS * size], value_room[POSITIONS * size], scores[POSITIONS];
+/* Keep scores between a cap and its negative: tanh, by way of e to the 2x. */
+VECTORS static void cap(float *restrict scores, float softcap, count positions) {
+    for (count t = 0; t < positions; t++)
+        scores[t] = softcap * (1.0f - 2.0f / (exponential(2.0f * scores[t] / softcap) + 1.0f));
+}
+
+/* Where keys and values lie: (pages, kv_heads, page, size), values with a size of their own. */
+struct store {
+    const void *keys, *values;
+    count kv_heads, page, size, value_size;
+    int half;
+};
+
+/* How a layer attends. A query sees `window` positions up to its own, and none before the last multiple of `chunk`; 0:
+   all. `softcap`: 0 for none. */
+struct terms {
+    float scale, softcap;
+    count window, chunk;
+};
+
+/* Attend with the queries, (sharing, size), that share one head, to the positions from `first` to `stop` of a table. */
+static void attend_head(float *restrict mixed, const float *restrict queries, const struct store *store,
+                        const int32_t *table, count head, count first, count stop, count sharing,
+                        const struct terms *terms) {
+    count size = store->size, value_size = store->value_size, page = store->page, some;
+    float key_room[POSITIONS * size], value_room[POSITIONS * value_size], scores[POSITIONS];
     struct softmax softmax[sharing];
     for (count q = 0; q < sharing; q++) softmax[q] = (struct softmax){-INFINITY, 0};
-    memset(mixed, 0, (size_t)(sharing * size) * sizeof *mixed);
-    for (count t = 0; t < positions; t += POSITIONS) {
-        count some = positions - t < POSITIONS ? positions - t : POSITIONS;
-        const float *some_keys = read(key_room, keys, offset + t * size, some * size, half);
-        const float *some_values = read(value_room, values, offset + t * size, some * size, half);
+    memset(mixed, 0, (size_t)(sharing * value_size) * sizeof *mixed);
+    for (count t = first; t < stop; t += some) {
+        count row = (table[t / page] * store->kv_heads + head) * page + t % page, left = page - t % page;
+        some = stop - t < left ? stop - t : left;
+        some = some < POSITIONS ? some : POSITIONS;
+        const float *keys = read(key_room, store->keys, row * size, some * size, store->half);
+        const float *values = read(value_room, store->values, row * value_size, some * value_size, store->half);
         for (count q = 0; q < sharing; q++) {
-            score(scores, queries + q * size, some_keys, scale, some, size);
-            weigh(scores, softmax + q, mixed + q * size, some, size);
-            mix(mixed + q * size, scores, some_values, some, size);
+            score(scores, queries + q * size, keys, terms->scale, some, size);
+            if (terms->softcap > 0) cap(scores, terms->softcap, some);
+            weigh(scores, softmax + q, mixed + q * value_size, some, value_size);
+            mix(mixed + q * value_size, scores, values, some, value_size);
         }
     }
     for (count q = 0; q < sharing; q++)
-        for (count i = 0; i < size; i++) mixed[q * size + i] /= softmax[q].total;
+        for (count i = 0; i < value_size; i++) mixed[q * value_size + i] /= softmax[q].total;
 }
 
-/* Attend with one query for each row and head, to the positions of the row's slot up to its own.
+/* Return the first position that the query behind `stop` positions may see. */
+static count first_seen(count stop, const struct terms *terms) {
+    count first = terms->window > 0 && stop > terms->window ? stop - terms->window : 0;
+    count chunk = terms->chunk > 0 ? (stop - 1) / terms->chunk * terms->chunk : 0;
+    return first > chunk ? first : chunk;
+}
 
-   queries: (rows, heads, size), with strides; keys, values: (slots, kv_heads, tokens, size); slots, positions: (rows);
-   mixed: (rows, heads, size). */
-void midstream_attend(const void *queries, count row_stride, count head_stride, const void *keys, const void *values,
-                      const int64_t *slots, const int64_t *positions, count rows, count heads, count kv_heads,
-                      count tokens, count size, float scale, int half, void *mixed) {
+/* Whether so many positions of a table, which has `width` pages, are in pages that there are. */
+static int is_within(const int32_t *table, count width, count page, count stop, count pages) {
+    if (stop < 1 || stop > width * page) return 0;
+    for (count i = 0; i < (stop + page - 1) / page; i++)
+        if (table[i] < 0 || table[i] >= pages) return 0;
+    return 1;
+}
+
+/* Attend with one query for each row and head, to all positions of the row's table.
+
+   queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); tables: (rows, width);
+   lengths: (rows); mixed: (rows, heads, value_size). Returns 0; 1 where a table leads out of the pages: nothing was
+   read then. */
+int midstream_attend(const void *queries, count row_stride, count head_stride, const void *keys, const void *values,
+                     const int32_t *tables, const int32_t *lengths, count pages, count width, count rows, count heads,
+                     count kv_heads, count page, count size, count value_size, float scale, float softcap,
+                     count window, count chunk, int half, void *mixed) {
     count sharing = heads / kv_heads, read_positions = 0;
-    for (count row = 0; row < rows; row++) read_positions += positions[row] + 1;
+    const struct store store = {keys, values, kv_heads, page, size, value_size, half};
+    const struct terms terms = {scale, softcap, window, chunk};
+    for (count row = 0; row < rows; row++) {
+        if (!is_within(tables + row * width, width, page, lengths[row], pages)) return 1;
+        read_positions += lengths[row] - first_seen(lengths[row], &terms);
+    }
 #pragma omp parallel for collapse(2) schedule(dynamic) if (read_positions * heads * size > WORTH_SHARING)
     for (count row = 0; row < rows; row++) {
         for (count head = 0; head < kv_heads; head++) {
-            float asked[sharing * size], given[sharing * size];
+            float asked[sharing * size], given[sharing * value_size];
             for (count q = 0; q < sharing; q++) {
                 count from = row * row_stride + (head * sharing + q) * head_stride;
                 const float *query = read(asked + q * size, queries, from, size, half);
                 if (!half) memcpy(asked + q * size, query, (size_t)size * sizeof *query);
             }
-            attend_head(given, asked, keys, values, (slots[row] * kv_heads + head) * tokens * size,
-                        positions[row] + 1, sharing, size, scale, half);
-            write(mixed, (row * heads + head * sharing) * size, given, sharing * size, half);
+            count stop = lengths[row];
+            attend_head(given, asked, &store, tables + row * width, head, first_seen(stop, &terms), stop, sharing,
+                        &terms);
+            write(mixed, (row * heads + head * sharing) * value_size, given, sharing * value_size, half);
         }
     }
+    return 0;
+}
+
+/* Bring the first `length` positions of a table side by side: from (pages, heads, page, size) to (heads, room, size),
+   with zeros behind. Returns 0; 1 where the table leads out of the pages. */
+int midstream_gather(const void *store, const int32_t *table, count pages, count width, count heads, count page,
+                     count size, count length, count room, int half, void *to) {
+    if (length > room || !is_within(table, width, page, length, pages)) return 1;
+    count used = (length + page - 1) / page, bytes = half ? 2 : 4;
+#pragma omp parallel for collapse(2) if (length * heads * size > WORTH_SHARING)
+    for (count head = 0; head < heads; head++) {
+        for (count i = 0; i < used; i++) {
+            count some = length - i * page < page ? length - i * page : page;
+            copy(to, (head * room + i * page) * size, store, (table[i] * heads + head) * page * size, some * size,
+                 half);
+        }
+    }
+    for (count head = 0; head < heads; head++)
+        memset((char *)to + (head * room + length) * size * bytes, 0, (size_t)((room - length) * size * bytes));
+    return 0;
 }
 
 /* ---- what happens to rows ---------------------------------------------------------------------------------------- */
@@ -194,25 +262,29 @@ VECTORS static void rotate(float *restrict to, const float *restrict from, const
     }
 }
 
-/* Turn queries and keys to their positions, and store keys and values there; rows of a slot below 0 store nothing.
+/* Turn queries and keys to their positions, and store keys and values; rows of a page below 0 store nothing.
 
    projected: (rows, heads + kv_heads, size), values: (rows, kv_heads, size), each with a row stride; cosine, sine:
-   (rows, size), the first half of the sines negative; slots, positions: (rows); turned: (rows, heads, size);
-   key_store, value_store: (slots, kv_heads, tokens, size). */
-void midstream_rotate_and_store(const void *projected, count row_stride, const void *values, count value_stride,
-                                const void *cosine, const void *sine, const int64_t *slots, const int64_t *positions,
-                                count rows, count heads, count kv_heads, count tokens, count size, int half,
-                                void *turned, void *key_store, void *value_store) {
+   (rows, size), the first half of the sines negative; at_pages, at_offsets: (rows); turned: (rows, heads, size);
+   key_store, value_store: (pages, kv_heads, page, size). Returns 0; 1 where a row leads out of the pages: nothing was
+   written then. */
+int midstream_rotate_and_store(const void *projected, count row_stride, const void *values, count value_stride,
+                               const void *cosine, const void *sine, const int32_t *at_pages,
+                               const int32_t *at_offsets, count pages, count page, count rows, count heads,
+                               count kv_heads, count size, int half, void *turned, void *key_store,
+                               void *value_store) {
     count all = heads + kv_heads;
+    for (count row = 0; row < rows; row++)
+        if (at_pages[row] >= pages || at_offsets[row] < 0 || at_offsets[row] >= page) return 1;
 #pragma omp parallel for if (rows * all * size > WORTH_SHARING)
     for (count row = 0; row < rows; row++) {
         float cosine_room[size], sine_room[size], room[size], result[size];
         const float *by = read(cosine_room, cosine, row * size, size, half);
         const float *across = read(sine_room, sine, row * size, size, half);
-        count first = (slots[row] * kv_heads * tokens + positions[row]) * size;
+        count first = (at_pages[row] * kv_heads * page + at_offsets[row]) * size;
         for (count head = 0; head < all; head++) {
-            count place = first + (head - heads) * tokens * size;
-            if (head >= heads && slots[row] < 0) break;
+            count place = first + (head - heads) * page * size;
+            if (head >= heads && at_pages[row] < 0) break;
             rotate(result, read(room, projected, row * row_stride + head * size, size, half), by, across, size / 2);
             if (head < heads) write(turned, (row * heads + head) * size, result, size, half);
             else write(key_store, place, result, size, half);
@@ -220,6 +292,7 @@ void midstream_rotate_and_store(const void *projected, count row_stride, const v
                 copy(value_store, place, values, row * value_stride + (head - heads) * size, size, half);
         }
     }
+    return 0;
 }
 
 VECTORS static float sum_of_squares(const float *from, count size) {

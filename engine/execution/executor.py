@@ -1,6 +1,6 @@
 """Computes spans and chooses their next tokens; what fails, fails for its own span alone.
 
-Knows slots, not requests: no text, no schedule.
+Knows slots and pages, not requests: no text, no schedule.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.cache.slot_batch import Span
-from engine.cache.slots import KVState
+from engine.cache.layout import Span
+from engine.cache.pages import Copy
 from engine.execution.compute_threads import ComputeThreads
 from engine.execution.runner import Runner
 from engine.model.devices import is_out_of_memory
@@ -53,19 +53,17 @@ class Launched:
 
 
 class Executor:
-    """A model with slots for up to `slots` replies, and the states that are kept of replies that ended.
+    """A model for up to `slots` replies at once, with the pages of its budget.
 
     `computes_meanwhile`: a launch returns before the device has computed, so that there is time for other things
     before its tokens are fetched.
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
-        self._runner = Runner(model.module, slots=slots, tokens=model.context_tokens)
+        self._runner = Runner(model.module, pages=model.kv.pages, page_size=model.kv.page_size)
         self._sampler = Sampler(slots=slots, vocabulary=model.vocabulary, device=model.device)
         self._scoring = Scoring()
         self._device = model.device
-        self._states: dict[int, KVState] = {}
-        self._untried: set[int] = set()
         self._most_threads = torch.get_num_threads()
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
         self._learns: ComputeThreads | None = None
@@ -76,39 +74,17 @@ class Executor:
 
         Raises OutOfMemory.
         """
-        self._clean(slot)
-        self._untried.add(slot)
-        self._runner.cache.expect(slot, len(tokens))
         with _memory_told():
             self._sampler.join(slot, chooser, tokens)
         self._scoring.join(slot, chooser.sampling.top_logprobs)
 
-    def is_sound(self, slot: int) -> bool:
-        """Whether a token was chosen from a slot since it was joined: until then nobody saw whether it holds numbers."""
-        return slot not in self._untried
-
-    def park(self, slot: int, state: int, tokens: int) -> None:
-        """Keep a copy of a slot's first `tokens` positions under the number `state`. Raises OutOfMemory."""
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """Copy pages, in order, before the next launch. Raises OutOfMemory."""
         with _memory_told():
-            self._states[state] = self._runner.cache.copy_out(slot, tokens)
-
-    def restore(self, slot: int, state: int, tokens: int) -> None:
-        """Begin a slot with the first `tokens` positions of a kept state. Raises OutOfMemory."""
-        self._clean(slot)
-        with _memory_told():
-            self._runner.cache.copy_in(self._states[state], slot, tokens)
-
-    def drop(self, state: int) -> None:
-        """Let a kept state go, if it was kept at all."""
-        self._states.pop(state, None)
-
-    def leave(self, slot: int, tokens: int) -> None:
-        """Note that a slot that held `tokens` is free."""
-        self._scoring.leave(slot)
-        self._runner.cache.leave(slot, tokens)
+            self._runner.cache.copy(copies)
 
     def launch(self, spans: Sequence[Span]) -> Launched:
-        """Begin to compute spans, in the order that `Runner.run` asks for. Fetch or abandon it before the next launch.
+        """Begin to compute spans, in the order that `Runner.run` asks for. Fetch it before the next launch, or never.
 
         Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
         """
@@ -127,8 +103,7 @@ class Executor:
             self._wait()
         chosen = iter(tokens)
         outcomes = [
-            self._outcome(span.slot, next(chosen), scored) if span.samples else None
-            for span in launched.spans
+            _outcome(span.slot, next(chosen), scored) if span.samples else None for span in launched.spans
         ]
         if self._learns:
             self._learns.observe(time.perf_counter() - launched.began)
@@ -139,27 +114,16 @@ class Executor:
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
 
-    def abandon(self, launched: Launched) -> None:
-        """Never fetch a launch. Nobody will see whether it computed numbers: its slots are cleaned before they are used."""
-        self._untried.update(span.slot for span in launched.spans)
-
     def _set_threads(self, tokens: int) -> None:
         """Compute with as many threads as suit a step of so many tokens."""
         self._learns = self._threads if tokens <= FEW_TOKENS else None
         torch.set_num_threads(self._learns.choose(tokens) if self._learns else self._most_threads)
 
-    def _clean(self, slot: int) -> None:
-        """Zero a slot that was left before a token was chosen from it: nobody saw whether it holds numbers."""
-        if slot in self._untried:
-            self._untried.remove(slot)
-            self._runner.cache.scrub(slot)
 
-    def _outcome(self, slot: int, token: int | None, scored: dict[int, Scored]) -> Outcome:
-        self._untried.discard(slot)
-        if token is not None:
-            return scored.get(slot, token)
-        self._runner.cache.scrub(slot)
+def _outcome(slot: int, token: int | None, scored: dict[int, Scored]) -> Outcome:
+    if token is None:
         return Failure("The model computed values that are not numbers.")
+    return scored.get(slot, token)
 
 
 @contextmanager

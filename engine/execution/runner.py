@@ -12,52 +12,47 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.attention.attend import AttentionNotSupported
-from engine.cache.slot_batch import SlotBatch, Span
-from engine.cache.slots import SlotCache, commits_lazily
-from engine.execution.graphs import CudaGraphs
+from engine.attention.interface import Paged, backend_for, gathered, keeps_latents
+from engine.attention.terms import AttentionNotSupported
+from engine.cache.layout import Span, StepLayout, lay_out
+from engine.cache.paged_cache import PagedCache
 from engine.model.fused_decoder import FusedDecoder
 
 
 class Runner:
-    """A model with the KV slots of `slots` replies, each of up to `tokens` positions."""
+    """A model with `pages` of `page_size` tokens for keys and values."""
 
-    def __init__(self, module: PreTrainedModel | FusedDecoder, *, slots: int, tokens: int) -> None:
+    def __init__(self, module: PreTrainedModel | FusedDecoder, *, pages: int, page_size: int) -> None:
         self._module = module
         self._device = module.device
-        recordable = module if self._device.type == "cuda" and isinstance(module, FusedDecoder) else None
-        lazy = commits_lazily(self._device)
-        roomy = isinstance(module, FusedDecoder) and module.reads_exactly
-        self.cache = SlotCache(
-            slots=slots, tokens=tokens, lazy=lazy, fixed=recordable is not None, roomy=roomy
+        self._backend = backend_for(module.device, module.dtype)
+        self.cache = PagedCache(
+            pages=pages, page_size=page_size, store=self._backend.store, gathers=keeps_latents(module)
         )
-        self._graphs = CudaGraphs(recordable, self.cache) if recordable is not None else None
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
-        """Compute spans, those of a single token first, by rising slot. Earlier positions must have been computed.
+        """Compute spans, those of a single token first. Earlier positions must have been computed.
 
         Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
         Running the same spans again changes nothing.
         """
-        recorded = self._graphs.run(spans) if self._graphs is not None else None
-        return self._run_plainly(spans) if recorded is None else recorded
-
-    def _run_plainly(self, spans: Sequence[Span]) -> Tensor:
-        batch = SlotBatch(spans, tokens=self.cache.tokens, device=self._device)
-        self.cache.begin(batch)
-        output = self._module(
-            input_ids=batch.input_ids,
-            position_ids=batch.position_ids,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=0 if batch.sampled_rows is None else batch.sampled_rows,
-            slots=batch,
-        )
-        logits = cast("Tensor", output.logits)[0]
-        wanted = sum(span.samples for span in spans)
-        if len(logits) != wanted:
+        layout = lay_out(spans, page_size=self.cache.page_size, device=self._device)
+        logits = self._forward(layout)
+        if len(logits) != sum(span.samples for span in spans):
             raise AttentionNotSupported(
                 f"{type(self._module).__name__} can't give logits of single positions"
             )
         return logits
+
+    def _forward(self, layout: StepLayout) -> Tensor:
+        self.cache.begin(layout)
+        output = self._module(
+            input_ids=layout.input_ids,
+            position_ids=layout.position_ids,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=0 if layout.sampled_rows is None else layout.sampled_rows,
+            paged=Paged(gathered(layout) if self.cache.gathers else layout, self._backend),
+        )
+        return cast("Tensor", output.logits)[0]

@@ -46,6 +46,6 @@ def _no_attention(asked: str) -> str:
     if not asked.startswith(_KNOWN_ATTENTION):
         return f"{asked!r} is not the name of an attention; auto and midstream are served."
     return (
-        f"--attn {asked} is not served: it can't read the slots of the KV cache, in which replies of all lengths "
+        f"--attn {asked} is not served: it can't read the pages of the KV cache, over which replies of all lengths "
         "share a pass. Say auto or midstream."
     )

@@ -21,14 +21,13 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from engine.attention import cpu_kernels
-from engine.cache.budget import KV_SHARE, LAZY_KV_SHARE, kv_budget
-from engine.cache.slots import commits_lazily
+from engine.cache.budget import CPU_KV_SHARE, KV_SHARE, kv_budget, page_size
 from engine.errors import ModelNotUsable
 from engine.loading.architecture import check_architecture
 from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
-from engine.loading.probe import Probed, agrees, probe, through_slots
+from engine.loading.probe import Probed, agrees, probe, through_pages
 from engine.loading.weights_progress import weights_progress
 from engine.model.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder
@@ -95,7 +94,7 @@ def load(
             bytes_per_token=probed.bytes_per_token,
             window=window_of(config.get_text_config()),
             max_batch=batch,
-            lazy=commits_lazily(target),
+            page_size=page_size(target.type),
         ),
     )
     progress("ready", 1.0)
@@ -124,9 +123,9 @@ def _make_ready(
 
 def _pack(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
     """Pack weights, and see that they still say the same: the plain ones are gone then. Raises ModelNotUsable."""
-    expected = through_slots(module, vocabulary)
+    expected = through_pages(module, vocabulary)
     pack(module)
-    if not agrees(through_slots(module, vocabulary), expected, module.dtype):
+    if not agrees(through_pages(module, vocabulary), expected, module.dtype):
         raise ModelNotUsable("Packed for this CPU, the weights say something else; try another --dtype.")
 
 
@@ -214,5 +213,5 @@ def _memory_told(model: str, device: torch.device) -> Iterator[None]:
 
 def _memory_for_kv(device: torch.device, share: float) -> int | None:
     free = available_bytes(device)
-    of_device = LAZY_KV_SHARE if commits_lazily(device) else KV_SHARE
+    of_device = CPU_KV_SHARE if device.type == "cpu" else KV_SHARE
     return None if free is None else int(free * of_device * share)

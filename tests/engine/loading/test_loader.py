@@ -120,8 +120,8 @@ def test_a_model_is_quantized_and_compiled_where_both_are_asked_for(
 def test_memory_for_keys_and_values_bounds_the_context(tiny_llama: Path) -> None:
     bytes_per_token = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, size, float32
     model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=4, kv_bytes=100 * bytes_per_token)
-    assert model.context_tokens == 100
-    assert "MIDSTREAM_MAX_BATCH" in refusal(tiny_llama, max_batch=4, kv_bytes=10 * bytes_per_token)
+    assert (model.context_tokens, model.kv.pages) == (64, 1)
+    assert "MIDSTREAM_KV_BYTES" in refusal(tiny_llama, kv_bytes=10 * bytes_per_token)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_an_unknown_model_is_named(model: str, word: str) -> None:
         ({"device": "toaster"}, "not the name of a device"),
         ({"device": "xla"}, "does not find it"),
         ({"dtype": "float3"}, "not a dtype"),
-        ({"forward": ForwardOptions(attn="sdpa")}, "can't read the slots"),
+        ({"forward": ForwardOptions(attn="sdpa")}, "can't read the pages"),
         ({"forward": ForwardOptions(quantize="int8"), "dtype": "fp16"}, "slower than float16"),
         ({"forward": ForwardOptions(tensor_parallel=2)}, "not offered"),
     ],
@@ -241,5 +241,5 @@ def test_too_little_memory_for_a_forward_pass_is_told(
     def hungry(*_arguments: object) -> torch.Tensor:
         return torch.empty(2**58)
 
-    monkeypatch.setattr("engine.cache.slots.SlotCache._new_layer", hungry)
+    monkeypatch.setattr("engine.cache.paged_cache.LayerPages.make", hungry)
     assert "does not fit into the memory of cpu" in refusal(tiny_llama)
