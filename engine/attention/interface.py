@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -50,6 +51,11 @@ class MaskRule(NamedTuple):
 
 def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
     """Return the attention that serves a device and a dtype best."""
+    if device.type == "cuda" and find_spec("triton") is not None:
+        # Triton comes with torch for CUDA, and is slow to import.
+        from engine.attention.cuda.attention import Cuda  # noqa: PLC0415
+
+        return Cuda(processors=torch.cuda.get_device_properties(device).multi_processor_count)
     return Cpu() if cpu_kernels.serve(torch.empty(0, dtype=dtype, device=device)) else Reference()
 
 

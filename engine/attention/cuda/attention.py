@@ -7,16 +7,21 @@ are recorded for. A way that the device refuses, or that disagrees with ours, is
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from engine.attention.cuda import operators
-from engine.attention.cuda.terms import PagedLayer, PagedStep, Terms
+from engine.attention.cuda.operators import Asked
 from engine.attention.cuda.varlen import Varlen
+from engine.attention.terms import Terms
+from engine.cache.layout import StepLayout
+from engine.cache.paged_cache import LayerPages
 
 DISAGREEMENT = 0.02
 """How far two ways may be apart, in parts of the largest number that ours gives: bfloat16 keeps 8 bits."""
@@ -24,7 +29,10 @@ DISAGREEMENT = 0.02
 PROMPTS = 0
 """Stands where else the number of decoding rows does."""
 
-Measure = Callable[[Callable[[], object]], float]
+FEW_ROWS = (PROMPTS, 1, 2, 4, 8)
+ROWS_APART = 16
+
+Measure = Callable[[Callable[[], None]], float]
 """Returns for how many seconds a call keeps the device busy."""
 
 log = logging.getLogger(__name__)
@@ -37,14 +45,14 @@ class Way(Protocol):
     def name(self) -> str:
         """What the log calls it."""
 
-    def serves(self, layer: PagedLayer) -> bool:
+    def serves(self, asked: Asked) -> bool:
         """Whether it computes what a layer asks for."""
 
-    def decode(self, queries: Tensor, layer: PagedLayer, step: PagedStep, out: Tensor) -> None:
-        """Attend with the step's first rows, one a request, into those of `out`."""
+    def decode(self, asked: Asked) -> None:
+        """Attend with the step's first rows, one a request."""
 
-    def prompts(self, queries: Tensor, layer: PagedLayer, step: PagedStep, out: Tensor) -> None:
-        """Attend with all queries behind, into their rows of `out`."""
+    def prompts(self, asked: Asked) -> None:
+        """Attend with all queries behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,76 +62,96 @@ class Triton:
     processors: int
     name: str = "triton"
 
-    def serves(self, layer: PagedLayer) -> bool:  # noqa: ARG002 - whatever it is
+    def serves(self, asked: Asked) -> bool:  # noqa: ARG002 - whatever it is
         """Return True."""
         return True
 
-    def decode(self, queries: Tensor, layer: PagedLayer, step: PagedStep, out: Tensor) -> None:
+    def decode(self, asked: Asked) -> None:
         """Attend with the step's first rows, one a request."""
-        operators.attend_decode(queries, layer, step, out, processors=self.processors)
+        operators.attend_decode(asked, processors=self.processors)
 
-    def prompts(self, queries: Tensor, layer: PagedLayer, step: PagedStep, out: Tensor) -> None:
+    def prompts(self, asked: Asked) -> None:
         """Attend with the queries behind them."""
-        operators.attend_prompts(queries, layer, step, out)
+        operators.attend_prompts(asked)
 
 
-class PagedAttention:
-    """Attends over pages, by the way that was found for a layer's terms and a step's size."""
+class Cuda:
+    """See `engine.attention.terms.Backend`: attention by the way that was found for a layer's terms and a step's size."""
 
     def __init__(self, *, processors: int, others: Sequence[Way] = (Varlen(),)) -> None:
         """Take the number of the device's processors, and what else may serve beside the kernels of our own."""
         self._own: Way = Triton(processors)
         self._others = others
         self._chosen: dict[tuple[Terms, int], Way] = {}
+        self.measure: Measure | None = None
+        """While it is set, the first step of a kind finds the faster way, and waits for the device."""
 
-    def attend(self, queries: Tensor, layer: PagedLayer, step: PagedStep) -> Tensor:
-        """Attend with a step's queries, (tokens, heads, size), to a layer's pages: (tokens, heads, value size).
+    def store(self, layer: LayerPages, step: StepLayout, keys: Tensor, values: Tensor) -> None:
+        """See `Backend`."""
+        operators.store(layer, step, keys, values)
 
-        At most three launches, whatever the lengths are, and nobody waits for the device.
+    def attend(
+        self,
+        queries: Tensor,
+        layer: LayerPages,
+        step: StepLayout,
+        terms: Terms,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend`. At most three launches, whatever the lengths are, and nobody waits for the device.
+
+        What it returns for a row of nobody behind prompts is any bits.
         """
-        out = _room(queries, layer)
+        asked = Asked(queries, layer, step, terms, _room(queries, layer), sinks)
         if step.decode_rows:
-            self._way(layer, step.decode_rows).decode(queries, layer, step, out)
+            self._way(asked, step.decode_rows).decode(asked)
         if step.longest_prompt:
-            self._way(layer, PROMPTS).prompts(queries, layer, step, out)
-        return out
+            self._way(asked, PROMPTS).prompts(asked)
+        return asked.out
 
-    def choose(self, queries: Tensor, layer: PagedLayer, step: PagedStep, measure: Measure) -> None:
-        """Find the faster way for steps like this one, which is of replies or of prompts alone. Waits for the device."""
-        expected = _run(self._own, queries, layer, step)
-        times = {self._own: measure(partial(_run, self._own, queries, layer, step))}
+    def _way(self, asked: Asked, rows: int) -> Way:
+        kind = asked.terms, padded_rows(rows)
+        if self.measure is not None and kind not in self._chosen:
+            self._chosen[kind] = self._faster(asked, rows, self.measure)
+        return self._chosen.get(kind, self._own)
+
+    def _faster(self, asked: Asked, rows: int, measure: Measure) -> Way:
+        """Return the faster way for steps like this one. Compiles kernels, and waits for the device."""
+        tried = replace(asked, out=torch.zeros_like(asked.out))
+        calls = {
+            way: partial(way.decode if rows else way.prompts, tried) for way in (self._own, *self._others)
+        }
+        calls[self._own]()
+        expected = tried.out.clone()
+        times = {self._own: measure(calls[self._own])}
         for way in self._others:
-            if way.serves(layer) and _is_right(way, queries, layer, step, expected):
-                times[way] = measure(partial(_run, way, queries, layer, step))
-        rows = step.decode_rows or PROMPTS
-        self._chosen[layer.terms, rows] = min(times, key=times.__getitem__)
+            if way.serves(tried) and _is_right(way, calls[way], tried.out, expected):
+                times[way] = measure(calls[way])
         told = ", ".join(f"{way.name} {seconds * 1e6:.0f} us" for way, seconds in times.items())
         log.info("attention of %s: %s", f"{rows} replies" if rows else "prompts", told)
-
-    def _way(self, layer: PagedLayer, rows: int) -> Way:
-        return self._chosen.get((layer.terms, rows), self._own)
+        return min(times, key=times.__getitem__)
 
 
-def _run(way: Way, queries: Tensor, layer: PagedLayer, step: PagedStep) -> Tensor:
-    out = _room(queries, layer)
-    attend = way.decode if step.decode_rows else way.prompts
-    attend(queries, layer, step, out)
-    return out
+def padded_rows(rows: int) -> int:
+    """Return how many rows a decode step of so many replies is recorded, and measured, for."""
+    if rows <= FEW_ROWS[-1]:
+        return FEW_ROWS[bisect_left(FEW_ROWS, rows)]
+    return -(-rows // ROWS_APART) * ROWS_APART
 
 
-def _room(queries: Tensor, layer: PagedLayer) -> Tensor:
+def _room(queries: Tensor, layer: LayerPages) -> Tensor:
     return queries.new_empty(*queries.shape[:2], layer.values.shape[3])
 
 
-def _is_right(way: Way, queries: Tensor, layer: PagedLayer, step: PagedStep, expected: Tensor) -> bool:
+def _is_right(way: Way, call: Callable[[], None], out: Tensor, expected: Tensor) -> bool:
     """Whether another way gives what ours does. Where it doesn't, the log says why it is not taken."""
     try:
-        apart = (_run(way, queries, layer, step) - expected).abs().max() / expected.abs().max()
-        found = float(apart)
+        call()
+        found = float((out - expected).abs().max() / expected.abs().max())
     except RuntimeError as error:  # all that CUDA and its libraries say is of this class
         log.warning("attention by %s is not used, the device refuses it: %s", way.name, error)
         return False
-    if not found <= DISAGREEMENT:
+    if not found <= DISAGREEMENT:  # NaN is none
         log.warning("attention by %s is not used: it is %.2g apart from our own", way.name, found)
         return False
     return True

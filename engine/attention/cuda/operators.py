@@ -7,13 +7,16 @@ here; page numbers are the cache's promise.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.attention.cuda import kernels
-from engine.attention.cuda.terms import PagedLayer, PagedStep, Terms
+from engine.attention.terms import Terms
+from engine.cache.layout import StepLayout
+from engine.cache.paged_cache import LayerPages
 
 SMALLEST_PARTITION = 256
 """Keys of a context that are attended to apart from the others; more where a context may be long."""
@@ -50,44 +53,56 @@ _library.define(
 )
 
 
-def attend_decode(
-    queries: Tensor, layer: PagedLayer, step: PagedStep, out: Tensor, *, processors: int
-) -> None:
-    """Attend with the step's first rows, one a request, (rows, heads, size), into `out`, (rows, heads, value size)."""
-    rows = step.decode_rows
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What a layer's attention is asked for. `out`: (rows, heads, value size), to be filled.
+
+    `sinks`, (heads,): scores of a key without a value that every query of a head sees (Xiao et al. 2023).
+    """
+
+    queries: Tensor
+    """(rows, heads, size)."""
+    layer: LayerPages
+    step: StepLayout
+    terms: Terms
+    out: Tensor
+    sinks: Tensor | None = None
+
+
+def attend_decode(asked: Asked, *, processors: int) -> None:
+    """Attend with the step's first rows, one a request."""
+    step, rows = asked.step, asked.step.decode_rows
     torch.ops.midstream.attend_decode(
-        queries[:rows],
-        layer.keys,
-        layer.values,
+        asked.queries[:rows],
+        *asked.layer,
         step.tables[:rows],
         step.lengths[:rows],
-        layer.sinks,
-        out[:rows],
-        *_numbers(layer.terms),
+        asked.sinks,
+        asked.out[:rows],
+        *_numbers(asked.terms),
         processors,
     )
 
 
-def attend_prompts(queries: Tensor, layer: PagedLayer, step: PagedStep, out: Tensor) -> None:
-    """Attend with the queries of the requests behind the decoding ones, into their rows of `out`."""
-    rows = step.decode_rows
+def attend_prompts(asked: Asked) -> None:
+    """Attend with the queries of the requests behind the decoding ones. Rows of nobody are left as they are."""
+    step, rows = asked.step, asked.step.decode_rows
     torch.ops.midstream.attend_prompts(
-        queries,
-        layer.keys,
-        layer.values,
+        asked.queries,
+        *asked.layer,
         step.tables[rows:],
         step.query_starts[rows:],
         step.lengths[rows:],
-        layer.sinks,
-        out,
-        *_numbers(layer.terms),
+        asked.sinks,
+        asked.out,
+        *_numbers(asked.terms),
         step.longest_prompt,
     )
 
 
-def store(keys: Tensor, values: Tensor, layer: PagedLayer, step: PagedStep) -> None:
-    """Write a step's keys and values, (tokens, KV heads, size), into a layer's pages."""
-    torch.ops.midstream.store_rows(keys, values, step.pages, step.offsets, layer.keys, layer.values)
+def store(layer: LayerPages, step: StepLayout, keys: Tensor, values: Tensor) -> None:
+    """Write a step's keys and values, (rows, KV heads, size), into a layer's pages."""
+    torch.ops.midstream.store_rows(keys, values, step.pages, step.offsets, *layer)
 
 
 def partitions(capacity: int) -> tuple[int, int]:

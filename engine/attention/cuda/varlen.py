@@ -5,12 +5,9 @@ Source: `torch.nn.attention.varlen`. Pages of 256 are what FlashAttention 2 asks
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
-from torch import Tensor
 
-from engine.attention.cuda.terms import PagedLayer, PagedStep
+from engine.attention.cuda.operators import Asked
 
 PAGE = 256
 LARGEST_HEAD = 256
@@ -30,63 +27,47 @@ class Varlen:
 
     name = "varlen"
 
-    def serves(self, layer: PagedLayer) -> bool:
+    def serves(self, asked: Asked) -> bool:
         """Whether it computes what a layer asks for."""
-        page, _, size = layer.keys.shape[1:]
-        plain = layer.terms.softcap is None and layer.terms.chunk is None and layer.sinks is None
-        fits = layer.keys.shape == layer.values.shape and page % PAGE == 0
-        return HAS_VARLEN and plain and fits and _is_served(size, layer.keys.dtype)
+        keys, values = asked.layer
+        page, _, size = keys.shape[1:]
+        plain = asked.terms.softcap is None and asked.terms.chunk is None and asked.sinks is None
+        fits = keys.shape == values.shape and page % PAGE == 0
+        return HAS_VARLEN and plain and fits and _is_served(size, keys.dtype)
 
-    def decode(self, queries: Tensor, layer: PagedLayer, step: PagedStep, out: Tensor) -> None:
+    def decode(self, asked: Asked) -> None:
         """Attend with the step's first rows, one a request."""
-        rows = step.decode_rows
-        part = _Part(
-            step.query_starts[: rows + 1],
-            step.key_starts[: rows + 1],
-            step.lengths[:rows],
-            step.tables[:rows],
-        )
-        _attend(queries[:rows], layer, part, out[:rows], most=1)
+        _attend(asked, slice(asked.step.decode_rows), slice(asked.step.decode_rows + 1), most=1)
 
-    def prompts(self, queries: Tensor, layer: PagedLayer, step: PagedStep, out: Tensor) -> None:
+    def prompts(self, asked: Asked) -> None:
         """Attend with the queries behind them; where these begin is counted from the step's first row on."""
-        rows = step.decode_rows
-        part = _Part(
-            step.query_starts[rows:], step.key_starts[rows:], step.lengths[rows:], step.tables[rows:]
-        )
-        _attend(queries, layer, part, out, most=step.longest_prompt)
-
-
-class _Part(NamedTuple):
-    """Some requests of a step."""
-
-    query_starts: Tensor
-    key_starts: Tensor
-    lengths: Tensor
-    tables: Tensor
+        behind = slice(asked.step.decode_rows, None)
+        _attend(asked, behind, behind, most=asked.step.longest_prompt)
 
 
 def _is_served(size: int, dtype: torch.dtype) -> bool:
     return dtype in HALVES and size <= LARGEST_HEAD and size % 8 == 0
 
 
-def _attend(queries: Tensor, layer: PagedLayer, part: _Part, out: Tensor, *, most: int) -> None:
+def _attend(asked: Asked, requests: slice, borders: slice, *, most: int) -> None:
+    step, (keys, values) = asked.step, asked.layer
     newer = current_flash_attention_impl() is not None
-    window = layer.terms.window
+    rows = slice(step.decode_rows) if most == 1 else slice(None)
+    window = asked.terms.window
     varlen_attn_out(
-        out,
-        queries,
-        layer.keys,
-        layer.values,
-        part.query_starts,
-        None if newer else part.key_starts,
+        asked.out[rows],
+        asked.queries[rows],
+        keys,
+        values,
+        step.query_starts[borders],
+        None if newer else step.key_starts[borders],
         most,
-        part.tables.shape[1] * layer.keys.shape[1],
-        scale=layer.terms.scale,
+        step.tables.shape[1] * keys.shape[1],
+        scale=asked.terms.scale,
         window_size=(-1 if window is None else window - 1, 0),
         enable_gqa=True,
-        seqused_k=part.lengths,
-        block_table=part.tables,
+        seqused_k=step.lengths[requests],
+        block_table=step.tables[requests],
         # FlashAttention 2 was seen to give NaN where it splits contexts in pages.
         num_splits=None if newer else 1,
     )

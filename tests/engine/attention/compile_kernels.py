@@ -21,7 +21,10 @@ from triton.backends.driver import DriverBase
 from triton.runtime.jit import JITFunction
 
 from engine.attention.cuda import operators
-from engine.attention.cuda.terms import PagedLayer, PagedStep, Terms
+from engine.attention.cuda.attention import Cuda
+from engine.attention.terms import Terms
+from engine.cache.layout import Span, lay_out
+from engine.cache.paged_cache import LayerPages
 from engine.sampling import device_draw
 
 TERMS = {
@@ -74,27 +77,14 @@ def registers_spilled(kernel: Any) -> int:
 
 def launch_all(terms: Terms, heads: int, kv_heads: int, size: int, dtype: torch.dtype) -> None:
     """Call each operator once, for replies and for a prompt, in pages of 256 over contexts of 32k."""
-    stored = (
-        torch.zeros(2, 256, kv_heads, size, dtype=dtype),
-        torch.zeros(2, 256, kv_heads, size, dtype=dtype),
-    )
-    numbers = torch.zeros(1000, dtype=torch.int32)
-    step = PagedStep(
-        decode_rows=3,
-        longest_prompt=50,
-        tables=torch.zeros(4, 128, dtype=torch.int32),
-        query_starts=numbers[:5],
-        lengths=numbers[5:9],
-        key_starts=numbers[9:14],
-        pages=numbers[14:67],
-        offsets=numbers[67:120],
-    )
-    together = torch.zeros(53, heads + 2 * kv_heads, size, dtype=dtype)
-    queries, out = together[:, :heads], torch.zeros(53, heads, size, dtype=dtype)
-    layer = PagedLayer(*stored, terms)
-    operators.store(together[:, heads : heads + kv_heads], together[:, heads + kv_heads :], layer, step)
-    operators.attend_decode(queries, layer, step, out, processors=132)
-    operators.attend_prompts(queries, layer, step, out)
+    counts = (1, 1, 1, 50)
+    spans = [Span(slot, 0, [0] * count, True, [0]) for slot, count in enumerate(counts)]
+    step = lay_out(spans, page_size=256, device=torch.device("cpu"), most_pages=128)
+    together = torch.zeros(step.input_ids.shape[1], heads + 2 * kv_heads, size, dtype=dtype)
+    queries, keys, values = together.split([heads, kv_heads, kv_heads], dim=1)
+    layer = LayerPages.make(keys, values, 2, 256)
+    operators.store(layer, step, keys, values)
+    Cuda(processors=132).attend(queries, layer, step, terms)
 
 
 def main(capabilities: list[int]) -> None:

@@ -9,7 +9,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from engine.attention.cuda.terms import PagedStep, Terms
+from engine.attention.terms import Terms
+from engine.cache.layout import StepLayout
+from engine.cache.paged_cache import LayerPages
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -26,9 +28,9 @@ class Shape:
 class Case:
     """A step over pages. `keys`, `values`: of each request, (length, KV heads, size), as they were before they were paged."""
 
-    step: PagedStep
+    step: StepLayout
     queries: Tensor
-    stored: tuple[Tensor, Tensor]
+    stored: LayerPages
     keys: list[Tensor]
     values: list[Tensor]
 
@@ -65,13 +67,12 @@ def paged(
             stored_values[own[place // page], place % page] = values[-1][place]
     asked = torch.randn(sum(queries), made.heads, made.size, generator=dice).to(dtype)
     step = step_of(lengths, queries, tables, page)
-    return Case(
-        step, asked.to(DEVICE), (stored_keys.to(DEVICE, dtype), stored_values.to(DEVICE, dtype)), keys, values
-    )
+    stored = LayerPages(stored_keys.to(DEVICE, dtype), stored_values.to(DEVICE, dtype))
+    return Case(step, asked.to(DEVICE), stored, keys, values)
 
 
-def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page: int) -> PagedStep:
-    """The step of requests whose last `queries` keys are new."""
+def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page: int) -> StepLayout:
+    """The step of requests whose last `queries` keys are new. A length of 0 is a row of nobody."""
     single = next((row for row, count in enumerate(queries) if count != 1), len(queries))
     positions = [
         (request, place)
@@ -83,15 +84,20 @@ def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page
     def sent(numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int32, device=DEVICE)
 
-    return PagedStep(
+    return StepLayout(
+        input_ids=torch.zeros(1, len(positions), dtype=torch.int64, device=DEVICE),
+        position_ids=torch.tensor([[max(place, 0) for _, place in positions]], device=DEVICE),
+        sampled_rows=None,
         decode_rows=single,
-        longest_prompt=max(queries[single:], default=0),
+        rows=len(positions),
+        spans=tuple((length - count, length) for length, count in zip(lengths, queries, strict=True)),
         tables=tables.to(DEVICE),
         query_starts=sent([0, *accumulate(queries)]),
         lengths=sent(list(lengths)),
         key_starts=sent([0, *accumulate(lengths)]),
         pages=sent(pages),
         offsets=sent([max(place, 0) % page for _, place in positions]),
+        masks={},
     )
 
 

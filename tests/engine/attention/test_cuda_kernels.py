@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.attention.cuda import operators
-from engine.attention.cuda.attention import PagedAttention
-from engine.attention.cuda.terms import PagedLayer, Terms
+from engine.attention.cuda.attention import Cuda
+from engine.attention.terms import Terms
+from engine.cache.paged_cache import LayerPages
 from tests.engine.attention.paged import DEVICE, Case, Shape, attended_by_hand, paged
 
 GROUPED = Shape(heads=4, kv_heads=2, size=16)
@@ -34,8 +35,8 @@ LENGTHS = (1, 15, 16, 17, 64, 70)
 
 
 def attend(case: Case, terms: Terms, *, sinks: Tensor | None = None, processors: int = 2) -> Tensor:
-    layer = PagedLayer(*case.stored, terms, sinks)
-    return PagedAttention(processors=processors, others=()).attend(case.queries, layer, case.step)
+    backend = Cuda(processors=processors, others=())
+    return backend.attend(case.queries, case.stored, case.step, terms, sinks)
 
 
 @pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
@@ -82,12 +83,8 @@ def test_a_row_of_nobody_gets_zeros_and_stores_nothing() -> None:
     torch.testing.assert_close(out, attended_by_hand(case, Terms(0.3)), rtol=1e-4, atol=1e-5)
     before = [one.clone() for one in case.stored]
     made = torch.ones(4, 2, 16, device=DEVICE)
-    operators.store(
-        made,
-        made,
-        PagedLayer(*case.stored, Terms(1)),
-        replace(case.step, pages=torch.full_like(case.step.pages, -1)),
-    )
+    nowhere = replace(case.step, pages=torch.full_like(case.step.pages, -1))
+    operators.store(case.stored, nowhere, made, made)
     for now, then in zip(case.stored, before, strict=True):
         torch.testing.assert_close(now, then, rtol=0, atol=0, equal_nan=True)
 
@@ -120,7 +117,7 @@ def test_keys_and_values_are_stored_where_they_are_read() -> None:
     joined = torch.cat([torch.zeros(35, 4, 16), new[0]], dim=1).to(DEVICE)
     values = torch.cat([torch.zeros(35, 3, 24), new[1]], dim=1).to(DEVICE)
     emptied = [torch.where(torch.rand_like(one) < 2, torch.nan, one) for one in case.stored]
-    operators.store(joined[:, 4:], values[:, 3:], PagedLayer(emptied[0], emptied[1], Terms(1)), case.step)
+    operators.store(LayerPages(*emptied), case.step, joined[:, 4:], values[:, 3:])
     for now, then in zip(emptied, case.stored, strict=True):
         pages, offsets = case.step.pages.long(), case.step.offsets.long()
         assert torch.equal(now[pages, offsets], then[pages, offsets])
@@ -148,8 +145,8 @@ def test_any_mixture_of_lengths_attends_as_by_hand(data: st.DataObject) -> None:
     [
         lambda case: replace(case, queries=case.queries[..., :8]),
         lambda case: replace(case, queries=case.queries[:, :3]),
-        lambda case: replace(case, stored=(case.stored[0], case.stored[1][:, :8])),
-        lambda case: replace(case, stored=(case.stored[0][..., ::2], case.stored[1])),
+        lambda case: replace(case, stored=LayerPages(case.stored.keys, case.stored.values[:, :8])),
+        lambda case: replace(case, stored=LayerPages(case.stored.keys[..., ::2], case.stored.values)),
         lambda case: replace(case, queries=case.queries.to("meta")),
     ],
     ids=["another size", "heads that can't be shared", "short pages", "gaps", "another device"],

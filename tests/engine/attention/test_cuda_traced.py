@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import pytest
 import torch
 
-from engine.attention.cuda import operators
-from engine.attention.cuda.attention import PROMPTS, PagedAttention, Way
-from engine.attention.cuda.terms import PagedLayer, PagedStep, Terms
+from engine.attention.cuda.attention import PROMPTS, Cuda, Way, padded_rows
 from engine.attention.cuda.varlen import HAS_VARLEN, Varlen
+from engine.attention.terms import Terms
+from engine.cache.layout import Span, StepLayout, lay_out
+from engine.cache.paged_cache import LayerPages
 from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
 
 HEADS, KV_HEADS, SIZE, PAGE = 32, 8, 128, 256
@@ -20,37 +20,29 @@ MIXED = (200, 8000, 1, 512, 3000, 77, 256, 257)
 WAYS: dict[str, Way | None] = {"triton": None} | ({"varlen": Varlen()} if HAS_VARLEN else {})
 
 
-def step_of(queries: Sequence[int], lengths: Sequence[int]) -> PagedStep:
+def step_of(queries: Sequence[int], lengths: Sequence[int]) -> StepLayout:
     single = next((row for row, count in enumerate(queries) if count != 1), len(queries))
-
-    def sent(numbers: Sequence[int]) -> torch.Tensor:
-        return torch.empty(len(numbers), dtype=torch.int32, device=CUDA)  # a number alone would be a constant
-
-    return PagedStep(
-        decode_rows=single,
-        longest_prompt=max(queries[single:], default=0),
-        tables=torch.zeros(len(queries), 32, dtype=torch.int32, device=CUDA),
-        query_starts=sent([0, *accumulate(queries)]),
-        lengths=sent(lengths),
-        key_starts=sent([0, *accumulate(lengths)]),
-        pages=sent([0] * sum(queries)),
-        offsets=sent([0] * sum(queries)),
-    )
+    asked = enumerate(zip(queries, lengths, strict=True))
+    spans = [Span(row, stop - count, [0] * count, True, [0] * 32) for row, (count, stop) in asked]
+    step = lay_out(spans, page_size=PAGE, device=CUDA, most_pages=32)
+    assert step.decode_rows == single
+    return step
 
 
 def traced(queries: Sequence[int], lengths: Sequence[int], way: Way | None = None) -> Launches:
     """One layer's store and attention; by `way`, if any, for all that it can be chosen for."""
     with fake_cuda():
-        attention, step = PagedAttention(processors=132), step_of(queries, lengths)
+        backend, step = Cuda(processors=132), step_of(queries, lengths)
         if way is not None:
-            attention._chosen = {(TERMS, rows): way for rows in (PROMPTS, step.decode_rows)}
-        pages = torch.zeros(500, PAGE, KV_HEADS, SIZE, dtype=torch.bfloat16, device=CUDA)
-        layer = PagedLayer(pages, torch.zeros_like(pages), TERMS)
-        made = torch.zeros(sum(queries), HEADS + 2 * KV_HEADS, SIZE, dtype=torch.bfloat16, device=CUDA)
+            backend._chosen = {(TERMS, padded_rows(rows)): way for rows in (PROMPTS, step.decode_rows)}
+        rows = step.input_ids.shape[1]
+        made = torch.zeros(rows, HEADS + 2 * KV_HEADS, SIZE, dtype=torch.bfloat16, device=CUDA)
+        keys, values = made[:, HEADS : HEADS + KV_HEADS], made[:, HEADS + KV_HEADS :]
+        layer = LayerPages.make(keys, values, 500, PAGE)
         with Launches() as launches:
-            operators.store(made[:, HEADS : HEADS + KV_HEADS], made[:, HEADS + KV_HEADS :], layer, step)
-            out = attention.attend(made[:, :HEADS], layer, step)
-        assert out.shape == (sum(queries), HEADS, SIZE)
+            backend.store(layer, step, keys, values)
+            out = backend.attend(made[:, :HEADS], layer, step, TERMS)
+        assert out.shape == (rows, HEADS, SIZE)
         assert out.device == CUDA
     return launches
 
@@ -76,12 +68,11 @@ def test_chunks_of_prompts_beside_replies_cost_one_launch_more(way: str) -> None
 
 def test_a_tensor_left_on_the_host_is_noticed() -> None:
     with fake_cuda():
-        step = step_of([1, 1], [5, 6])
-        pages = torch.zeros(9, PAGE, KV_HEADS, SIZE, dtype=torch.bfloat16, device=CUDA)
-        layer = PagedLayer(pages, torch.zeros_like(pages, device="cpu"), TERMS)
         queries = torch.zeros(2, HEADS, SIZE, dtype=torch.bfloat16, device=CUDA)
+        layer = LayerPages.make(queries[:, :KV_HEADS], queries[:, :KV_HEADS], 9, PAGE)
+        left = layer._replace(values=torch.zeros_like(layer.values, device="cpu"))
         with pytest.raises(ValueError, match="are on"):
-            PagedAttention(processors=132).attend(queries, layer, step)
+            Cuda(processors=132).attend(queries, left, step_of([1, 1], [5, 6]), TERMS)
 
 
 @pytest.mark.parametrize(
