@@ -22,6 +22,7 @@ from transformers.masking_utils import (
 
 from engine.attention import cpu_kernels
 from engine.attention.cpu import Cpu
+from engine.attention.cuda.attention import Cuda
 from engine.attention.reference import Reference
 from engine.attention.terms import AttentionNotSupported, Backend, Terms
 from engine.cache.layout import StepLayout
@@ -52,9 +53,6 @@ class MaskRule(NamedTuple):
 def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
     """Return the attention that serves a device and a dtype best."""
     if device.type == "cuda" and find_spec("triton") is not None:
-        # Triton comes with torch for CUDA, and is slow to import.
-        from engine.attention.cuda.attention import Cuda  # noqa: PLC0415
-
         return Cuda(processors=torch.cuda.get_device_properties(device).multi_processor_count)
     return Cpu() if cpu_kernels.serve(torch.empty(0, dtype=dtype, device=device)) else Reference()
 

@@ -91,8 +91,8 @@ def fake_cuda() -> Iterator[None]:
 
 @contextmanager
 def _without_constants() -> Iterator[None]:
-    """A tensor of a single number would be computed for real, and sent to where nothing is."""
-    before, fake_tensor.CONSTANT_NUMEL_LIMIT = fake_tensor.CONSTANT_NUMEL_LIMIT, 0
+    """A tensor of a single number, or none, would be computed for real, and sent to where nothing is."""
+    before, fake_tensor.CONSTANT_NUMEL_LIMIT = fake_tensor.CONSTANT_NUMEL_LIMIT, -1
     try:
         yield
     finally:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.attention.cuda import kernels
 from engine.attention.terms import Terms
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
@@ -117,6 +116,13 @@ def _numbers(terms: Terms) -> tuple[float, int, int, float]:
     return terms.scale, terms.window or 0, terms.chunk or 0, terms.softcap or 0.0
 
 
+def _kernels() -> Any:
+    # Triton comes with torch for CUDA alone, and is slow to import.
+    from engine.attention.cuda import kernels  # noqa: PLC0415
+
+    return kernels
+
+
 def _padded(size: int) -> int:
     """Return the power of two that a size is filled up to: Triton's blocks have no other sizes."""
     return max(SMALLEST_PRODUCT, 1 << (size - 1).bit_length())
@@ -188,6 +194,7 @@ def _launch_decode(  # noqa: PLR0917 - an operator's own order
     weights = torch.empty(rows, heads, parts, dtype=torch.float32, device=out.device)
     splits = min(parts, -(-processors * PROGRAMS_PER_PROCESSOR // (rows * kv_heads)))
     seen = {"PARTITION": partition, "WINDOW": window, "CHUNK": chunk}
+    kernels = _kernels()
     kernels.decode_partitions[rows, kv_heads, splits](
         *(queries, keys, values, tables, lengths, mixed, weights, scale, softcap),
         *queries.stride()[:2],
@@ -236,7 +243,7 @@ def _launch_prompts(  # noqa: PLR0917 - an operator's own order
     group = queries.shape[1] // kv_heads
     rows = max(PROMPT_ROWS // 2 if _is_large(keys) else PROMPT_ROWS, _padded(group))
     tiles = -(-longest // (rows // group))
-    kernels.attend_prompts[tiles, kv_heads, len(tables)](
+    _kernels().attend_prompts[tiles, kv_heads, len(tables)](
         *(queries, keys, values, tables, query_starts, lengths, sinks, out, scale, softcap),
         *queries.stride()[:2],
         *keys.stride()[:3],
@@ -261,7 +268,7 @@ def _launch_store(  # noqa: PLR0917 - an operator's own order
     keys: Tensor, values: Tensor, pages: Tensor, offsets: Tensor, stored_keys: Tensor, stored_values: Tensor
 ) -> None:
     _check_store(keys, values, pages, offsets, stored_keys, stored_values)
-    kernels.store_rows[(len(keys),)](
+    _kernels().store_rows[(len(keys),)](
         *(keys, values, pages, offsets, stored_keys, stored_values),
         *keys.stride()[:2],
         *values.stride()[:2],
