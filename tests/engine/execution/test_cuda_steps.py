@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from engine.attention.cuda.attention import Cuda
 from engine.cache.layout import Span
@@ -37,7 +37,7 @@ def llama() -> FusedDecoder:
         num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=CONTEXT,
     )  # fmt: skip
     with torch.device(CUDA):
-        module: Any = LlamaForCausalLM(config).to(torch.bfloat16)
+        module: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     fused = fused_decoder(module)
     assert fused is not None
     return fused
