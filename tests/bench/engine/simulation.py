@@ -19,8 +19,8 @@ KV_BYTES = 110 * 10**9
 PER_TOKEN = 128 * 1024
 LAYERS, WEIGHTS = 32, 16 * 10**9
 BANDWIDTH, OPERATIONS, LAUNCH_S = 4.8e12 * 0.75, 990e12 * 0.5, 5e-6
-PER_LAYER, PER_STEP = 16, 24
-"""Launches of a step that is not recorded."""
+PER_LAYER, PER_STEP, RECORDED = 16, 12, 8
+"""Launches of a step that is not recorded, and of one that is: its graph, and what chooses the tokens."""
 PREFILL = 2048
 """Tokens of prompts in a step: about 60 ms by this model."""
 REPLIES_EACH = 4
