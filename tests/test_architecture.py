@@ -212,6 +212,7 @@ def test_the_gateway_runs_without_torch() -> None:
     [
         ("prometheus_client", {"app.operations.metrics"}),
         ("uvicorn", {"app.server.http_protocol", "app.server.server", "app.server.websocket"}),
+        ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
         ("uvloop", {"app.cli"}),
         ("httpx", {"engine.upstream.exchange", "engine.upstream.health", "engine.upstream.watch"}),
         ("click", {"app.cli", "app.operations.keys"}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -21,6 +22,7 @@ from transformers.masking_utils import (
 
 from engine.attention import cpu_kernels
 from engine.attention.cpu import Cpu
+from engine.attention.cuda.attention import Cuda
 from engine.attention.reference import Reference
 from engine.attention.terms import AttentionNotSupported, Backend, Terms
 from engine.cache.layout import StepLayout
@@ -50,6 +52,8 @@ class MaskRule(NamedTuple):
 
 def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
     """Return the attention that serves a device and a dtype best."""
+    if device.type == "cuda" and find_spec("triton") is not None:
+        return Cuda(processors=torch.cuda.get_device_properties(device).multi_processor_count)
     return Cpu() if cpu_kernels.serve(torch.empty(0, dtype=dtype, device=device)) else Reference()
 
 

@@ -12,6 +12,9 @@ KV_SHARE = 0.5
 CPU_KV_SHARE = 0.25
 """The same where memory is shared with all else that runs, as a CPU's is."""
 
+CUDA_KV_SHARE = 0.95
+"""The same on CUDA, of what the largest step leaves: that is measured there, and the rest is for recorded steps."""
+
 CPU_PAGE = 64
 CUDA_PAGE = 256
 """Tokens of a page. On a CPU what measured best; on CUDA what the kernels of others ask for."""

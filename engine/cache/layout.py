@@ -83,14 +83,19 @@ class StepLayout:
         return max(stop for _, stop in self.spans)
 
 
-def lay_out(spans: Sequence[Span], *, page_size: int, device: torch.device) -> StepLayout:
-    """Lay out spans: the ones of a single token that sample first. Raises ValueError where a table is too short."""
+def lay_out(
+    spans: Sequence[Span], *, page_size: int, device: torch.device, most_pages: int = 0
+) -> StepLayout:
+    """Lay out spans: the ones of a single token that sample first. Raises ValueError where a table is too short.
+
+    `most_pages`: block tables are of so many pages at least. Kernels are compiled for their width.
+    """
     decoding = next((place for place, span in enumerate(spans) if len(span.tokens) != 1), len(spans))
     ids = [token for span in spans for token in span.tokens]
     rows, positions = len(ids), [place for span in spans for place in range(span.start, span.stop)]
     idle = -rows % ROWS_STEP if len(spans) > decoding else 0
     wanted = None if len(spans) == decoding and all(span.samples for span in spans) else _sampled_rows(spans)
-    widest = max(-(-span.stop // page_size) for span in spans)
+    widest = max(most_pages, *(-(-span.stop // page_size) for span in spans))
     longs = [torch.tensor([ids + [0] * idle, positions + [0] * idle]), *([] if wanted is None else [wanted])]
     tables = _tables(spans, widest, page_size)
     sent = send([*longs, tables, *_places(spans, page_size, idle), *_counts(spans)], device)

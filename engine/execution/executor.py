@@ -16,8 +16,10 @@ from torch import Tensor
 from engine.cache.layout import Span
 from engine.cache.pages import Copy
 from engine.execution.compute_threads import ComputeThreads
+from engine.execution.cuda_recording import Coming, CudaRecorder
 from engine.execution.runner import Runner
 from engine.model.devices import is_out_of_memory
+from engine.model.fused_decoder import FusedDecoder
 from engine.model.loaded_model import LoadedModel
 from engine.sampling.sampler import Chooser, Sampler
 from engine.sampling.scoring import Scoring
@@ -50,6 +52,8 @@ class Launched:
     spans: Sequence[Span]
     logits: Tensor
     began: float
+    chosen: Coming | None = None
+    """The tokens, where they are chosen on the device while the host does other things."""
 
 
 class Executor:
@@ -60,7 +64,12 @@ class Executor:
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
-        self._runner = Runner(model.module, pages=model.kv.pages, page_size=model.kv.page_size)
+        self._runner = Runner(
+            model.module,
+            pages=model.kv.pages,
+            page_size=model.kv.page_size,
+            context_tokens=model.context_tokens,
+        )
         self._sampler = Sampler(slots=slots, vocabulary=model.vocabulary, device=model.device)
         self._scoring = Scoring()
         self._device = model.device
@@ -68,6 +77,9 @@ class Executor:
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
         self._learns: ComputeThreads | None = None
         self.computes_meanwhile = model.device.type != "cpu"
+        if model.device.type == "cuda" and isinstance(model.module, FusedDecoder):
+            recorder = CudaRecorder(model.device)
+            self._runner.record(slots, recorder.record, recorder.measure)
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
         """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far.
@@ -91,13 +103,14 @@ class Executor:
         self._set_threads(sum(len(span.tokens) for span in spans))
         began = time.perf_counter()
         with _memory_told():
-            return Launched(spans, self._runner.run(spans), began)
+            logits = self._runner.run(spans)
+            return Launched(spans, logits, began, self._choose(spans, logits))
 
     def fetch(self, launched: Launched) -> list[Outcome]:
         """Choose the tokens of the spans that sample, and wait for them. Raises OutOfMemory, as `launch` does."""
         sampled = [span.slot for span in launched.spans if span.samples]
         with _memory_told():
-            tokens = self._sampler.sample(launched.logits, sampled) if sampled else []
+            tokens = self._tokens(launched, sampled) if sampled else []
             scored = self._scoring.score(launched.logits, sampled, tokens)
         if not sampled:
             self._wait()
@@ -108,6 +121,18 @@ class Executor:
         if self._learns:
             self._learns.observe(time.perf_counter() - launched.began)
         return outcomes
+
+    def _choose(self, spans: Sequence[Span], logits: Tensor) -> Coming | None:
+        """Have tokens chosen behind the step, where nobody has to wait for that, and brought here."""
+        sampled = [span.slot for span in spans if span.samples]
+        if self._device.type != "cuda" or not sampled:
+            return None
+        return Coming(self._sampler.choose(logits, sampled))
+
+    def _tokens(self, launched: Launched, sampled: Sequence[int]) -> list[int | None]:
+        if launched.chosen is None:
+            return self._sampler.sample(launched.logits, sampled)
+        return [None if token < 0 else token for token in launched.chosen.numbers()]
 
     def _wait(self) -> None:
         """Wait for a step that gives no token: how long it takes decides how large the next one may be."""

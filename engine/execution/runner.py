@@ -12,12 +12,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from engine.attention.cuda.attention import Cuda, Measure
 from engine.attention.interface import Paged, backend_for, gathered, keeps_latents
 from engine.attention.terms import AttentionNotSupported
 from engine.cache.layout import Span, StepLayout, lay_out
 from engine.cache.paged_cache import PagedCache
+from engine.execution.graphs import DecodeGraphs, Record
 from engine.model.cpu_decode import MOST_ROWS, CpuDecode, decodes
 from engine.model.fused_decoder import FusedDecoder
+
+PROMPT = 512
+"""Tokens of the prompt that ways of attending are compared with."""
 
 
 def _only_decodes(spans: Sequence[Span]) -> bool:
@@ -27,8 +32,18 @@ def _only_decodes(spans: Sequence[Span]) -> bool:
 class Runner:
     """A model with `pages` of `page_size` tokens for keys and values."""
 
-    def __init__(self, module: PreTrainedModel | FusedDecoder, *, pages: int, page_size: int) -> None:
+    def __init__(
+        self,
+        module: PreTrainedModel | FusedDecoder,
+        *,
+        pages: int,
+        page_size: int,
+        context_tokens: int | None = None,
+    ) -> None:
+        """`context_tokens`: of the longest request, where it can't have all pages."""
         self._module = module
+        self._most_pages = min(pages, -(-(context_tokens or pages * page_size) // page_size))
+        self._graphs: DecodeGraphs | None = None
         self._device = module.device
         self._backend = backend_for(module.device, module.dtype)
         self.cache = PagedCache(
@@ -46,13 +61,49 @@ class Runner:
         """
         if self._decode is not None and self.cache.layers and _only_decodes(spans):
             return self._decode.run(spans, self.cache.layers)
-        layout = lay_out(spans, page_size=self.cache.page_size, device=self._device)
-        logits = self._forward(layout)
+        recorded = None if self._graphs is None else self._graphs.run(spans)
+        if recorded is not None:
+            return recorded
+        logits = self._forward(self._lay_out(spans))
         if len(logits) != sum(span.samples for span in spans):
             raise AttentionNotSupported(
                 f"{type(self._module).__name__} can't give logits of single positions"
             )
         return logits
+
+    def record(self, most_rows: int, record: Record, measure: Measure) -> None:
+        """Record decode steps of up to so many replies, and find the faster attention for each number of them."""
+        cache = self.cache
+        graphs = DecodeGraphs(
+            self._forward,
+            most_rows=most_rows,
+            most_pages=self._most_pages,
+            page_size=cache.page_size,
+            device=self._device,
+        )
+        if isinstance(self._backend, Cuda):
+            self._backend.measure = measure
+        self._try_sizes(graphs.rows)
+        if isinstance(self._backend, Cuda):
+            self._backend.measure = None
+        graphs.record(record)
+        self._graphs = graphs
+
+    @torch.inference_mode()
+    def _try_sizes(self, rows: Sequence[int]) -> None:
+        """Run a step of each number of replies, and one of a prompt, in pages that nobody has yet."""
+        half = max(1, self._most_pages // 2)
+        pages, last = list(range(half)), half * self.cache.page_size - 1
+        for count in rows:
+            spans = [Span(0, last, [0], samples=True, pages=pages)] * count
+            self._forward(self._lay_out(spans))
+        start = max(0, last + 1 - PROMPT)
+        self._forward(self._lay_out([Span(0, start, [0] * (last + 1 - start), samples=True, pages=pages)]))
+
+    def _lay_out(self, spans: Sequence[Span]) -> StepLayout:
+        # A kernel for CUDA is compiled for the width of the block tables.
+        most = self._most_pages if self._device.type == "cuda" else 0
+        return lay_out(spans, page_size=self.cache.page_size, device=self._device, most_pages=most)
 
     def _forward(self, layout: StepLayout) -> Tensor:
         self.cache.begin(layout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,16 +22,22 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from engine.attention import cpu_kernels
-from engine.cache.budget import CPU_KV_SHARE, KV_SHARE, kv_budget, page_size
+from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.loading.architecture import check_architecture
 from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
-from engine.loading.probe import Probed, agrees, probe, through_pages
+from engine.loading.probe import Probed, agrees, largest_step, probe, through_pages
 from engine.loading.weights_progress import weights_progress
 from engine.model import cpu_linear
-from engine.model.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
+from engine.model.devices import (
+    available_bytes,
+    choose_device,
+    choose_dtype,
+    is_out_of_memory,
+    peak_bytes,
+)
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.int8_linear import quantize
 from engine.model.loaded_model import LoadedModel
@@ -65,6 +72,8 @@ def load(
     _quiet()
     check_forward(forward)
     target = choose_device(device)
+    if target.type == "cuda":
+        torch.cuda.set_device(target)  # what asks for no device of its own must not begin on the first one
     precision = choose_dtype(dtype, target)
     check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
     if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
@@ -81,7 +90,8 @@ def load(
         cast("torch.nn.Module", module).to(target)
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
         probed = _make_ready(module, vocabulary, forward, progress)
-    batch = max_batch or DEFAULT_MAX_BATCH
+    batch, window = max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
+    largest = partial(largest_step, probed.module, vocabulary, window)
     loaded = LoadedModel(
         name=model,
         module=probed.module,
@@ -91,9 +101,9 @@ def load(
         max_batch=batch,
         vocabulary=vocabulary,
         kv=kv_budget(
-            kv_bytes or _memory_for_kv(target, memory_share),
+            kv_bytes or _memory_for_kv(target, memory_share, largest),
             bytes_per_token=probed.bytes_per_token,
-            window=window_of(config.get_text_config()),
+            window=window,
             max_batch=batch,
             page_size=page_size(target.type),
         ),
@@ -222,7 +232,9 @@ def _memory_told(model: str, device: torch.device) -> Iterator[None]:
         raise ModelNotUsable(f"The model {model!r} does not fit into the memory of {device}.") from error
 
 
-def _memory_for_kv(device: torch.device, share: float) -> int | None:
+def _memory_for_kv(device: torch.device, share: float, largest: Callable[[], object]) -> int | None:
+    # What the largest step needs beside keys and values is seen on CUDA, and a guess elsewhere.
+    needed = peak_bytes(device, largest) if device.type == "cuda" else 0
     free = available_bytes(device)
-    of_device = CPU_KV_SHARE if device.type == "cpu" else KV_SHARE
-    return None if free is None else int(free * of_device * share)
+    of_device = {"cpu": CPU_KV_SHARE, "cuda": CUDA_KV_SHARE}.get(device.type, KV_SHARE)
+    return None if free is None else int(max(0, free - needed) * of_device * share)

@@ -24,6 +24,9 @@ LENGTH = 32
 
 PAGE = 8
 
+LARGEST_STEP = 4096
+"""Tokens of prompts that a step computes at most (`engine.scheduling.pace`)."""
+
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
 """How far logits may be off, relative to their norm. A wrong position or a lost key gives about 1."""
 
@@ -67,6 +70,14 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
 def through_pages(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> Tensor:
     """Return the logits of the trial, (rows, vocabulary): what a changed form of the module must say again."""
     return _through_pages(module, _trial(vocabulary))[0]
+
+
+def largest_step(module: PreTrainedModel | FusedDecoder, vocabulary: int, window: int | None) -> Tensor:
+    """Compute a chunk of a prompt as large as a step may have one, in memory of its own. Returns its logits."""
+    tokens = min(LARGEST_STEP, window or LARGEST_STEP)
+    runner = Runner(module, pages=1, page_size=tokens)
+    ids = [place % vocabulary for place in range(tokens)]
+    return runner.run([Span(0, 0, ids, samples=True, pages=(0,))])
 
 
 def agrees(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:

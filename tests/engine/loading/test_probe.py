@@ -15,8 +15,9 @@ from transformers import (
 )
 
 from engine.errors import ModelNotUsable
-from engine.loading.probe import probe
-from tests.engine.families import FAMILIES, SIZES, VOCABULARY
+from engine.loading.probe import LARGEST_STEP, largest_step, probe
+from engine.scheduling.pace import LARGEST_BUDGET
+from tests.engine.families import FAMILIES, SIZES, VOCABULARY, WINDOW
 from tests.engine.tiny_models import make
 
 
@@ -65,3 +66,13 @@ def test_a_model_that_says_something_else_through_the_slots_is_refused() -> None
     torch.manual_seed(0)
     with pytest.raises(ModelNotUsable, match="does not go through the KV cache"):
         probe(eager(Forgetful(LlamaConfig(**SIZES))), VOCABULARY)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_the_largest_step_is_computed_at_once_within_the_window(family: str) -> None:
+    module = probe(make(family), VOCABULARY).module
+    assert largest_step(module, VOCABULARY, WINDOW).shape == (1, VOCABULARY)
+
+
+def test_no_step_has_a_larger_chunk_of_prompts() -> None:
+    assert LARGEST_STEP == LARGEST_BUDGET
