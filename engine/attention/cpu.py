@@ -30,7 +30,7 @@ class Cpu(Reference):
         mixed = queries.new_zeros(*queries.shape[:2], layer.values.shape[3])
         if rows:
             cpu_kernels.attend(
-                queries[:rows], layer, step.tables[:rows], step.lengths[:rows], terms, mixed[:rows]
+                queries[:rows], layer, step.tables[:rows], step.lengths[:rows], terms, out=mixed[:rows]
             )
         for number, (start, stop) in enumerate(step.spans[rows:], start=rows):
             own = slice(rows, rows + stop - start)

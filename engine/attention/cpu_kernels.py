@@ -99,6 +99,7 @@ def attend(
     tables: Tensor,
     lengths: Tensor,
     terms: Terms,
+    *,
     out: Tensor | None = None,
 ) -> Tensor:
     """Attend with one query for each row and head, (rows, heads, size), to all positions of the row's table.
