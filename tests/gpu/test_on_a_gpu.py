@@ -100,3 +100,17 @@ def test_a_text_leaves_while_the_next_step_is_computed(loaded: Loads) -> None:
     core.step()
     assert [type(output) for output in core.step()] == [Chunk]
     assert core.statistics().steps == 2
+
+
+@pytest.mark.parametrize(
+    "limits", [LONG, msgspec.structs.replace(LONG, do_sample=True, temperature=1.2, top_p=0.9)]
+)
+def test_recorded_steps_say_what_plain_ones_say(loaded: Loads, limits: Any) -> None:
+    recorded, plain = Core(loaded(torch.float32)), Core(loaded(torch.float32))
+    graphs = recorded._executor._runner._graphs
+    assert graphs is not None
+    assert set(graphs._recorded) == set(graphs.rows)
+    plain._executor._runner._graphs = None
+    ours, theirs = ask_all(recorded, limits), ask_all(plain, limits)
+    for number in range(len(LENGTHS)):
+        assert tokens_of(ours, f"r{number}") == tokens_of(theirs, f"r{number}")

@@ -1,6 +1,6 @@
 """The scheduler at work on a GPU that is not there: real schedule, real pages, and a model of what a step costs.
 
-python -m tests.bench.engine.simulation writes docs/simulation.md. Nothing in it was measured on a device: launches are
+python -m tests.bench.engine.simulation writes docs/bench/simulation.md. Nothing in it was measured on a device: launches are
 those that the traced steps have (tests/engine/execution/test_cuda_steps.py), times follow from bytes and operations.
 """
 
@@ -13,7 +13,7 @@ from random import Random
 from engine.cache.pages import PagePool
 from engine.scheduling.scheduler import Plan, Request, Scheduler
 
-PAPER = Path(__file__).parents[3] / "docs" / "simulation.md"
+PAPER = Path(__file__).parents[3] / "docs" / "bench" / "simulation.md"
 PAGE, CONTEXT = 256, 32_768
 KV_BYTES = 110 * 10**9
 PER_TOKEN = 128 * 1024
@@ -96,10 +96,11 @@ def simulate(streams: int, lengths: tuple[int, int], *, new_tokens: int = 256, s
 
 HEAD = """# The scheduler on a GPU, simulated
 
-The schedule and the pages are the engine's own. The device is a model, and no figure here was measured on one.
-It is of the size of an H200: three quarters of 4.8 TB/s, half of 990 TFLOP/s, 5 µs a launch, 110 GB for keys and
-values. The model has the shape of Llama 8B in bfloat16: 32 layers, 128 KiB a token. As a reply ends, the next
-request arrives. Launches are those that traced steps have. `python -m tests.bench.engine.simulation` writes this page.
+The schedule and the pages are the engine's own. The device is a model: no figure here was measured
+on one. It is of the size of an H200: three quarters of 4.8 TB/s, half of 990 TFLOP/s, 5 µs a
+launch, 110 GB for keys and values. The model has the shape of Llama 8B in bfloat16: 32 layers,
+128 KiB a token. As a reply ends, the next request arrives. Launches are those of traced steps.
+`python -m tests.bench.engine.simulation` writes this page.
 
 | streams | prompts | steps recorded | launches a step | at most | read a step | pages | held | tokens/s |
 |---|---|---|---|---|---|---|---|---|
