@@ -24,9 +24,7 @@ MAX_LINES = 400
 MAX_MODULES = 14
 MAX_ATTRIBUTES = 12
 LARGER = {  # not parted yet
-    "engine.cache.slot_batch.SlotBatch",
     "engine.model.fused_decoder.FusedLayer",
-    "engine.scheduling.core.Core",
     "engine.scripted.engine.ScriptedEngine",
     "engine.upstream.reply.UpstreamReply",
 }
