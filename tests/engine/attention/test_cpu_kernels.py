@@ -66,7 +66,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def close(got: Tensor, expected: Tensor, dtype: torch.dtype, rounded: float = 1e-2) -> None:
-    """Compare with what was computed in float32 of the same elements. `rounded`: what bfloat16 may lose."""
+    """Compare with what was computed in float32 of the same elements."""
     off = 1e-5 if dtype is torch.float32 else rounded
     assert got.dtype is dtype
     torch.testing.assert_close(got.float(), expected, rtol=off, atol=off, equal_nan=True)
@@ -128,8 +128,10 @@ def test_attention_over_pages_is_the_reference_s(  # noqa: PLR0917 - one for eac
     query = torch.randn(step.input_ids.shape[1], kv_heads * sharing + 2, sizes[0]).to(dtype)[:, 1:-1]
     expected = Reference().attend(query.float(), exact(layer), step, terms)
     got = Cpu().attend(query, layer, step, terms)
-    # Capped scores of prompts are rounded between torch's operations.
-    close(got[: step.rows], expected[: step.rows], dtype, 1e-1 if prompts and terms.softcap else 1e-2)
+    close(got[: step.decode_rows], expected[: step.decode_rows], dtype)
+    # A prompt's scores are torch's, which are rounded before a soft cap.
+    prompts_of = slice(step.decode_rows, step.rows)
+    close(got[prompts_of], expected[prompts_of], dtype, rounded=5e-2)
 
 
 @needs_kernels
