@@ -37,6 +37,7 @@ from engine.door import Engine
 from engine.fleet.engines import EngineFleet
 from engine.options import EngineOptions, ForwardOptions, spread
 from engine.process.client import EngineClient
+from engine.process.supervision import HeartbeatOptions
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.fleet import UpstreamFleet
 from sessions.filters.chain import NO_FILTERS, Filters
@@ -75,7 +76,10 @@ def engines_of(settings: Settings) -> EngineClient | EngineFleet | UpstreamEngin
         ),
     )
     placed = spread(options, devices=settings.devices, each=settings.engines, cores=_cores())
-    return EngineClient(placed[0]) if len(placed) == 1 else EngineFleet(placed)
+    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
+    if len(placed) == 1:
+        return EngineClient(placed[0], heartbeat=heartbeat)
+    return EngineFleet(placed, heartbeat=heartbeat)
 
 
 @asynccontextmanager

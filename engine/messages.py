@@ -87,9 +87,11 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
-    """Answers `Ping`."""
+    """Answers `Ping`. `busy`: whether the step loop is at work; `turns`: how many it began. The same twice: it stands."""
 
     number: int
+    busy: bool = False
+    turns: int = 0
 
 
 class FinishReason(StrEnum):

@@ -138,7 +138,7 @@ class Intake:
     def _sort(self, message: ToEngine) -> None:
         match message:
             case Ping():
-                self._channel.send(Pong(message.number))
+                self._channel.send(Pong(message.number, *self._lanes.progress))
             case Cancel():
                 self._lanes.cancel(message.request_id)
             case Request():

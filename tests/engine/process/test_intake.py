@@ -77,7 +77,21 @@ def saying(content: str) -> tuple[Message, ...]:
 
 
 def test_pings_are_answered(gateway: Gateway) -> None:
-    assert gateway.ask(Ping(7)) == Pong(7)
+    """They tell whether the step loop, which takes the work, is at work, and how often it took some."""
+    gateway.lanes.take(0)
+    gateway.lanes.take(0)
+    assert gateway.ask(Ping(7)) == Pong(7, busy=True, turns=2)
+
+
+def test_a_step_loop_that_waits_for_work_is_told_as_idle(gateway: Gateway) -> None:
+    waits = threading.Thread(target=gateway.lanes.take, args=(None,))
+    waits.start()
+    while (pong := gateway.ask(Ping(7))) == Pong(7, busy=True, turns=0):
+        pass
+    assert pong == Pong(7, busy=False, turns=0)
+    gateway.end.sendall(pack(Cancel("r")))
+    waits.join()
+    assert gateway.ask(Ping(8)) == Pong(8, busy=True, turns=1)
 
 
 def test_prompts_are_counted_and_refused_and_defects_do_not_spread(
