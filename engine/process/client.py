@@ -178,7 +178,8 @@ class EngineClient:
             if trouble := self._heart.beat():
                 log.error("the engine's process is ended: %s", trouble)
                 child.kill()
-                # A process that waits for a broken driver may outlive even that: nobody waits for it.
+                # A process that waits for a broken driver may outlive even that: no turn waits for its end.
+                self._life.stalled(trouble)
                 self._switchboard.disconnect(trouble)
                 return trouble
             child.send(pack(Ping(number)))

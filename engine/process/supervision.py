@@ -125,12 +125,13 @@ class Lifecycle:
         self._settled.set()
         self._on_change()
 
+    def stalled(self, why: str) -> None:
+        """Note that a process serves nothing any more and is being ended; its death is told of by itself."""
+        self._restarting(why, self.status.restarts)
+
     def died(self, why: str) -> None:
         """Note a death that is followed by a restart."""
-        state = EngineState.LOADING if self.facts is None else EngineState.RESTARTING
-        self.status = EngineStatus(state, "restarting", 0.0, why, self.status.restarts + 1)
-        self._settled.clear()
-        self._on_change()
+        self._restarting(why, self.status.restarts + 1)
 
     def failed(self, why: str) -> None:
         """Note that nobody tries any more."""
@@ -163,6 +164,12 @@ class Lifecycle:
             raise EngineUnavailable(f"The engine is not ready yet: {self.status.stage}.") from None
         assert self.facts is not None  # noqa: S101 - what READY means
         return self.facts
+
+    def _restarting(self, why: str, restarts: int) -> None:
+        state = EngineState.LOADING if self.facts is None else EngineState.RESTARTING
+        self.status = EngineStatus(state, "restarting", 0.0, why, restarts)
+        self._settled.clear()
+        self._on_change()
 
     def _end(self, state: EngineState, why: str) -> None:
         self.status = EngineStatus(state, state.value, 0.0, why, self.status.restarts)
