@@ -97,10 +97,10 @@ class EngineClient:
         """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
         return await self._life.ready(timeout_s)
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
         self._refuse_when_over()
-        return await self._switchboard.count(messages)
+        return await self._switchboard.count(messages, client)
 
     def generate(self, request: Request) -> ReplyStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""

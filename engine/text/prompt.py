@@ -49,6 +49,20 @@ class PromptBuilder:
             token_ids: list[int] = self._apply(messages, tokenize=True, **self._sanitizing(messages))
         return _some(token_ids)
 
+    def rendered(self, messages: Sequence[Message]) -> str:
+        """Return what the template makes of messages: a little shorter than the prompt's text, never longer.
+
+        Raises PromptRejected.
+        """
+        with _refusals():
+            text: str = self._apply(fold_system(messages) if self.folds_system else messages, tokenize=False)
+        return text
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a piece of a prompt has by itself. Raises PromptRejected."""
+        with _refusals():
+            return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
     def spelled_ids(self, messages: Sequence[Message], own: OwnReplies, *, most: int) -> list[int]:
         """Return the prompt with its replies spelled as the model wrote them: the same text in other tokens.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
+from engine.messages import Message
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 
@@ -106,9 +108,9 @@ class Counting(ScriptedEngine):
         super().__init__(token_bytes=16)
         self.counted = 0
 
-    async def count_tokens(self, messages: object) -> int:
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
         self.counted += 1
-        return await super().count_tokens(messages)  # type: ignore[arg-type]
+        return await super().count_tokens(messages, client=client)
 
 
 @pytest.mark.parametrize("role", ["assistant", "user"])
