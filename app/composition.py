@@ -39,6 +39,7 @@ from engine.fleet.engines import EngineFleet
 from engine.launcher.launched import LaunchedEngine
 from engine.options import EngineOptions, ForwardOptions, spread
 from engine.process.client import EngineClient
+from engine.process.supervision import HeartbeatOptions
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.fleet import UpstreamFleet
 from sessions.filters.chain import NO_FILTERS, Filters
@@ -82,7 +83,10 @@ def engines_of(
         ),
     )
     placed = spread(options, devices=settings.devices, each=settings.engines, cores=_cores())
-    return EngineClient(placed[0]) if len(placed) == 1 else EngineFleet(placed)
+    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
+    if len(placed) == 1:
+        return EngineClient(placed[0], heartbeat=heartbeat)
+    return EngineFleet(placed, heartbeat=heartbeat)
 
 
 @asynccontextmanager

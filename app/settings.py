@@ -169,6 +169,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Memory of one engine for keys and values; unset: half of what is free after loading, on a CPU a quarter, on CUDA 95 % of what the largest step leaves."
         ),
     ] = None
+    step_timeout_s: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=86_400,
+            description="Seconds that one step of an engine may take; one whose step hangs is started again.",
+        ),
+    ] = 300
     max_turns: Annotated[
         int,
         Meta(

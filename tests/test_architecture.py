@@ -33,8 +33,8 @@ LARGER = {  # not parted yet
 # imports itself and those before it.
 ROOMS = {
     "engine": (
-        *("messages", "errors", "options", "tracebacks", "stream", "door"),
-        *("text", "cache", "sampling", "attention", "model", "execution", "loading", "scheduling"),
+        *("messages", "errors", "options", "tracebacks", "process_log", "stream", "door"),
+        *("text", "cache", "sampling", "attention", "model", "execution", "loading", "prompts", "scheduling"),
         *("process", "fleet", "upstream", "launcher", "scripted"),
     ),
     "sessions": (

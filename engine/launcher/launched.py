@@ -92,12 +92,12 @@ class LaunchedEngine:
         """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
         return await self._life.ready(timeout_s)
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
         """Return the prompt's length as vLLM counts it. Raises PromptRejected, EngineUnavailable."""
         self._refuse_when_over()
         while (upstream := self._upstream) is None:
             await self._life.ready()
-        return await upstream.count_tokens(messages)
+        return await upstream.count_tokens(messages, client=client)
 
     def generate(self, request: Request) -> TimedStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""

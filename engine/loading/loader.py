@@ -14,10 +14,8 @@ from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
 )
 from transformers.utils import logging as transformers_logging
 
@@ -29,6 +27,7 @@ from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
 from engine.loading.probe import Probed, agrees, largest_step, probe, through_pages
+from engine.loading.tokenizer import read_tokenizer
 from engine.loading.weights_progress import weights_progress
 from engine.model import cpu_linear
 from engine.model.devices import (
@@ -81,7 +80,7 @@ def load(
     progress("reading the configuration", 0.0)
     config = _read_config(model)
     progress("reading the tokenizer", 0.05)
-    tokenizer = _read_tokenizer(model)
+    tokenizer = read_tokenizer(model)
     progress("reading the weights", 0.1)
     check_architecture(model, config, target, precision)
     with _memory_told(model, target):
@@ -180,18 +179,6 @@ def _read_config(model: str) -> PreTrainedConfig:
 
 def _looks_like_a_folder(model: str) -> bool:
     return model.startswith((".", "/", "~")) or model.count("/") > 1
-
-
-def _read_tokenizer(model: str) -> PreTrainedTokenizerBase:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
-    if not tokenizer.chat_template:
-        raise ModelNotUsable(
-            f"The tokenizer of {model!r} has no chat template: it is not a chat model. Try its instruct variant."
-        )
-    return cast("PreTrainedTokenizerBase", tokenizer)
 
 
 def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:

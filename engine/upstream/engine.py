@@ -107,7 +107,12 @@ class UpstreamEngine:
             timeout_s = self.options.timeouts.patience_s
         return await self._watch.life.ready(timeout_s)
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
+    async def count_tokens(
+        self,
+        messages: Sequence[Message],
+        *,
+        client: str = "",  # noqa: ARG002 - it counts in an order of its own
+    ) -> int:
         """Return the prompt's length: counted by the upstream where it can (`features.tokenize`), else estimated.
 
         Raises PromptRejected; at once EngineBusy while the upstream asks for no more requests, EngineUnavailable while

@@ -13,7 +13,7 @@ from sessions.commands.branches import Placed, placed
 from sessions.commands.repeating import accepted_event
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
-from sessions.conversation.requests import request_of
+from sessions.conversation.requests import asker, request_of
 from sessions.errors import NotFound, StoreDown
 from sessions.records import Meta, user_message
 from sessions.replicas.forwarding import Elsewhere
@@ -58,7 +58,9 @@ class Acceptor:
         message = place.answered or user_message(record, live.send.content, at_ms=now_ms())
         system = self._prompts.system(meta, generation)
         # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
-        prompt = await live.engine.in_time(self._prompts.prompt(conversation.keys, message, generation, meta))
+        client = asker(conversation.owner, live.send.group)
+        making = self._prompts.prompt(conversation.keys, message, generation, meta, client=client)
+        prompt = await live.engine.in_time(making)
         event = accepted_event(conversation, record, live.send, meta.epoch)
         beginning = Beginning(
             message=None if place.answered else message,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sessions.commands.branches import placed
 from sessions.conversation.conversation import Conversation
+from sessions.conversation.requests import asker
 from sessions.errors import NotFound
 from sessions.filters.chain import Filters
 from sessions.records import Meta, user_message
@@ -37,7 +38,8 @@ class Preflight:
         meta = await self._history.load(conversation.keys) or Meta.new("")
         place = await placed(self._history, conversation.keys, live.send.place, meta)
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
-        await live.engine.in_time(self._prompts.check(message, generation, meta))
+        client = asker(conversation.owner, live.send.group)
+        await live.engine.in_time(self._prompts.check(message, generation, meta, client=client))
 
 
 def _named(place: Place) -> object:

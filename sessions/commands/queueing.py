@@ -17,6 +17,7 @@ from sessions.commands.announcing import Announcer
 from sessions.commands.branches import Placed, placed
 from sessions.commands.repeating import accepted_event
 from sessions.conversation.conversation import Conversation
+from sessions.conversation.requests import asker
 from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
 from sessions.events import Done, Journalled, Reason, Removed
 from sessions.records import MessageRecord, Meta, user_message
@@ -80,7 +81,8 @@ class Queue:
             raise Duplicate(known)
         place = await self._place(conversation, live)
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
-        await live.engine.in_time(self._prompts.check(message, generation, Meta.new("")))
+        client = asker(conversation.owner, live.send.group)
+        await live.engine.in_time(self._prompts.check(message, generation, Meta.new(""), client=client))
         await self._announcer.announce(conversation, live.record.turn_id)
         head = conversation.live
         try:

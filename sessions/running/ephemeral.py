@@ -17,7 +17,7 @@ import structlog
 from engine.door import Engine
 from engine.messages import Message, Params, Request
 from sessions.conversation.guarding import Tasks
-from sessions.conversation.requests import asked_of_the_engine
+from sessions.conversation.requests import asked_of_the_engine, asker
 from sessions.errors import ContextOverflow
 from sessions.events import Cause
 from sessions.observer import Observer
@@ -113,7 +113,7 @@ class EphemeralTurns:
         system = SystemPrompt(named, self._system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
-        await self._refuse_too_long(messages, ask.params)
+        await self._refuse_too_long(messages, ask.params, asker(owner, ask.group))
         return asked_of_the_engine(
             turn_id,
             messages,
@@ -124,14 +124,14 @@ class EphemeralTurns:
             system=system,
         )
 
-    async def _refuse_too_long(self, messages: Sequence[Message], params: Params) -> None:
+    async def _refuse_too_long(self, messages: Sequence[Message], params: Params, client: str) -> None:
         """What the client wants to be read is never shortened. Raises ContextOverflow, BadParams, Overloaded, EngineDown."""
         with as_refusals():
             facts = await self._engine.ready()
             refuse_unserved(params, facts)
             window = facts.context_tokens
             refuse_endless(messages, facts)
-            tokens = await self._engine.count_tokens(messages)
+            tokens = await self._engine.count_tokens(messages, client=client)
         if tokens >= window:
             raise ContextOverflow(tokens=tokens, limit=window - 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import ceil
 
 import msgspec
@@ -114,8 +115,10 @@ class Prompts:
         named = meta.system if generation.system is None else generation.system
         return SystemPrompt(named, self._operators)
 
-    async def prompt(self, keys: Keys, message: MessageRecord, generation: Generation, meta: Meta) -> Prompt:
-        """The prompt that ends with a user's message.
+    async def prompt(
+        self, keys: Keys, message: MessageRecord, generation: Generation, meta: Meta, *, client: str
+    ) -> Prompt:
+        """The prompt that ends with a user's message. `client`: among whom the engine counts fairly.
 
         Raises ContextOverflow, BadParams, EngineDown, StoreDown.
         """
@@ -123,13 +126,15 @@ class Prompts:
         if message.parent_id is not None:
             branch = await self._history.branch(keys, leaf=message.parent_id, last=meta.context_from)
             records = [*branch.messages, message]
-        return await self._fit(records, generation, meta)
+        return await self._fit(records, generation, meta, client)
 
-    async def check(self, message: MessageRecord, generation: Generation, meta: Meta) -> None:
+    async def check(self, message: MessageRecord, generation: Generation, meta: Meta, *, client: str) -> None:
         """Raises ContextOverflow where the message alone is too long; BadParams, EngineDown."""
-        await self._fit([message], generation, meta)
+        await self._fit([message], generation, meta, client)
 
-    async def _fit(self, records: list[MessageRecord], generation: Generation, meta: Meta) -> Prompt:
+    async def _fit(
+        self, records: list[MessageRecord], generation: Generation, meta: Meta, client: str
+    ) -> Prompt:
         system = self.system(meta, generation).text
         with as_refusals():
             facts = await self._engine.ready()
@@ -137,7 +142,9 @@ class Prompts:
             asked = generation.params.max_new_tokens or facts.defaults.max_new_tokens or DEFAULT_NEW_TOKENS
             refuse_endless([Message("user", records[-1].content)], facts)
             room = Room.of(facts.context_tokens, asked)
-            return await fit(system, records, room=room, count=self._engine.count_tokens)
+            return await fit(
+                system, records, room=room, count=partial(self._engine.count_tokens, client=client)
+            )
 
 
 def refuse_endless(messages: Sequence[Message], facts: ModelFacts) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from redis.asyncio import Redis
 
 from connections.limits.bounds import Bound
 from connections.line import budget
+from engine.messages import Message
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 
@@ -126,9 +128,9 @@ class Counting(ScriptedEngine):
         super().__init__(token_bytes=16)
         self.counted = 0
 
-    async def count_tokens(self, messages: object) -> int:
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
         self.counted += 1
-        return await super().count_tokens(messages)  # type: ignore[arg-type]
+        return await super().count_tokens(messages, client=client)
 
 
 @pytest.mark.parametrize("role", ["assistant", "user"])
