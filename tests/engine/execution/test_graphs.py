@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.attention import cpu_kernels
 from engine.cache.layout import Span
 from engine.execution.runner import Runner
 from engine.loading.probe import probe
 from engine.model.fused_decoder import FusedDecoder
 from tests.engine.attention.paged import DEVICE
+from tests.engine.conftest import NO_KERNELS
 from tests.engine.families import VOCABULARY
 from tests.engine.tiny_models import make, prompt
 
@@ -34,7 +36,13 @@ def fails_beyond_two(run: Callable[[], Tensor]) -> tuple[Callable[[], object], T
     return repeat, logits
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(autouse=True)
+def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of nobody are for devices: the C kernels refuse them."""
+    monkeypatch.setattr(cpu_kernels, "_library", lambda: NO_KERNELS)
+
+
+@pytest.fixture
 def module() -> FusedDecoder:
     fused = probe(make("llama").to(DEVICE), VOCABULARY).module
     assert isinstance(fused, FusedDecoder)
