@@ -20,6 +20,8 @@ from connections.limits.bounds import Bound, Bounds
 from connections.line.budget import PIPELINED, Bucket
 
 MAX_HEAD_BYTES = 64 * 1024
+MAX_HEADERS = 128
+"""Of a head; one of 64 KiB may have 20,000, of which each is an object or two."""
 MAX_AHEAD_BYTES = 64 * 1024
 """Of requests behind one that is being answered; what is more waits in the kernel."""
 BODY_BYTES = 64 * 1024
@@ -54,6 +56,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._deadline: TimerHandle | None = None
         self._head_bytes: int | None = 0
         """Of the head that is coming, None behind its end."""
+        self._headers = 0
         self._body_left = 0
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
@@ -93,7 +96,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._begin_to_wait()  # for the request that empty lines came before: uvicorn's timer is off now
         if self._head_bytes is not None:
             self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            is_too_long = self._head_bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS
+            if is_too_long and not self.transport.is_closing():
                 self._bounds.count(Bound.REQUEST_HEAD)
                 self._refuse(b"431 Request Header Fields Too Large", b"The request's head is too long.")
 
@@ -107,7 +111,7 @@ class HttpProtocol(HttpToolsProtocol):
         """A request begins, the first one or the next."""
         super().on_message_begin()
         self.scope["extensions"] = {ABORT: {"abort": self.abort}}
-        self._head_bytes = self._body_left = 0
+        self._head_bytes = self._body_left = self._headers = 0
         self._ahead.take(1, self.loop.time())
         if self._deadline is None:
             self._begin_to_wait()
@@ -115,6 +119,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """A line of the head."""
         super().on_header(name, value)
+        self._headers += 1
         if name.lower() == b"content-length":
             self._body_left = int(value)
 

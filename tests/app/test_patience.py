@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.server import http_protocol
+from app.server.feed import SIP_BYTES
 from tests.app.in_process import Running, serving
 from tests.app.raw import answer, peer
 
@@ -64,6 +65,25 @@ async def test_a_head_without_an_end_is_not_read_to_its_end(running: Running) ->
     async with peer(running) as endless:
         endless.write(HEAD + "X: y\r\n" * (http_protocol.MAX_HEAD_BYTES // 6))
         assert (await endless.rest()).startswith("HTTP/1.1 431 ")
+
+
+async def test_a_head_of_many_lines_is_not_read_to_its_end(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each line of it would be an object or two, and a thousand sockets may send one each."""
+    taken = 0
+    on_header = http_protocol.HttpToolsProtocol.on_header
+
+    def count(self: http_protocol.HttpProtocol, name: bytes, value: bytes) -> None:
+        nonlocal taken
+        taken += 1
+        on_header(self, name, value)
+
+    monkeypatch.setattr(http_protocol.HttpToolsProtocol, "on_header", count)
+    async with peer(running) as endless:
+        endless.write(HEAD + "X: y\r\n" * 8_000 + "\r\n")
+        assert (await endless.rest()).startswith("HTTP/1.1 431 ")
+    assert taken <= http_protocol.MAX_HEADERS + SIP_BYTES // len("X: y\r\n")
 
 
 async def test_more_sockets_than_there_is_room_for_are_told_so(tmp_path: Path) -> None:
