@@ -226,11 +226,11 @@ async def test_a_large_body_keeps_its_place_until_its_text_is_counted(
     """What is made of it takes memory while it waits for the tokenizer: the next one has to wait outside."""
     counted, count, waiting = asyncio.Event(), running.engine.count_tokens, 0
 
-    async def late(messages: Sequence[Message]) -> int:
+    async def late(messages: Sequence[Message], *, client: str = "") -> int:
         nonlocal waiting
         waiting += 1
         await counted.wait()
-        return await count(messages)
+        return await count(messages, client=client)
 
     monkeypatch.setattr(running.engine, "count_tokens", late)
     long = {"role": "assistant", "content": "x" * 300_000}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.attention.attend import cpu_kernels
+from engine.attention import cpu_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = sorted(
