@@ -27,6 +27,7 @@ from engine.launcher.options import LaunchOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.process.supervision import RestartPolicy
 from engine.stream import ReplyStream
+from tests.sessions.chat import eventually
 from tests.traced import traced
 
 ROOT = Path(__file__).parents[3]
@@ -51,6 +52,11 @@ asyncio.run(main())
 
 def asking(words: str = "hello", request_id: str = "r", **params: Any) -> Request:
     return Request(request_id, (Message("user", words),), Params(**params))
+
+
+async def noticed(engine: LaunchedEngine) -> None:
+    """Wait until the end of its process is known: the loss of a connection may be heard of before."""
+    await eventually(lambda: engine.status.state is not EngineState.READY)
 
 
 async def reply_of(stream: ReplyStream) -> tuple[str, Finished]:
@@ -184,6 +190,7 @@ async def test_one_that_is_killed_in_the_middle_of_a_reply_is_told_and_started_a
             EngineLost, match=r"vLLM was ended by SIGKILL|connection to the engine vllm was lost"
         ):
             await reply_of(engine.generate(asking("die")))
+        await noticed(engine)
         assert (await reply_of(engine.generate(asking("hello", "next"))))[0] == "Hello."
         assert engine.status.restarts == 1
         assert engine.status.state is EngineState.READY
@@ -209,6 +216,7 @@ async def test_one_that_ends_again_and_again_is_given_up(options: LaunchOptions,
         mood("ValueError: no luck today")
         with pytest.raises(EngineLost):
             await reply_of(engine.generate(asking("die")))
+        await noticed(engine)
         with pytest.raises(
             EngineUnavailable, match=r"crashed too often\. vLLM ended .* ValueError: no luck today\."
         ):
