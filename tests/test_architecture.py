@@ -37,7 +37,7 @@ ROOMS = {
     "engine": (
         *("messages", "errors", "options", "tracebacks", "stream", "door"),
         *("text", "cache", "sampling", "attention", "model", "execution", "loading", "scheduling"),
-        *("process", "fleet", "upstream", "scripted"),
+        *("process", "fleet", "upstream", "served_models", "scripted"),
     ),
     "sessions": (
         *("errors", "events", "records", "observer"),

@@ -32,7 +32,12 @@ _CODES = {
     "context_overflow": "context_length_exceeded",
     "rate_limited": "rate_limit_exceeded",
 }  # as clients know them
-_PARAMS = {"content_too_long": "messages", "context_overflow": "messages", "filtered": "messages", "model_not_found": "model"}
+_PARAMS = {
+    "content_too_long": "messages",
+    "context_overflow": "messages",
+    "filtered": "messages",
+    "model_not_found": "model",
+}
 
 
 class Problem(Refused):

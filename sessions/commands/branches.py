@@ -59,9 +59,7 @@ async def _placed(history: History, keys: Keys, place: Place, meta: Meta) -> Pla
             return Placed(parent_id=parent_id)
         case Beside(message_id):
             edited = await _message(history, keys, message_id, field="message_id", role="user")
-            return Placed(
-                parent_id=edited.parent_id, model=await _asked_model(history, keys, edited.turn_id)
-            )
+            return Placed(parent_id=edited.parent_id, model=await _asked_model(history, keys, edited.turn_id))
         case Again(reply_id):
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
             answered = await _message(history, keys, reply.parent_id or "", field="message_id", role="user")

@@ -221,9 +221,7 @@ def _ids(conversation: Conversation) -> str:
     return " ".join(live.record.turn_id for live in _queued(conversation))
 
 
-def _entry(
-    conversation: Conversation, live: LiveTurn, message: MessageRecord | None, named: str
-) -> bytes:
+def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | None, named: str) -> bytes:
     """What the store changes besides when a message enters the queue. None: it was there before. `named`: its model."""
     record = live.record
     fields = {

@@ -31,9 +31,9 @@ class ModelChoice:
     @property
     def longest_window(self) -> int | None:
         """Of the models' windows; None where not all are known."""
-        windows = [model.engine.facts and model.engine.facts.context_tokens for model in self._models.models]
-        known = [window for window in windows if window is not None]
-        return max(known) if len(known) == len(windows) else None
+        models = self._models.models
+        windows = [facts.context_tokens for model in models if (facts := model.engine.facts) is not None]
+        return max(windows) if len(windows) == len(models) else None
 
     def named(self, name: str | None) -> str:
         """The model that a client names; empty where it names none. Raises ModelNotFound."""

@@ -110,9 +110,7 @@ class Generator:
                 raise
         listener.retry()
         again = f"{request.request_id}.1"
-        return await self._attempt(
-            listener, msgspec.structs.replace(request, request_id=again, fallbacks=())
-        )
+        return await self._attempt(listener, msgspec.structs.replace(request, request_id=again, fallbacks=()))
 
     async def _stand_in(self, listener: Listener, request: Request) -> Request | None:
         if not request.fallbacks:
