@@ -73,7 +73,7 @@ class Attempts:
     async def make(self, opened: OpenRequest) -> None:
         """Ask once, and tell what comes. Raises EngineError where that is not a whole reply, RequestRefused."""
         try:
-            await self._watch.life.ready(0 if opened.request.fallbacks else self._patience_s)
+            await self._watch.life.ready(self._patience_s)
             await self._places.enter(opened)
             try:
                 with self._watch.attempt() as circuit:
