@@ -5,6 +5,8 @@ BIN     := $(VENV)/bin
 RUNTIME := $(VENV)/.installed-runtime
 DEV     := $(VENV)/.installed-dev
 BENCH   := $(VENV)/.installed-bench
+VLLM    := .cache/vllm/.installed
+KERNELS := $(wildcard engine/*/*.c engine/*/*.h)
 TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
 PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
@@ -16,7 +18,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check specs test test-clients test-upstreams bench bench-engine bench-gpu chaos attack autobahn train clean
+.PHONY: help install run lint check specs test sanitize test-clients test-upstreams vllm test-vllm bench bench-engine bench-gpu chaos attack autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -43,13 +45,21 @@ specs: $(DEV) ## write the specifications and the page's types anew, from the ty
 test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not clients' --cov --cov-report=term-missing:skip-covered $(ARGS)
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not clients and not vllm' --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+sanitize: $(DEV) ## tests of the C kernels, compiled with AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(BIN)/python -m tests.sanitize $(ARGS)
 
 test-clients: $(DEV) ## stock clients of OpenAI's API, the npm package and the guides, each installed beside the others in .cache
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v tests/clients tests/browser/test_embedding.py $(ARGS)
 
 test-upstreams: $(BENCH) ## each failure of an upstream, and real ones: transformers serve, Ray Serve, another Midstream; two tables
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.upstreams $(ARGS)
+
+vllm: $(VLLM) ## an environment of its own for vLLM, that `midstream serve --engine vllm` starts; for CPUs where no GPU is
+
+test-vllm: $(DEV) $(VLLM) ## the real vLLM behind a real gateway: chat, memory, cancel, overload, kills and restarts
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m vllm tests/vllm $(ARGS)
 
 bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same model
 	@$(BIN)/python -m tests.bench $(ARGS)
@@ -90,7 +100,7 @@ $(BIN)/python:
 
 # torch goes first and by its exact pin: a looser one can pull in gigabytes of GPU packages.
 # A named index serves torch alone, so its dependencies are left to the second step.
-$(RUNTIME): pyproject.toml constraints.txt engine/attention/cpu_kernels.c | $(BIN)/python
+$(RUNTIME): pyproject.toml constraints.txt $(KERNELS) | $(BIN)/python
 	@echo "Installing the service (1 of 2: $(TORCH)): takes about a minute, longer on a slow network."
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX) --no-deps) '$(TORCH)'
 	@echo "Installing the service (2 of 2: all else)."
@@ -101,6 +111,10 @@ $(RUNTIME): pyproject.toml constraints.txt engine/attention/cpu_kernels.c | $(BI
 $(DEV): $(RUNTIME)
 	@echo "Installing the tools for tests, types and style."
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VLLM): engine/launcher/install.py | $(RUNTIME)
+	@$(BIN)/python -m engine.launcher.install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
 	@touch $@
 
 $(BENCH): $(DEV)

@@ -23,6 +23,7 @@ from midstream import chat as terminal
 from sessions.errors import StoreDown
 from sessions.store.redis.embedded import EmbeddedStoreFailed
 
+_REPEATED = {"engine_arg"}
 _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 
 
@@ -38,6 +39,7 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
         command = click.option(
             f"--{field.name.replace('_', '-')}",
             default=None,
+            multiple=field.name in _REPEATED,
             is_flag=isinstance(field.type.type, msgspec.inspect.BoolType),
             help=_help(field),
         )(command)
@@ -61,7 +63,8 @@ def serve(**options: Any) -> None:
 
     failures: list[Exception] = []
     try:
-        settings = Settings.read(os.environ, options)
+        given = {name: None if value == () else value for name, value in options.items()}
+        settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         gc.freeze()  # what was imported: the collector would hold up all connections to look through it again
         uvloop.run(serve_forever(settings))

@@ -18,7 +18,8 @@ from app.server.network import gate_of, patience_of, tls_of
 from app.server.server import HEARTBEAT_S, listen, server
 from app.service import Service
 from app.settings import Settings, SettingsError
-from app.setup.doorkeeper import doorkeeper_of
+from app.setup.authentication import access_of
+from app.setup.launcher import launched_engine
 from app.setup.limits import TurnTokens, limiters_of, quotas_of
 from app.setup.models import engine_of_file, with_names
 from app.setup.own_engines import own_engines
@@ -40,6 +41,7 @@ from sessions.observer import Several
 from sessions.service import Sessions
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect, replica_name
+from sessions.store.redis.writable import Writable
 from sessions.turn.policy import Policy
 
 
@@ -56,6 +58,8 @@ async def serve(settings: Settings) -> None:
 
 def engines_of(settings: Settings) -> Engine:
     """The engine that the settings ask for, here or upstream, or all of them behind one door. Raises SettingsError."""
+    if (launched := launched_engine(settings)) is not None:
+        return launched
     if settings.upstreams is not None:
         return engine_of_file(settings)
     return own_engines(settings)
@@ -80,7 +84,7 @@ async def composed(
         _store_url(settings) as url,
         _store_client(url) as store,
         _store_client(url) as lane,
-        nullcontext(doorkeeper_of(settings, store, refresh_s=refresh_s)) as doorkeeper,
+        nullcontext(access_of(settings, store, refresh_s=refresh_s)) as access,
         limiters_of(settings, store, refusals, bounds) as limiters,
     ):
         metrics = Metrics()
@@ -94,16 +98,16 @@ async def composed(
             models=models,
             connections=registry.statistics,
             sessions=sessions.statistics,
-            refusals=refusals.statistics,
+            refusals=refusals,
             bounds=bounds,
         )
         async with sessions.running(alone=settings.redis_url is None):
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
-            readiness = Readiness(models=models, store=store)
+            readiness = Readiness(models=models, store=Writable(store, policy.durability))
             routes = doors(
                 sessions=sessions,
                 greeter=Greeter(models, _offer(settings)),
-                doorkeeper=doorkeeper,
+                access=access,
                 presence=presence,
                 limiters=limiters,
                 hello_s=hello_s,
@@ -114,14 +118,14 @@ async def composed(
                 metrics=metrics,
                 gate=gate,
                 shown=lambda answering: CrossOrigin(
-                    answering, doorkeeper.origins, refusals, method="GET, POST", refusal=foreign_page
+                    answering, access.origins, refusals, method="GET, POST", refusal=foreign_page
                 ),
                 server=ServerFacts(SERVER, version("midstream")),
             )
             yield Service(
                 engine=models,
                 sessions=sessions,
-                doorkeeper=doorkeeper,
+                access=access,
                 presence=presence,
                 readiness=readiness,
                 server=server(app, patience=patience_of(settings), bounds=bounds, tls=tls),

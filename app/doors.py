@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, WebSocketRoute
 
-from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
 from connections.events.door import EventsDoor, events_routes
+from connections.http.refusals import Door
 from connections.limits.limiters import Limiters
 from connections.line.presence import Presence
 from connections.native.endpoint import Endpoint
@@ -21,7 +22,7 @@ def doors(
     *,
     sessions: Sessions,
     greeter: Greeter,
-    doorkeeper: Doorkeeper,
+    access: AccessControl,
     presence: Presence,
     limiters: Limiters,
     hello_s: float,
@@ -30,21 +31,23 @@ def doors(
     endpoint = Endpoint(
         sessions=sessions,
         greeter=greeter,
-        doorkeeper=doorkeeper,
+        access=access,
         presence=presence,
         limiters=limiters,
         hello_s=hello_s,
     )
-    reception = Reception(doorkeeper=doorkeeper, limiters=limiters, greeter=greeter)
+    reception = Reception(access=access, limiters=limiters, greeter=greeter)
     realtime = RealtimeDoor(
-        sessions=sessions, reception=reception, doorkeeper=doorkeeper, presence=presence, limiters=limiters
+        sessions=sessions, reception=reception, access=access, presence=presence, limiters=limiters
     )
-    events = EventsDoor(sessions=sessions, doorkeeper=doorkeeper, presence=presence)
-    pages = (doorkeeper.origins, limiters.refusals)
+    events = EventsDoor(
+        sessions=sessions, access=access, presence=presence, tally=limiters.tally(Door.EVENTS)
+    )
+    pages = (access.origins, limiters.refusals)
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
         *events_routes(events, *pages),
-        *ticket_routes(TicketDoor(doorkeeper), *pages),
+        *ticket_routes(TicketDoor(access, limiters.refusals), *pages),
         *realtime_routes(realtime),
     ]

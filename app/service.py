@@ -12,7 +12,7 @@ from app.operations.memory import keep_giving_back
 from app.operations.readiness import Readiness
 from app.operations.terminal import StartDisplay
 from app.server.server import Server, address
-from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.access import AccessControl
 from connections.line.presence import Presence
 from engine.door import Engine
 from engine.errors import EngineError
@@ -31,7 +31,7 @@ class Service:
         *,
         engine: Engine,
         sessions: Sessions,
-        doorkeeper: Doorkeeper,
+        access: AccessControl,
         presence: Presence,
         readiness: Readiness,
         server: Server,
@@ -39,7 +39,7 @@ class Service:
     ) -> None:
         self._engine = engine
         self._sessions = sessions
-        self._doorkeeper = doorkeeper
+        self._access = access
         self._presence = presence
         self._readiness = readiness
         self._server = server
@@ -53,12 +53,12 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._doorkeeper.reread)
+        loop.add_signal_handler(signal.SIGHUP, self._access.reread)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._server.serve(sockets=[listener]))
                 starting = tasks.create_task(self._start(address(listener, scheme=self._server.scheme)))
-                watching = tasks.create_task(self._doorkeeper.watch())
+                watching = tasks.create_task(self._access.watch())
                 trimming = tasks.create_task(keep_giving_back())
                 await self._stop.wait()
                 starting.cancel()

@@ -6,6 +6,7 @@ A variable that is not known stops the start: a typo must not change nothing in 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -74,6 +75,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Further names of models, separated by commas: NAME for the default model, NAME=MODEL for another one."
         ),
     ] = ()
+    engine: Annotated[
+        Literal["midstream", "vllm"],
+        Meta(
+            description="midstream: the engine here; vllm: one that is started and watched here, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses."
+        ),
+    ] = "midstream"
+    engine_arg: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Argument for vLLM, as tensor-parallel-size=4 or enable-lora; may be given again and again, in the variable with spaces between."
+        ),
+    ] = ()
+    engine_python: Annotated[
+        str | None,
+        Meta(description="Python of the environment that has vLLM; unset: the one that `make vllm` makes."),
+    ] = None
     system_prompt: Annotated[
         str | None,
         Meta(
@@ -134,7 +151,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     attn: Annotated[
         str,
         Meta(
-            description="auto or midstream: attention over the KV slots; others are refused with the reason."
+            description="auto or midstream: attention over the KV pages; others are refused with the reason."
         ),
     ] = "auto"
     compile: Annotated[
@@ -147,7 +164,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str, Meta(description="none, or int8: weights of linear layers, on a CPU; for few replies at once.")
     ] = "none"
     tensor_parallel: Annotated[
-        int, Meta(ge=1, description="Devices that share one model; more than one is not offered yet.")
+        int, Meta(ge=1, description="Devices that share one model; more than one with --engine vllm alone.")
     ] = 1
     max_batch: Annotated[
         int, Meta(ge=1, le=1024, description="Replies that one engine generates at once.")
@@ -155,9 +172,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="Memory of one engine for keys and values; unset: half of what is free after loading, on a CPU a quarter."
+            description="Memory of one engine for keys and values; unset: half of what is free after loading, on a CPU a quarter, on CUDA 95 % of what the largest step leaves."
         ),
     ] = None
+    step_timeout_s: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=86_400,
+            description="Seconds that one step of an engine may take; one whose step hangs is started again.",
+        ),
+    ] = 300
     max_turns: Annotated[
         int,
         Meta(
@@ -293,10 +318,20 @@ def _parsed(name: str, value: Any) -> Any:
     match name, value:
         case "allowed_origins" | "allowed_hosts" | "allowed_ips" | "trusted_proxies" | "served_names", str():
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        case "engine_arg", str():
+            return _words(name, value)
         case "system_prompt" | "jwt_secret", str() if value.startswith("@"):
             return _file_text(name, Path(value[1:]).expanduser())
         case _:
             return value
+
+
+def _words(name: str, value: str) -> tuple[str, ...]:
+    """The words of a variable, as a shell splits them. Raises SettingsError."""
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise SettingsError(f"{_called(name)}: {error}.") from error
 
 
 def _file_text(name: str, path: Path) -> str:

@@ -98,8 +98,10 @@ class Engine(Protocol):
         """
         ...
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
-        """Return the prompt's length in tokens; waits while the engine loads or restarts.
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
+        """Return the prompt's length in tokens, some of them beyond the window; waits while the engine loads or restarts.
+
+        `client`: among whom it is fair, as in `Request`. Who stops waiting has it given up.
 
         Raises PromptRejected for messages that the model's template refuses, EngineUnavailable.
         """

@@ -10,6 +10,9 @@ EngineError
 
 from __future__ import annotations
 
+OTHER_ENGINE = "--engine vllm may serve it"
+"""What refusals of models name that the engine here does not serve; docs/upstreams.md says how."""
+
 
 class EngineError(Exception):
     """The root of what the engine's door raises."""

@@ -69,14 +69,21 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class Count(msgspec.Struct, frozen=True, tag="count"):
-    """Asks for the prompt length, in tokens, of messages under the model's chat template."""
+    """Asks for the prompt length, in tokens, of messages under the model's chat template. `client`: as in `Request`."""
 
     count_id: int
     messages: tuple[Message, ...]
+    client: str = ""
+
+
+class Uncount(msgspec.Struct, frozen=True, tag="uncount"):
+    """Nobody waits for a count any more. It has no answer then, or one that was on its way."""
+
+    count_id: int
 
 
 class Counted(msgspec.Struct, frozen=True, tag="counted"):
-    """Answers `Count`. `error` is set where the template or the tokenizer refused the messages."""
+    """Answers `Count`. Beyond the window `tokens` are some of them: a prompt is read no further. `error` is set where the template or the tokenizer refused the messages."""
 
     count_id: int
     tokens: int
@@ -90,9 +97,11 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
-    """Answers `Ping`."""
+    """Answers `Ping`. `busy`: whether the step loop is at work; `turns`: how many it began. The same twice: it stands."""
 
     number: int
+    busy: bool = False
+    turns: int = 0
 
 
 class FinishReason(StrEnum):
@@ -274,5 +283,5 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     delivery_seconds: float = 0.0
 
 
-ToEngine = Request | Cancel | Count | Ping
+ToEngine = Request | Cancel | Count | Uncount | Ping
 FromEngine = StepOutputs | Counted | Loading | ModelFacts | LoadFailed | EngineStatistics | Pong

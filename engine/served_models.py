@@ -111,9 +111,9 @@ class ServedModels:
                 one.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
         """Return a prompt's length for the default model. Raises as its engine does."""
-        return await self.default.engine.count_tokens(messages)
+        return await self.default.engine.count_tokens(messages, client=client)
 
     def generate(self, request: Request) -> Stream:
         """Ask the model that is named. Raises as its engine does; EngineUnavailable, too, where another one need not wait."""

@@ -12,9 +12,10 @@ async with midstream.connect("ws://127.0.0.1:8000/v1/ws") as client:
 from __future__ import annotations
 
 import asyncio
+import random
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,11 @@ from midstream.journal import Position
 from midstream.line import Frame, Line, opened
 from midstream.live import LiveReplies
 from midstream.reply import Reply
+
+LONGEST_WAIT_S = 60.0
+"""For how long one refusal may tell a client to wait that comes back; what takes longer is a limit of another kind."""
+WAIT_MS = 1000
+"""How long it waits where a refusal does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,14 +232,31 @@ class Client:
         if position.holed or self._line is None:
             return False
         asked = {"type": "resume", "conversation_id": conversation_id}
-        answer = await self._line.request(asked | {"epoch": position.epoch, "after_seq": position.seq})
+        answer = await _taken(self._line, asked | {"epoch": position.epoch, "after_seq": position.seq})
         return bool(answer["type"] == "resumed")
 
     async def _send_again(self, conversation_id: str) -> None:
         """By its id the server knows a message, and tells its reply from the beginning. Raises Refused, Disconnected."""
         for reply in self._live.of(conversation_id):
             if self._line is not None:
-                await self._line.request(reply.sent, ref=reply.sent["client_msg_id"])
+                await _taken(self._line, reply.sent, ref=reply.sent["client_msg_id"])
+
+
+async def _taken(line: Line, frame: Frame, *, ref: str | None = None) -> Frame:
+    """Asks, and again when the server says so: of a crowd that comes back with one key, some are told to wait.
+
+    Raises Refused, Disconnected.
+    """
+    while True:
+        try:
+            return await line.request(frame, ref=ref)
+        except Refused as refused:
+            wait_s = (WAIT_MS if refused.retry_after_ms is None else refused.retry_after_ms) / 1000
+            if refused.code != "rate_limited" or wait_s > LONGEST_WAIT_S:
+                raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s * random.uniform(1, 1.5)):  # not all at once
+                    raise await line.lost() from None
 
 
 @asynccontextmanager

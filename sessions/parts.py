@@ -21,7 +21,7 @@ from sessions.observer import Observer
 from sessions.replicas.forwarding import Forwarder
 from sessions.replicas.reaping import Reaper
 from sessions.replicas.relay import Relay
-from sessions.replicas.rpc import Mailbox, box_of
+from sessions.replicas.rpc import Rpc, box_of
 from sessions.replicas.shard_channels import ShardChannels
 from sessions.replicas.watching import Watching
 from sessions.running.admission import Admission
@@ -51,7 +51,7 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
 
     channels: ShardChannels | None
     watching: Watching
-    mailbox: Mailbox
+    rpc: Rpc
     relay: Relay
     reaper: Reaper
     forwarder: Forwarder
@@ -116,25 +116,23 @@ def compose(
 def _peers(base: Base, brancher: Brancher, channels: ShardChannels | None) -> Peers:
     history, ownership, directory = base.storage.history, base.storage.ownership, base.directory
     watching = Watching(base.client, ownership=ownership, directory=directory, channels=channels)
-    mailbox = Mailbox(base.client, ownership=ownership)
+    rpc = Rpc(base.client, ownership=ownership)
     relay = Relay(
         base.client,
         replica=ownership.replica,
         directory=directory,
         history=history,
-        nudged=mailbox.nudge,
+        nudged=rpc.nudge,
         unattended=base.attendance.look,
         branched=lambda conversation: base.changes.begin(conversation, brancher.tell(conversation)),
         channels=channels,
     )
     reaper = Reaper(base.storage, runs=directory.runs, tell=relay.tell_of)
-    forwarder = Forwarder(
-        mailbox=mailbox, history=history, ownership=ownership, watching=watching, bury=reaper.reap
-    )
+    forwarder = Forwarder(rpc=rpc, history=history, ownership=ownership, watching=watching, bury=reaper.reap)
     return Peers(
         channels=channels,
         watching=watching,
-        mailbox=mailbox,
+        rpc=rpc,
         relay=relay,
         reaper=reaper,
         forwarder=forwarder,
@@ -180,7 +178,7 @@ def _commands(
         remover=remover,
         deleter=deleter,
         adopter=Adopter(storage.adoption, base.tasks),
-        orders=Orders(turns=turns, mailbox=peers.mailbox, delete=deleter.delete, tasks=base.tasks),
+        orders=Orders(turns=turns, rpc=peers.rpc, delete=deleter.delete, tasks=base.tasks),
     )
 
 

@@ -67,7 +67,7 @@ class Replica:
             peers.reaper.watch(),
             peers.relay.listen(),
             peers.relay.fill(),
-            peers.mailbox.run(self._commands.orders.take),
+            peers.rpc.run(self._commands.orders.take),
             self._base.storage.compaction.run(),
             self._look_around(),
         )

@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -22,6 +23,11 @@ from tests.traced import trace_none, traced
 
 for name in ("NO_PROXY", "no_proxy"):  # a proxy may be needed for packages; loopback is no business of its
     os.environ[name] = "127.0.0.1,localhost"
+
+if not Path(
+    "/dev/nvidiactl"
+).exists():  # said before torch imports Triton: without a device its kernels are interpreted
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -105,13 +105,13 @@ class ServerProcess:
     def engine_pid(self) -> int:
         """The process id of the engine that runs now."""
         assert self.process is not None
-        for pid in _children(self.process.pid):
+        for pid in children_of(self.process.pid):
             if "engine.process" in Path(f"/proc/{pid}/cmdline").read_text():
                 return pid
         raise AssertionError("no engine runs")
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for task in tasks for child in task.read_text().split()]
 

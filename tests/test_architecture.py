@@ -24,9 +24,7 @@ MAX_LINES = 400
 MAX_MODULES = 14
 MAX_ATTRIBUTES = 12
 LARGER = {  # not parted yet
-    "engine.cache.slot_batch.SlotBatch",
     "engine.model.fused_decoder.FusedLayer",
-    "engine.scheduling.core.Core",
     "engine.scripted.engine.ScriptedEngine",
     "engine.upstream.reply.UpstreamReply",
 }
@@ -35,9 +33,9 @@ LARGER = {  # not parted yet
 # imports itself and those before it.
 ROOMS = {
     "engine": (
-        *("messages", "errors", "options", "tracebacks", "stream", "door"),
-        *("text", "cache", "sampling", "attention", "model", "execution", "loading", "scheduling"),
-        *("process", "fleet", "upstream", "served_models", "scripted"),
+        *("messages", "errors", "options", "tracebacks", "process_log", "stream", "door"),
+        *("text", "cache", "sampling", "attention", "model", "execution", "loading", "prompts", "scheduling"),
+        *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
     "sessions": (
         *("errors", "events", "records", "observer"),
@@ -212,6 +210,7 @@ def test_the_gateway_runs_without_torch() -> None:
     [
         ("prometheus_client", {"app.operations.metrics"}),
         ("uvicorn", {"app.server.http_protocol", "app.server.server", "app.server.websocket"}),
+        ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
         ("uvloop", {"app.cli"}),
         ("httpx", {"engine.upstream.exchange", "engine.upstream.health", "engine.upstream.watch"}),
         ("click", {"app.cli", "app.operations.keys"}),
@@ -226,7 +225,7 @@ def test_only_the_sessions_floor_and_its_composition_know_redis() -> None:
     users = {module for module in modules() if "redis" in libraries(module)}
     assert {module for module in users if package(module) != "sessions"} <= {
         "app.composition",
-        "app.setup.doorkeeper",
+        "app.setup.authentication",
         "app.setup.limits",
         "app.operations.readiness",
         "app.setup.store",
@@ -249,6 +248,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         "app.cli",
         "engine.process.__main__",
         "engine.process.child",
+        "engine.launcher.child",
         "midstream.chat",
     }
 

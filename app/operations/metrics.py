@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from connections.http.refusals import Refusal
+from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds
 from connections.line.registry import RegistryStatistics
 from engine.door import Engine, EngineState
@@ -107,7 +107,7 @@ class Metrics:
         models: ServedModels,
         connections: Callable[[], RegistryStatistics],
         sessions: Callable[[], SessionStatistics],
-        refusals: Callable[[], Mapping[Refusal, int]],
+        refusals: Refusals,
         bounds: Bounds,
     ) -> None:
         """Pulls these at every scrape."""
@@ -179,16 +179,23 @@ class _Pulled(Collector):
 
 
 class _TurnedAway(Collector):
-    def __init__(self, refusals: Callable[[], Mapping[Refusal, int]]) -> None:
+    def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
 
     def collect(self) -> Iterable[Metric]:
         family = CounterMetricFamily(
             "midstream_refusals", "Requests, connections and messages turned away.", labels=["reason"]
         )
-        for refusal, count in self._refusals().items():
+        for refusal, count in self._refusals.statistics().items():
             family.add_metric([refusal.value], count)
         yield family
+        errors = CounterMetricFamily(
+            "midstream_errors", "Errors that clients were told, by door and code.", labels=["door", "code"]
+        )
+        for door, told in self._refusals.told().items():
+            for code, count in told.items():
+                errors.add_metric([door.value, code], count)
+        yield errors
 
 
 class _Bounded(Collector):

@@ -7,18 +7,14 @@ from time import monotonic
 from typing import Literal
 
 import msgspec
-from redis.asyncio import Redis
 
 from engine.door import EngineState, EngineStatus
 from engine.served_models import ServedModels
 from sessions.errors import StoreDown
-from sessions.store.redis.client import store_errors
+from sessions.store.redis.writable import RefusesWrites, Writable
 
-STORE_S = 1.0
 PROBED_S = 1.0
 """How long an answer of the store counts: whoever asks more often costs it nothing."""
-PROBE = "ms:probe"
-PROBE_MS = 10_000
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +55,11 @@ class _Store(msgspec.Struct, frozen=True):
 class Readiness:
     """Looks at the parts."""
 
-    def __init__(self, *, models: ServedModels, store: Redis) -> None:
+    def __init__(self, *, models: ServedModels, store: Writable) -> None:
         self._models = models
         self._store = store
         self._probed = _Store("unavailable")
+        self._probing = asyncio.Lock()
         self.draining = False
 
     async def report(self) -> Report:
@@ -83,28 +80,19 @@ class Readiness:
 
     async def _store_takes_writes(self) -> _Store:
         """What the store says to a small write, as of a moment ago: a message that it can't take is refused."""
-        if monotonic() >= self._probed.until:
-            self._probed = msgspec.structs.replace(await self._probe(), until=monotonic() + PROBED_S)
+        async with self._probing:  # whoever asks meanwhile waits for the same answer
+            if monotonic() >= self._probed.until:
+                self._probed = msgspec.structs.replace(await self._probe(), until=monotonic() + PROBED_S)
         return self._probed
 
     async def _probe(self) -> _Store:
         try:
-            async with asyncio.timeout(STORE_S):
-                with store_errors():
-                    await self._store.ping()
-        except (StoreDown, TimeoutError) as trouble:
-            return _Store("unavailable", f"The store does not answer ({_name(trouble)}).")
-        try:
-            async with asyncio.timeout(STORE_S):
-                with store_errors():
-                    await self._store.set(PROBE, b"1", px=PROBE_MS)
-        except (StoreDown, TimeoutError) as trouble:
-            return _Store("refuses_writes", f"The store is read, but takes no writes ({_name(trouble)}).")
+            await self._store.check()
+        except RefusesWrites as refused:
+            return _Store("refuses_writes", str(refused))
+        except StoreDown as down:
+            return _Store("unavailable", str(down))
         return _Store("ok")
-
-
-def _name(trouble: Exception) -> str:
-    return type(trouble.__cause__ or trouble).__name__
 
 
 def _told(status: EngineStatus) -> EngineReport:

@@ -118,12 +118,24 @@ class Protocol(WebSocketsSansIOProtocol):
             self._bounds.count(self.conn.broken)
             self.conn.broken = None
 
+    def charge(self) -> None:
+        """Reads a peer more slowly that asked too often: each refused request costs a second's frames."""
+        if (exceeded := self.conn.budget.charge(self.loop.time())) is not None:
+            self._rest(exceeded)
+
     def _rest(self, exceeded: Bound) -> None:
         """Reads on when the debt is repaid."""
         self.conn.in_debt = None
         self._bounds.count(exceeded)
-        self.feed.hold(Hold.BUDGET)
-        self.loop.call_later(self.conn.budget.wait_s(self.loop.time()), self.feed.release, Hold.BUDGET)
+        if not self.feed.holds(Hold.BUDGET):
+            self.feed.hold(Hold.BUDGET)
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if (owed_s := self.conn.budget.wait_s(self.loop.time())) > 0:
+            self.loop.call_later(owed_s, self._read_on)
+        else:
+            self.feed.release(Hold.BUDGET)
 
     def pause_writing(self) -> None:
         """The peer does not take what it is sent: soon nothing is read from it either.

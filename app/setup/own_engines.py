@@ -14,6 +14,7 @@ from app.settings import Settings
 from engine.fleet.engines import EngineFleet
 from engine.options import EngineOptions, ForwardOptions, shared_out, spread
 from engine.process.client import EngineClient
+from engine.process.supervision import HeartbeatOptions
 
 
 class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,16 +48,15 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def own_engines(settings: Settings) -> EngineClient | EngineFleet:
     """The engines of the one model that the settings name."""
-    return _together(
-        spread(_options(settings), devices=settings.devices, each=settings.engines, cores=_cores())
-    )
+    placed = spread(_options(settings), devices=settings.devices, each=settings.engines, cores=_cores())
+    return _together(placed, settings)
 
 
 def engines_of_tables(tables: Sequence[EngineTable], settings: Settings) -> list[EngineClient | EngineFleet]:
     """The engines of each model, which share the machine."""
     each = [_placed(table.over(settings)) for table in tables]
     shared = iter(shared_out([engine for engines in each for engine in engines], cores=_cores()))
-    return [_together([next(shared) for _ in engines]) for engines in each]
+    return [_together([next(shared) for _ in engines], settings) for engines in each]
 
 
 def _placed(settings: Settings) -> list[EngineOptions]:
@@ -83,8 +83,11 @@ def _options(settings: Settings) -> EngineOptions:
     )
 
 
-def _together(placed: Sequence[EngineOptions]) -> EngineClient | EngineFleet:
-    return EngineClient(placed[0]) if len(placed) == 1 else EngineFleet(placed)
+def _together(placed: Sequence[EngineOptions], settings: Settings) -> EngineClient | EngineFleet:
+    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
+    if len(placed) == 1:
+        return EngineClient(placed[0], heartbeat=heartbeat)
+    return EngineFleet(placed, heartbeat=heartbeat)
 
 
 def _cores() -> int:

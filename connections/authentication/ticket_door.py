@@ -8,14 +8,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.access import AccessControl
 from connections.authentication.tickets import TTL_S
 from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.json_answers import answer, foreign_page, refusal, refused
-from connections.http.refusals import Refusals
+from connections.http.refusals import Door, Refusals
 from connections.wire.errors import Unauthenticated
-from sessions.errors import Refused
+from sessions.errors import NotFound, Refused
 
 
 class TicketGiven(msgspec.Struct, frozen=True):
@@ -28,8 +28,9 @@ class TicketGiven(msgspec.Struct, frozen=True):
 class TicketDoor:
     """Answers requests."""
 
-    def __init__(self, doorkeeper: Doorkeeper) -> None:
-        self._doorkeeper = doorkeeper
+    def __init__(self, access: AccessControl, refusals: Refusals) -> None:
+        self._access = access
+        self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -38,11 +39,13 @@ class TicketDoor:
 
     async def _answer(self, request: Request) -> Response:
         """`{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404 or 503."""
-        if self._doorkeeper.asks_nobody:
-            return refusal(404, "not_found", "No authentication is configured: no ticket is needed.")
+        if self._access.asks_nobody:
+            self._refusals.tell(Door.TICKETS, NotFound.code)
+            return refusal(404, NotFound.code, "No authentication is configured: no ticket is needed.")
         try:
-            ticket = await self._doorkeeper.ticket(authorization=request.headers.get("authorization"))
+            ticket = await self._access.ticket(authorization=request.headers.get("authorization"))
         except (Unauthenticated, Refused) as why:
+            self._refusals.tell(Door.TICKETS, why.code)
             return refused(why)
         return answer(TicketGiven(ticket, TTL_S))
 

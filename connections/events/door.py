@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
 from connections.events.asking import Asked, asked
@@ -21,8 +21,9 @@ from connections.events.transport import EventTransport
 from connections.gate.cross_origin import CrossOrigin
 from connections.gate.origin import Origins
 from connections.http.exchange import Exchange
-from connections.http.json_answers import foreign_page, refused
+from connections.http.json_answers import counted_as, foreign_page, refused
 from connections.http.refusals import Refusals
+from connections.limits.bounds import Tally
 from connections.limits.caller import caller_of
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
@@ -30,6 +31,7 @@ from connections.line.presence import Presence
 from connections.native.endpoint import OUTBOX_BYTES
 from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated
 from sessions.conversation.guarding import guarded
+from sessions.errors import Refused
 from sessions.service import Sessions
 
 PATH = "/v1/conversations/{conversation_id}/events"
@@ -40,10 +42,13 @@ RETRY_MS = (1000, 3000)
 class EventsDoor:
     """Answers requests with streams that last as long as their readers stay: connections like sockets in all else."""
 
-    def __init__(self, *, sessions: Sessions, doorkeeper: Doorkeeper, presence: Presence) -> None:
+    def __init__(
+        self, *, sessions: Sessions, access: AccessControl, presence: Presence, tally: Tally
+    ) -> None:
         self._sessions = sessions
-        self._doorkeeper = doorkeeper
+        self._access = access
         self._presence = presence
+        self._tally = tally
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -53,7 +58,7 @@ class EventsDoor:
             return
         failed = await guarded(self._serve(exchange))
         if failed is not None and not exchange.begun:
-            await exchange.answer(refused(failed))
+            await self._refuse(exchange, failed)
 
     async def _serve(self, exchange: Exchange) -> None:
         """Raises Refused."""
@@ -65,14 +70,18 @@ class EventsDoor:
             if isinstance(why, Close) and why.code is CloseCode.DRAIN:
                 await _come_back(exchange)
             else:
-                await exchange.answer(refused(why))
+                await self._refuse(exchange, why)
+
+    async def _refuse(self, exchange: Exchange, why: Refused | BadParams | Unauthenticated | Close) -> None:
+        self._tally.told(counted_as(why))
+        await exchange.answer(refused(why))
 
     async def _identify(self, exchange: Exchange, ask: Asked) -> Identity:
         """Who reads. What lasts has no place in a URL. Raises Unauthenticated, Refused."""
-        if ask.ticket is not None and not (ask.ticket.startswith(TICKET) or self._doorkeeper.asks_nobody):
+        if ask.ticket is not None and not (ask.ticket.startswith(TICKET) or self._access.asks_nobody):
             raise Unauthenticated("A URL takes tickets only.", why="no ticket in the URL")
         authorization = exchange.request.headers.get("authorization")
-        return await self._doorkeeper.identify(authorization=authorization, token=ask.ticket)
+        return await self._access.identify(authorization=authorization, token=ask.ticket)
 
     async def _show(self, exchange: Exchange, ask: Asked, identity: Identity) -> None:
         """Raises Close, Refused: before the first byte of an answer."""
@@ -82,11 +91,12 @@ class EventsDoor:
             transport,
             caller=caller_of(identity, _client_id(ask, identity), exchange.request.scope),
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            tally=self._tally,
             encode=reader.encode,
         )
         async with self._presence.of(view):
             await reader.begin(view, ask.position)
-            with self._doorkeeper.inside(identity, view):
+            with self._access.inside(identity, view):
                 await exchange.begin_events(view.connection_id)
                 await view.run(partial(_live, view, transport, reader))
 

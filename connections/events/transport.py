@@ -45,6 +45,9 @@ class EventTransport:
         self._waiting += text
         self._given.set()
 
+    def charge(self) -> None:
+        """Asks for nothing, so nothing is refused."""
+
     async def send(self) -> None:
         """Gives the server what waits, as fast as the peer reads, and a sign of life where nothing does, until cancelled."""
         while True:

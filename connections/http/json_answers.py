@@ -55,15 +55,23 @@ def type_of(status: int) -> str:
     return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")  # noqa: PLR2004 - HTTP's classes
 
 
+def counted_as(why: Refused | BadParams | Unauthenticated | Close) -> str:
+    """Return what a refusal is called in metrics: the code that its sender is told."""
+    if isinstance(why, Close):
+        is_crowded = why.code is CloseCode.TOO_MANY_CONNECTIONS
+        return "too_many_connections" if is_crowded else "overloaded"
+    return why.code
+
+
 def refused(why: Refused | BadParams | Unauthenticated | Close) -> Response:
     """A refusal of any floor's. What passes by itself is 503, and what there is too much of 429 or 503."""
     match why:
         case Unauthenticated():
             return refusal(401, why.code, str(why), {"WWW-Authenticate": "Bearer"})
         case Close(code=CloseCode.TOO_MANY_CONNECTIONS):
-            return refusal(429, "too_many_connections", str(why), _AGAIN)
+            return refusal(429, counted_as(why), str(why), _AGAIN)
         case Close():
-            return refusal(503, "overloaded", str(why), _AGAIN)
+            return refusal(503, counted_as(why), str(why), _AGAIN)
     code = why.code
     status = _STATUS.get(code, 503)
     again = _AGAIN if status == 503 else None  # noqa: PLR2004 - HTTP's word

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 
+from connections.http.refusals import Door, Refusals
+
 
 class Bound(StrEnum):
     """What a peer may take of one connection, or of the server before it said who it is."""
@@ -54,3 +56,22 @@ class Bounds:
     def closes(self) -> Mapping[str, int]:
         """Return how many connections the server ended, by close code or `reset`."""
         return dict(self._closed)
+
+
+class Tally:
+    """Counts what the connections of one door meet and are told."""
+
+    __slots__ = ("_bounds", "_door", "_refusals")
+
+    def __init__(self, door: Door, bounds: Bounds, refusals: Refusals) -> None:
+        self._door = door
+        self._bounds = bounds
+        self._refusals = refusals
+
+    def met(self, bound: Bound) -> None:
+        """Count a bound that a connection met."""
+        self._bounds.count(bound)
+
+    def told(self, code: str) -> None:
+        """Count an error that a client was told."""
+        self._refusals.tell(self._door, code)

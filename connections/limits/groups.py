@@ -19,6 +19,11 @@ def group_of(identity: Identity, scope: Scope) -> str:
     """For whom a request's owner is counted besides; empty where nobody can tell, as over a socket without addresses."""
     if identity.principal != ANONYMOUS.principal:
         return identity.principal
+    return address_group(scope)
+
+
+def address_group(scope: Scope) -> str:
+    """The same by the address alone, as long as nobody has said who they are."""
     address = client_of(scope)
     if address in _LOOPBACK:
         return ""

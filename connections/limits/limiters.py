@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from connections.gate.client_address import Address
-from connections.http.refusals import Refusal, Refusals
-from connections.limits.bounds import Bound, Bounds
+from connections.http.refusals import Door, Refusal, Refusals
+from connections.limits.bounds import Bound, Bounds, Tally
+from connections.limits.loop_turns import LoopTurns
 from connections.limits.meter import Meter
 from connections.limits.rates import Rate, Rates
 from connections.limits.seats import FreeSeats, Seats, WaitingRoom
@@ -29,9 +30,14 @@ class Limiters:
     )
     seats: Seats = field(default_factory=FreeSeats)
     waiting_room: WaitingRoom = field(default_factory=lambda: WaitingRoom(places=PENDING))
+    turns: LoopTurns = field(default_factory=LoopTurns)
     bodies: Shares = field(default_factory=lambda: Shares(LARGE_BODIES))
     refusals: Refusals = field(default_factory=Refusals)
     bounds: Bounds = field(default_factory=Bounds)
+
+    def tally(self, door: Door) -> Tally:
+        """What counts for one door."""
+        return Tally(door, self.bounds, self.refusals)
 
     def no_place_for(self, address: Address | None) -> bool:
         """Whether a connection from this address can't wait to be let in; it counts as turned away then."""

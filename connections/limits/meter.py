@@ -1,4 +1,8 @@
-"""Lets messages in as far as limits allow. What is counted is shared by all replicas; where it can't be had, all are let in."""
+"""Lets messages in as far as limits allow. What is counted is shared by all replicas.
+
+Where a sender's counts can't be had, its messages are let in uncounted, and nobody else's: in a cluster one server may be away,
+or one count be spoiled, while all others are well. What the store must do for a message anyhow is told by those who need it.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,17 @@ import structlog
 from connections.http.refusals import Refusal, Refusals
 from connections.limits.quotas import Gauge, Kind, Quotas, RateLimited, Reading, judged
 from connections.wire.frames import LimitNear
-from sessions.errors import StoreDown
+from sessions.errors import StoreDown, StoreFault
 from sessions.events import Done
 from sessions.records import Client
 
 PATIENCE_S = 0.25
 BLIND_S = 1.0
-"""How long nobody asks for counts after they could not be had."""
+"""How long nobody asks for a sender's counts after they could not be had; none of anybody's after `MOST_BLIND` such senders."""
+MOST_BLIND = 16
+"""Senders whose counts could not be had, with no answer between: the store as a whole is away then."""
+MOST_NAMED = 1024
+"""Senders of whom that is remembered; beyond it all are forgotten, and asked for once more."""
 
 _log = structlog.get_logger("midstream.limits")
 
@@ -41,26 +49,41 @@ class Meter:
         self._quotas = quotas
         self._counts = counts
         self._refusals = refusals
+        self._blind: dict[Client, float] = {}  # until when
+        self._failing: set[Client] = set()  # since the last answer
         self._blind_until = 0.0
 
     async def admit(self, client: Client) -> list[LimitNear]:
         """Counts a message; gives what its sender is told about limits that are near. Raises RateLimited."""
         gauges = self._quotas.gauges(client)
         now = asyncio.get_running_loop().time
-        if not gauges or now() < self._blind_until:
+        if not gauges or now() < max(self._blind_until, self._blind.get(client, 0.0)):
             return []
         try:
             async with asyncio.timeout(PATIENCE_S):
                 admitted, readings = await self._counts.take(gauges)
-        except (StoreDown, TimeoutError):
-            self._blind_until = now() + BLIND_S
-            _log.warning("limits can't be looked at: messages are let in uncounted")
+        except StoreFault:  # told there; this sender's counts are spoiled, and the store is well
             return []
+        except (StoreDown, TimeoutError):
+            self._turn_blind(client, until=now() + BLIND_S)
+            return []
+        self._failing.clear()
         try:
             return judged(gauges, readings, admitted=admitted)
         except RateLimited:
             self._refusals.count(Refusal.RATE)
             raise
+
+    def _turn_blind(self, client: Client, *, until: float) -> None:
+        if len(self._blind) >= MOST_NAMED:
+            self._blind.clear()
+        self._blind[client] = until
+        self._failing.add(client)
+        if len(self._failing) >= MOST_BLIND:
+            self._failing.clear()
+            self._blind_until = until
+        if len(self._failing) <= 1:  # the first, or all
+            _log.warning("limits can't be looked at: messages are let in uncounted")
 
     def ended(self, done: Done, client: Client) -> None:
         """Counts the tokens of an ended turn: of its prompt, and generated ones."""

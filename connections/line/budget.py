@@ -35,6 +35,8 @@ RATES = {
     Bound.CONTROL_FRAMES: Rate(16, 64),
 }
 """Sound takes 50 to 100 binary frames a second of about 1 KB; nobody types 64 messages a second."""
+REFUSED = 64
+"""Text frames that one request counts as which was refused because too many came: the next second's."""
 PIPELINED = Rate(32, 32)
 """HTTP requests of a connection that sends the next before it has the last one's answer."""
 
@@ -76,6 +78,16 @@ class Budget:
         (frames, too_many), (octets, too_much) = self._text if kind is Kind.TEXT else self._binary
         in_debt = too_many if frames.take(1, now) else None
         return too_much if octets.take(size, now) else in_debt
+
+    def charge(self, now: float) -> Bound | None:
+        """Count a refused request as many text frames; return the bound that it exceeds.
+
+        Many requests under way may be refused in the same moment: nobody owes more than two of them.
+        """
+        (frames, exceeded), _ = self._text
+        if frames.wait_s(now) >= REFUSED / RATES[exceeded].per_s:
+            return None
+        return exceeded if frames.take(REFUSED, now) else None
 
     def wait_s(self, now: float) -> float:
         """Return how long it takes until nothing is owed."""

@@ -11,8 +11,9 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from connections.limits.bounds import Bound
+from connections.limits.bounds import Bound, Tally
 from connections.limits.caller import Caller
+from connections.limits.quotas import RateLimited
 from connections.line.outbox import Outbox
 from connections.line.requests import Slow, UnderWay
 from connections.line.strikes import Strikes
@@ -48,6 +49,10 @@ class Transport(Protocol):
 
     def write(self, text: bytes) -> None:
         """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
+        ...
+
+    def charge(self) -> None:
+        """Notes a request that was refused because too many came: who does not wait is read more slowly."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
@@ -92,9 +97,9 @@ class Connection:
         "_behind",
         "_encode",
         "_ending",
-        "_met",
         "_outbox",
         "_strikes",
+        "_tally",
         "_transport",
         "_under_way",
         "caller",
@@ -109,18 +114,18 @@ class Connection:
         *,
         caller: Caller,
         outbox: Outbox,
+        tally: Tally,
         features: frozenset[str] = frozenset(),
         encode: Callable[[Frame], bytes] = codec.encode,
-        met: Callable[[Bound], None] = lambda _: None,
     ) -> None:
-        """`met` counts the bounds that the connection meets."""
+        """`tally` counts the bounds that the connection meets, and the errors that it is told."""
         self.connection_id = f"conn_{secrets.token_hex(8)}"
         self.caller = caller
         self.features = features
         self.closed = False
         self._transport = transport
         self._encode = encode
-        self._met = met
+        self._tally = tally
         self._outbox = outbox
         self._strikes = Strikes(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
         self._under_way = UnderWay()
@@ -152,8 +157,10 @@ class Connection:
         else:
             self._outbox.put_nowait(frame)
             self._flush()
+        if isinstance(frame, Error):
+            self._tally.told(frame.code)
         if self._outbox.is_over_full:
-            self._met(Bound.OUTBOX)
+            self._tally.met(Bound.OUTBOX)
             self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
 
     def publish(self, event: Event) -> None:
@@ -220,10 +227,10 @@ class Connection:
         except BadFrame as error:
             self.push(Error(ref=error.ref or ref, code=error.code, message=str(error), retryable=False))
             if self._strikes.add(asyncio.get_running_loop().time()):
-                self._met(Bound.BAD_FRAMES)
+                self._tally.met(Bound.BAD_FRAMES)
                 self.shut(Close(CloseCode.POLICY, f"{BAD_FRAMES} bad frames in a minute."))
         except (Refused, BadParams) as error:
-            self.push(refusal(error, ref))
+            self._refuse(error, ref)
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
             self.push(self._incident(ref))
 
@@ -231,9 +238,14 @@ class Connection:
         try:
             await slow
         except (Refused, BadParams) as error:
-            self.push(refusal(error, ref))
+            self._refuse(error, ref)
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
             self.push(self._incident(ref))
+
+    def _refuse(self, error: Refused | BadParams, ref: str | None) -> None:
+        self.push(refusal(error, ref))
+        if isinstance(error, RateLimited):
+            self._transport.charge()
 
     def _incident(self, ref: str | None) -> Error:
         """Logs the exception being handled; its number is all that the client is told."""

@@ -6,6 +6,7 @@ deltas, but nothing else; the ones beyond the cut are withdrawn. Pure: who waits
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import deque
 
@@ -22,6 +23,11 @@ _MOST_FRESH = 32
 _MOST_PARTS = 64
 _SHORT_CHARS = 128
 """So many deltas, as short as these, wait before they are merged: a late reader is touched once for many of them."""
+_STRING_BYTES = sys.getsizeof("")
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')
+_SHORT_ESCAPES = frozenset('"\\\b\t\n\f\r')
+"""JSON puts a backslash before these, and six characters in place of other control characters."""
+_encoded = msgspec.json.Encoder().encode
 
 
 class OutboxStatistics(msgspec.Struct, frozen=True):
@@ -40,7 +46,7 @@ class _Text:
     def __init__(self, delta: Delta) -> None:
         self.first = self.last = delta
         self.parts = [delta.text]
-        self.bytes = _FRAME_BYTES + sys.getsizeof(delta.text)
+        self.bytes = self._own_bytes() + _taken(delta.text)
         self.chars = len(delta.text)
         self.tokens = delta.tokens
 
@@ -53,17 +59,21 @@ class _Text:
         )
 
     def grow(self, delta: Delta) -> int:
-        """Takes the next delta; gives the bytes that it adds, which joining may make less than none."""
+        """Takes the next delta; gives the bytes that it adds, of which joining takes some back."""
         before = self.bytes
         self.last = delta
         self.parts.append(delta.text)
-        self.bytes += sys.getsizeof(delta.text)
+        self.bytes += _taken(delta.text)
         self.chars += len(delta.text)
         self.tokens += delta.tokens
         if len(self.parts) >= _MOST_PARTS:  # each string takes fifty bytes beside its characters
             self.parts = ["".join(self.parts)]
-            self.bytes = _FRAME_BYTES + sys.getsizeof(self.parts[0])
+            self.bytes = self._own_bytes() + _taken(self.parts[0])
         return self.bytes - before
+
+    def _own_bytes(self) -> int:
+        """What is there beside the text, of which only the conversation's id has no fixed length."""
+        return _FRAME_BYTES + _taken(self.first.conversation_id)
 
     def delta(self) -> Delta:
         if self.first is self.last:
@@ -250,6 +260,18 @@ class Outbox:
 def _size(frame: Frame) -> int:
     """What a waiting frame counts for. Coding it counts all that it holds, whatever its kind; readers in a row share that."""
     return _FRAME_BYTES + len(codec.encode(frame))
+
+
+def _taken(text: str) -> int:
+    """What a part of a growing text counts for: as it is coded or as it lies in memory, whichever is more.
+
+    It is never less than its bytes on the wire, and at most six times as many beside the string's own bytes. A string that
+    is not ASCII is not coded by the codec here: it would keep a second copy of itself.
+    """
+    if text.isascii():
+        return _STRING_BYTES + len(_encoded(text))
+    escapes = sum(1 if one in _SHORT_ESCAPES else 5 for one in _ESCAPED.findall(text))
+    return max(sys.getsizeof(text), _STRING_BYTES + len(text.encode(errors="surrogatepass")) + escapes)
 
 
 def _cut(slot: _Text, chars: int) -> _Text | None:

@@ -11,15 +11,17 @@ import structlog
 from starlette.types import Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from connections.authentication.doorkeeper import Doorkeeper
+from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.authentication.standing import Standing
 from connections.gate.client_address import client_of
 from connections.http.json_answers import foreign_page, too_many_at_once
-from connections.http.refusals import Refusal
+from connections.http.refusals import Door, Refusal
 from connections.limits.bounds import Bound
 from connections.limits.caller import caller_of
+from connections.limits.groups import address_group
 from connections.limits.limiters import Limiters
+from connections.limits.loop_turns import LoopTurns
 from connections.line.connection import Connection, Disconnected, refusal
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
@@ -60,6 +62,10 @@ class Peer(Protocol):
         """Sends a text message, UTF-8; only where it `is_writable` in this turn of the event loop."""
         ...
 
+    def charge(self) -> None:
+        """Reads a peer more slowly that asked too often."""
+        ...
+
     def abort(self) -> None:
         """Ends a connection whose peer does not read."""
         ...
@@ -73,22 +79,23 @@ class Endpoint:
         *,
         sessions: Sessions,
         greeter: Greeter,
-        doorkeeper: Doorkeeper,
+        access: AccessControl,
         presence: Presence,
         limiters: Limiters,
         hello_s: float = HELLO_S,
     ) -> None:
         self._sessions = sessions
         self._greeter = greeter
-        self._doorkeeper = doorkeeper
+        self._access = access
         self._presence = presence
         self._limiters = limiters
+        self._tally = limiters.tally(Door.NATIVE)
         self._hello_s = hello_s
 
     async def accept(self, websocket: WebSocket) -> None:
         """Serves one socket from handshake to close."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not self._doorkeeper.origins.allow(origin, host=host):
+        if not self._access.origins.allow(origin, host=host):
             self._limiters.refusals.count(Refusal.ORIGIN)
             await websocket.send_denial_response(foreign_page(origin))
             return
@@ -98,7 +105,7 @@ class Endpoint:
             return
         offered = websocket.scope.get("subprotocols", ())
         await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
-        transport = Socket(websocket)
+        transport = Socket(websocket, self._limiters.turns)
         try:
             with self._limiters.waiting_room.place(address):
                 hello = await self._hello(transport)
@@ -121,7 +128,7 @@ class Endpoint:
         except TimeoutError:
             self._limiters.bounds.count(Bound.HELLO_TIME)
             raise Close(CloseCode.NO_HELLO, f"No hello within {self._hello_s:g} s.") from None
-        return _hello_in(message, transport)
+        return self._hello_in(message, transport)
 
     async def _greeting(self) -> Greeting:
         """What `ready` says. Raises Close."""
@@ -133,15 +140,33 @@ class Endpoint:
     async def _identify(self, transport: Socket, hello: Hello, authorization: str | None) -> Identity:
         """Who says hello. Raises Close, Disconnected."""
         try:
-            return await self._doorkeeper.identify(authorization=authorization, token=hello.token)
+            return await self._access.identify(authorization=authorization, token=hello.token)
         except Unauthenticated as refused:
             why = Error(ref=hello.ref, code=refused.code, message=str(refused), retryable=False)
             close = Close(CloseCode.UNAUTHENTICATED, str(refused))
         except Refused as refused:  # the store or the keys of who signs tokens: neither is the client's fault
             why = refusal(refused, hello.ref)
             close = Close(CloseCode.OVERLOAD, f"{refused} Reconnect.")
-        transport.tell(why)
+        self._tell(transport, why)
         raise close
+
+    def _hello_in(self, message: str | bytes, transport: Socket) -> Hello:
+        """The first frame. Raises Close."""
+        why = "The first frame must be a hello."
+        try:
+            frame = codec.decode(message)
+            if isinstance(frame, Hello):
+                return frame
+            ref = frame.ref
+        except BadFrame as error:
+            why, ref = f"{why} {error}", error.ref
+        refused = Error(ref=ref, code=Unauthenticated.code, message=why, retryable=False)
+        self._tell(transport, refused)
+        raise Close(CloseCode.UNAUTHENTICATED, "The first frame must be a hello.")
+
+    def _tell(self, transport: Socket, why: Error) -> None:
+        self._tally.told(why.code)
+        transport.tell(why)
 
     async def _serve(
         self, transport: Socket, hello: Hello, identity: Identity, said: Greeting, *, scope: Scope
@@ -152,7 +177,7 @@ class Endpoint:
             caller=caller_of(identity, client_id, scope),
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=understood(hello.features),
-            met=self._limiters.bounds.count,
+            tally=self._tally,
         )
         ready = Ready(
             ref=hello.ref,
@@ -163,7 +188,7 @@ class Endpoint:
         )
         async with self._presence.of(connection):
             connection.push(ready)
-            with self._doorkeeper.inside(identity, connection) as standing:
+            with self._access.inside(identity, connection) as standing:
                 refresh = _Refresh(standing, connection, ready)
                 handler = FrameHandler(self._sessions, said.limits, refresh.answer)
                 await connection.serve(RateLimiter(handler, self._limiters), codec.decode)
@@ -186,8 +211,10 @@ class _Refresh:
 class Socket:
     """Starlette's WebSocket as a `Transport`."""
 
-    def __init__(self, websocket: WebSocket) -> None:
+    def __init__(self, websocket: WebSocket, turns: LoopTurns) -> None:
         self._websocket = websocket
+        self._turns = turns
+        self._group = address_group(websocket.scope) or str(id(self))
         self._peer: Peer = websocket.scope["extensions"][PEER]["peer"]
         self.write = self._peer.write  # found once: it is called with every delta
 
@@ -196,6 +223,8 @@ class Socket:
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise Disconnected
+        if not self._turns.take_nowait():
+            await self._turns.take(self._group)
         text: str | None = message.get("text")
         return message["bytes"] if text is None else text
 
@@ -208,6 +237,10 @@ class Socket:
         """Waits until `write` may be called. Raises Disconnected."""
         if not await self._peer.until_writable():
             raise Disconnected
+
+    def charge(self) -> None:
+        """Notes a request that was refused because too many came."""
+        self._peer.charge()
 
     def tell(self, frame: Frame) -> None:
         """Sends what a peer is told before there is a connection, if it is still there."""
@@ -223,17 +256,3 @@ class Socket:
             self._peer.abort()
         except (WebSocketDisconnect, RuntimeError):
             return  # the peer was faster
-
-
-def _hello_in(message: str | bytes, transport: Socket) -> Hello:
-    """The first frame. Raises Close."""
-    why = "The first frame must be a hello."
-    try:
-        frame = codec.decode(message)
-        if isinstance(frame, Hello):
-            return frame
-        ref = frame.ref
-    except BadFrame as error:
-        why, ref = f"{why} {error}", error.ref
-    transport.tell(Error(ref=ref, code="unauthenticated", message=why, retryable=False))
-    raise Close(CloseCode.UNAUTHENTICATED, "The first frame must be a hello.")

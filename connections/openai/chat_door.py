@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -11,9 +12,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from connections.http.exchange import Exchange
+from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.openai.asking import ask_of, chat_request
-from connections.openai.problems import problem_of
 from connections.openai.reception import Reception
 from connections.openai.telling import Telling
 from connections.openai.wire import ChatRequest
@@ -34,18 +35,23 @@ class ChatDoor:
         exchange = Exchange(scope, receive, send)
         refused = await guarded(self._serve(exchange))
         if refused is not None and not exchange.begun:
-            await exchange.answer(problem_of(refused).response())
+            await exchange.answer(self._reception.refusal(refused, Door.CHAT))
 
     async def _serve(self, exchange: Exchange) -> None:
         """Raises Refused."""
         with suppress(ClientDisconnect):
             caller = await self._reception.caller(exchange.request)
             self._reception.take(caller)
-            with self._reception.large_body(caller) as admit_large:
-                request = chat_request(await exchange.body(admit_large))
-            await exchange.while_there(self._answer(exchange, caller, request))
+            with ExitStack() as place:
+                body = await exchange.body(partial(self._reception.admit_large, caller, place))
+                request = chat_request(body)
+                del body
+                await exchange.while_there(self._answer(exchange, caller, request, place))
 
-    async def _answer(self, exchange: Exchange, caller: Caller, request: ChatRequest) -> None:
+    async def _answer(
+        self, exchange: Exchange, caller: Caller, request: ChatRequest, place: ExitStack
+    ) -> None:
+        """`place`: of a large body, until the window is known to hold its text."""
         model = self._reception.model(request.model)
         ask = msgspec.structs.replace(
             ask_of(request, await self._reception.limits(model)),
@@ -55,6 +61,7 @@ class ChatDoor:
         )
         await self._reception.count(caller)
         reply = await self._sessions.answer(caller.owner, ask)
+        place.close()
         telling = Telling(
             turn_id=reply.turn_id,
             model=reply.model,

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from connections.openai.problems import problem_of
+from connections.http.refusals import Door
 from connections.openai.reception import Reception
 from connections.openai.wire import Model, Models
 from engine.served_models import ServedModel
@@ -30,7 +30,7 @@ class ModelsDoor:
         try:
             response = await self._answer(Request(scope, receive))
         except Refused as refused:
-            response = problem_of(refused).response()
+            response = self._reception.refusal(refused, Door.MODELS)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:

@@ -93,6 +93,13 @@ def problem_of(refused: Refused) -> Problem:
     return _problem(refused.code, str(refused), param=field, again_ms=refused.retry_after_ms)
 
 
+def counted_as(refused: Refused) -> str:
+    """Return what a refusal is called in metrics: the protocol's word, which is the same at every door."""
+    if not isinstance(refused, Problem):
+        return refused.code
+    return Unauthenticated.code if refused.status == 401 else refused.word  # noqa: PLR2004 - HTTP's word for it
+
+
 def problem_in(failure: Failure) -> Problem:
     """What ended a reply that had begun."""
     return _problem(failure.code, failure.message, again_ms=failure.retry_after_ms)

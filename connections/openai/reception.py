@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 from starlette.requests import Request
+from starlette.responses import Response
 
+from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
-from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import ANONYMOUS, Identity
-from connections.http.refusals import Refusal
+from connections.http.refusals import Door, Refusal
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.native.greeting import Greeter
-from connections.openai.problems import nobody
+from connections.openai.problems import counted_as, nobody, problem_of
 from connections.wire.errors import Unauthenticated
 from connections.wire.frames import Counts, Limits
 from engine.errors import EngineError
 from engine.served_models import ServedModel
-from sessions.errors import EngineDown, ModelNotFound, Overloaded
+from sessions.errors import EngineDown, ModelNotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
 
 CLIENT = "/openai"
@@ -32,8 +32,8 @@ CLIENT = "/openai"
 class Reception:
     """Stands before every request of these doors."""
 
-    def __init__(self, *, doorkeeper: Doorkeeper, limiters: Limiters, greeter: Greeter) -> None:
-        self._doorkeeper = doorkeeper
+    def __init__(self, *, access: AccessControl, limiters: Limiters, greeter: Greeter) -> None:
+        self._access = access
         self._limiters = limiters
         self._greeter = greeter
 
@@ -51,7 +51,7 @@ class Reception:
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
         """Who comes, by a header or else by a token. Raises Refused."""
         try:
-            return await self._doorkeeper.identify(authorization=authorization, token=token)
+            return await self._access.identify(authorization=authorization, token=token)
         except Unauthenticated as refused:
             raise nobody(refused) from None
 
@@ -76,21 +76,18 @@ class Reception:
             self._limiters.refusals.count(Refusal.RATE)
             raise
 
-    @contextmanager
-    def large_body(self, caller: Caller) -> Iterator[Callable[[], None]]:
-        """Gives what takes a place for a large body, which is given back with the block. What it gives raises Overloaded."""
+    def admit_large(self, caller: Caller, place: ExitStack) -> None:
+        """Takes a place for a large body, which is given back when `place` is closed. Raises Overloaded."""
         bodies, subject = self._limiters.bodies, caller.subject
-        with ExitStack() as places:
+        if not bodies.has_room_for(subject):
+            raise Overloaded("The server reads as many long requests as it can.", retry_after_ms=AGAIN_MS)
+        bodies.take(subject)
+        place.callback(bodies.give_back, subject)
 
-            def admit() -> None:
-                if not bodies.has_room_for(subject):
-                    raise Overloaded(
-                        "The server reads as many long requests as it can.", retry_after_ms=AGAIN_MS
-                    )
-                bodies.take(subject)
-                places.callback(bodies.give_back, subject)
-
-            yield admit
+    def refusal(self, refused: Refused, door: Door) -> Response:
+        """What whoever is refused is answered; it counts as told."""
+        self._limiters.refusals.tell(door, counted_as(refused))
+        return problem_of(refused).response()
 
     async def count(self, caller: Caller) -> None:
         """Counts a message over all replicas. Raises RateLimited."""

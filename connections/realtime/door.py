@@ -8,12 +8,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
-from connections.authentication.doorkeeper import Doorkeeper
 from connections.authentication.identity import Identity
 from connections.gate.client_address import client_of
 from connections.http.json_answers import foreign_page, too_many_at_once
-from connections.http.refusals import Refusal
+from connections.http.refusals import Door, Refusal
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Disconnected, Handler
@@ -22,7 +22,7 @@ from connections.line.presence import Presence
 from connections.line.rate_limiting import RateLimiter
 from connections.native.endpoint import OUTBOX_BYTES, Socket
 from connections.native.handler import FrameHandler
-from connections.openai.problems import invalid, problem_of
+from connections.openai.problems import counted_as, invalid, problem_of
 from connections.openai.reception import Reception, client_id_of
 from connections.realtime.asking import Asking
 from connections.realtime.coding import Coding
@@ -61,15 +61,16 @@ class RealtimeDoor:
         *,
         sessions: Sessions,
         reception: Reception,
-        doorkeeper: Doorkeeper,
+        access: AccessControl,
         presence: Presence,
         limiters: Limiters,
     ) -> None:
         self._sessions = sessions
         self._reception = reception
-        self._doorkeeper = doorkeeper
+        self._access = access
         self._presence = presence
         self._limiters = limiters
+        self._tally = limiters.tally(Door.REALTIME)
 
     async def accept(self, websocket: WebSocket) -> None:
         """Serves one socket from handshake to close."""
@@ -80,15 +81,16 @@ class RealtimeDoor:
             with self._limiters.waiting_room.place(client_of(websocket.scope)):
                 guest = await self._receive(websocket)
         except Refused as refused:
+            self._tally.told(counted_as(refused))
             await websocket.send_denial_response(problem_of(refused).response())
             return
         await websocket.accept(subprotocol=guest.asked.subprotocol)
-        await self._live(Socket(websocket), guest)
+        await self._live(Socket(websocket, self._limiters.turns), guest)
 
     def _shut_out(self, websocket: WebSocket) -> Response | None:
         """The answer to whoever is not even asked who they are."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not self._doorkeeper.origins.allow(origin, host=host):
+        if not self._access.origins.allow(origin, host=host):
             self._limiters.refusals.count(Refusal.ORIGIN)
             return foreign_page(origin)
         if self._limiters.no_place_for(client_of(websocket.scope)):
@@ -136,7 +138,7 @@ class RealtimeDoor:
             caller=guest.caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
-            met=self._limiters.bounds.count,
+            tally=self._tally,
         )
         inner = self._frames(guest.limits)
         handler = RealtimeHandler(asking=asking, telling=telling, inner=inner, sessions=self._sessions)
@@ -144,7 +146,7 @@ class RealtimeDoor:
             connection.push(Said(events=(asking.created(),)))
             if guest.asked.known:
                 await self._show_history(connection, place)
-            with self._doorkeeper.inside(guest.identity, connection):
+            with self._access.inside(guest.identity, connection):
                 await connection.serve(handler, coding.decode)
 
     def _frames(self, limits: Limits) -> Handler[Request]:

@@ -12,6 +12,7 @@ class Lines:
         self._socket = socket
         self.receive = socket.receive
         self.writable = socket.writable
+        self.charge = socket.charge
         self.close = socket.close
 
     @property

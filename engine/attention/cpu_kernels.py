@@ -1,5 +1,6 @@
-"""Kernels of our own for CPUs, `cpu_kernels.c`: attention of decode steps, rotation, norms, gates.
+"""Kernels of our own for CPUs, `cpu_kernels.c`: attention of decode steps over pages, rotation, norms, gates.
 
+The library holds those of `engine.model.cpu_linear` and `engine.model.cpu_decode` as well.
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
@@ -14,26 +15,35 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-VERSION = 1
+from engine.attention.terms import Terms
+from engine.cache.paged_cache import LayerPages
+
+VERSION = 3
 """Of the signatures below: that of the library must be the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
 _POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
 _SIGNATURES = {
     "attend": (
-        *(_POINTER, _COUNT, _COUNT, _POINTER, _POINTER),
-        *(_POINTER, _POINTER, *5 * (_COUNT,)),
-        *(_FLOAT, _FLAG, _POINTER),
+        *(_POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER),
+        *(*8 * (_COUNT,), _FLOAT, _FLOAT, _COUNT, _COUNT, _FLAG, _POINTER),
     ),
+    "gather": (_POINTER, _POINTER, *7 * (_COUNT,), _FLAG, _POINTER),
     "rotate_and_store": (
         *(_POINTER, _COUNT, _POINTER, _COUNT),
         *4 * (_POINTER,),
-        *(*5 * (_COUNT,), _FLAG),
+        *(*6 * (_COUNT,), _FLAG),
         *3 * (_POINTER,),
     ),
     "rms_norm": (_POINTER, _POINTER, _COUNT, _COUNT, _FLOAT, _FLAG, _POINTER),
     "silu_product": (_POINTER, _COUNT, _COUNT, _FLAG, _POINTER),
+    "linear": (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER),
+    "vectors": (_FLAG,),
+    "decode": (_POINTER, _POINTER),
+    "decode_room": (_POINTER, _COUNT, _COUNT),
 }
+_TELL = {"attend", "gather", "rotate_and_store", "linear", "vectors", "decode"}
+"""Those that tell whether they did it: they look at sizes and tables first."""
 
 
 class NoKernels(Exception):
@@ -59,7 +69,8 @@ def load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
         )
     for name, signature in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
-        function.argtypes, function.restype = signature, None
+        function.argtypes, function.restype = signature, ctypes.c_int if name in _TELL else None
+    library.midstream_decode_room.restype = _COUNT
     return library
 
 
@@ -84,23 +95,55 @@ def serve(tensor: Tensor, *others: Tensor) -> bool:
     return all(other.dtype is tensor.dtype and other.is_contiguous() for other in others)
 
 
-def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, places: tuple[Tensor, Tensor], scaling: float
-) -> Tensor:
-    """Attend with one query for each row and head, (rows, heads, size), to its slot up to and including its position.
+class BadTable(ValueError):
+    """A table or a place leads out of the pages. Nothing was read or written."""
 
-    Queries may have strides. `keys`, `values`: (slots, KV heads, tokens, size). `places`: slots and positions, int64,
-    (rows,). Returns (rows, heads, size).
+
+def attend(
+    queries: Tensor,
+    layer: LayerPages,
+    tables: Tensor,
+    lengths: Tensor,
+    terms: Terms,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Attend with one query for each row and head, (rows, heads, size), to all positions of the row's table.
+
+    Queries may have strides. `tables`: (rows, pages of the longest), `lengths`: (rows,), both int32. Returns
+    (rows, heads, value size), in `out` where it is given. Raises BadTable.
     """
     rows, heads, size = queries.shape
+    pages, page, kv_heads, value_size = _sizes(layer, size)
+    if len(tables) != rows or len(lengths) != rows or heads % kv_heads:
+        raise BadTable(f"{len(tables)} tables and {len(lengths)} lengths for {rows} rows of {heads} heads")
     queries = queries if queries.stride(2) == 1 else queries.contiguous()
-    mixed = queries.new_empty(rows, heads, size)
-    _kernels().midstream_attend(
-        *(queries.data_ptr(), queries.stride(0), queries.stride(1), keys.data_ptr(), values.data_ptr()),
-        *(places[0].data_ptr(), places[1].data_ptr(), rows, heads, keys.shape[1], keys.shape[2], size),
-        *(scaling, _is_half(queries), mixed.data_ptr()),
+    mixed = queries.new_empty(rows, heads, value_size) if out is None else out
+    _check(
+        library().midstream_attend(
+            *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
+            *(layer.values.data_ptr(), _whole(tables), _whole(lengths), pages, tables.shape[1], rows, heads),
+            *(kv_heads, page, size, value_size, terms.scale, terms.softcap or 0.0, terms.window or 0),
+            *(terms.chunk or 0, _is_half(queries), mixed.data_ptr()),
+        )
     )
     return mixed
+
+
+def gather(store: Tensor, table: Tensor, length: int, room: int) -> Tensor:
+    """Return the first `length` positions of a table side by side, (heads, room, size), with zeros behind them.
+
+    `store`: (pages, page size, heads, size), as `LayerPages` has them. Raises BadTable.
+    """
+    pages, page, heads, size = _paged(store)
+    made = store.new_empty(heads, room, size)
+    _check(
+        library().midstream_gather(
+            *(store.data_ptr(), _whole(table), pages, len(table), heads, page, size, length, room),
+            *(_is_half(store), made.data_ptr()),
+        )
+    )
+    return made
 
 
 def rotate_and_store(
@@ -108,23 +151,26 @@ def rotate_and_store(
     values: Tensor,
     angles: tuple[Tensor, Tensor],
     places: tuple[Tensor, Tensor],
-    stores: tuple[Tensor, Tensor],
+    layer: LayerPages,
 ) -> Tensor:
     """Turn queries and keys, (rows, heads + KV heads, size), to their positions; store keys and values, (rows, KV heads, size).
 
-    `angles`: cosines and signed sines as `RotaryTable` has them, (rows, 1, size). `places`: slots (below 0: nothing is
-    stored) and positions, int64, (rows,). `stores`: keys and values, (slots, KV heads, tokens, size). Returns the turned
-    queries, (rows, heads, size).
+    `angles`: cosines and signed sines as `RotaryTable` has them, (rows, 1, size). `places`: pages (below 0: nothing is
+    stored) and offsets, int32, (rows,). Returns the turned queries, (rows, heads, size). Raises BadTable.
     """
     rows, all_heads, size = projected.shape
-    _, kv_heads, tokens, _ = stores[0].shape
+    pages, page, kv_heads, value_size = _sizes(layer, size)
+    if len(places[0]) != rows or len(places[1]) != rows or value_size != size:
+        raise BadTable(f"{len(places[0])} pages and {len(places[1])} offsets for {rows} rows of {size}")
     heads = all_heads - kv_heads
     turned = projected.new_empty(rows, heads, size)
-    _kernels().midstream_rotate_and_store(
-        *(projected.data_ptr(), projected.stride(0), values.data_ptr(), values.stride(0)),
-        *(angles[0].data_ptr(), angles[1].data_ptr(), places[0].data_ptr(), places[1].data_ptr()),
-        *(rows, heads, kv_heads, tokens, size, _is_half(projected)),
-        *(turned.data_ptr(), stores[0].data_ptr(), stores[1].data_ptr()),
+    _check(
+        library().midstream_rotate_and_store(
+            *(projected.data_ptr(), projected.stride(0), values.data_ptr(), values.stride(0)),
+            *(angles[0].data_ptr(), angles[1].data_ptr(), _whole(places[0]), _whole(places[1])),
+            *(pages, page, rows, heads, kv_heads, size, _is_half(projected)),
+            *(turned.data_ptr(), layer.keys.data_ptr(), layer.values.data_ptr()),
+        )
     )
     return turned
 
@@ -133,7 +179,7 @@ def rms_norm(given: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """Normalize the last dimension by its root mean square, and multiply by `weight`, (size,)."""
     given = given.contiguous()
     made, size = torch.empty_like(given), given.shape[-1]
-    _kernels().midstream_rms_norm(
+    library().midstream_rms_norm(
         *(given.data_ptr(), weight.data_ptr(), given.numel() // size, size),
         *(epsilon, _is_half(given), made.data_ptr()),
     )
@@ -144,15 +190,43 @@ def silu_product(gate_up: Tensor) -> Tensor:
     """Return silu(gate) * up, (rows, size), of both side by side, (rows, 2 * size), contiguous."""
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     made = gate_up.new_empty(rows, size)
-    _kernels().midstream_silu_product(gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr())
+    library().midstream_silu_product(gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr())
     return made
 
 
-def _kernels() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """Return what was compiled. Raises NoKernels."""
     library = _library()
     if isinstance(library, NoKernels):
         raise library
     return library
+
+
+def _check(answer: int) -> None:
+    if answer:
+        raise BadTable("a block table leads out of the pages of the cache")
+
+
+def _sizes(layer: LayerPages, size: int) -> tuple[int, int, int, int]:
+    """Return pages, their size, KV heads and the size of values. Raises BadTable where the kernels know no such layout."""
+    pages, page, kv_heads, key_size = _paged(layer.keys)
+    if _paged(layer.values)[:3] != (pages, page, kv_heads) or key_size != size:
+        raise BadTable(f"queries of {size} for {tuple(layer.keys.shape)} and {tuple(layer.values.shape)}")
+    return pages, page, kv_heads, layer.values.shape[3]
+
+
+def _paged(store: Tensor) -> tuple[int, int, int, int]:
+    pages, page, heads, size = store.shape
+    if store.stride() != (heads * page * size, size, page * size, 1):
+        raise BadTable(f"pages of {tuple(store.shape)} with strides {store.stride()}")
+    return pages, page, heads, size
+
+
+def _whole(numbers: Tensor) -> int:
+    """Return where numbers of int32 lie. Raises BadTable for others, and where they are not side by side."""
+    if numbers.dtype is not torch.int32 or not numbers.is_contiguous():
+        raise BadTable(f"numbers of {numbers.dtype} with strides {numbers.stride()}")
+    return numbers.data_ptr()
 
 
 def _is_half(tensor: Tensor) -> bool:

@@ -12,52 +12,107 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.attention.attend import AttentionNotSupported
-from engine.cache.slot_batch import SlotBatch, Span
-from engine.cache.slots import SlotCache, commits_lazily
-from engine.execution.graphs import CudaGraphs
+from engine.attention.cuda.attention import Cuda, Measure
+from engine.attention.interface import Paged, backend_for, gathered, keeps_latents
+from engine.attention.terms import AttentionNotSupported
+from engine.cache.layout import Span, StepLayout, lay_out
+from engine.cache.paged_cache import PagedCache
+from engine.execution.graphs import DecodeGraphs, Record
+from engine.model.cpu_decode import MOST_ROWS, CpuDecode, decodes
 from engine.model.fused_decoder import FusedDecoder
+
+PROMPT = 512
+"""Tokens of the prompt that ways of attending are compared with."""
+
+
+def _only_decodes(spans: Sequence[Span]) -> bool:
+    return len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
 
 
 class Runner:
-    """A model with the KV slots of `slots` replies, each of up to `tokens` positions."""
+    """A model with `pages` of `page_size` tokens for keys and values."""
 
-    def __init__(self, module: PreTrainedModel | FusedDecoder, *, slots: int, tokens: int) -> None:
+    def __init__(
+        self,
+        module: PreTrainedModel | FusedDecoder,
+        *,
+        pages: int,
+        page_size: int,
+        context_tokens: int | None = None,
+    ) -> None:
+        """`context_tokens`: of the longest request, where it can't have all pages."""
         self._module = module
+        self._most_pages = min(pages, -(-(context_tokens or pages * page_size) // page_size))
+        self._graphs: DecodeGraphs | None = None
         self._device = module.device
-        recordable = module if self._device.type == "cuda" and isinstance(module, FusedDecoder) else None
-        lazy = commits_lazily(self._device)
-        roomy = isinstance(module, FusedDecoder) and module.reads_exactly
-        self.cache = SlotCache(
-            slots=slots, tokens=tokens, lazy=lazy, fixed=recordable is not None, roomy=roomy
+        self._backend = backend_for(module.device, module.dtype)
+        self.cache = PagedCache(
+            pages=pages, page_size=page_size, store=self._backend.store, gathers=keeps_latents(module)
         )
-        self._graphs = CudaGraphs(recordable, self.cache) if recordable is not None else None
+        decoding = isinstance(module, FusedDecoder) and decodes(module)
+        self._decode = CpuDecode(module) if decoding and isinstance(module, FusedDecoder) else None
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
-        """Compute spans, those of a single token first, by rising slot. Earlier positions must have been computed.
+        """Compute spans, those of a single token first. Earlier positions must have been computed.
 
         Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
         Running the same spans again changes nothing.
         """
-        recorded = self._graphs.run(spans) if self._graphs is not None else None
-        return self._run_plainly(spans) if recorded is None else recorded
-
-    def _run_plainly(self, spans: Sequence[Span]) -> Tensor:
-        batch = SlotBatch(spans, tokens=self.cache.tokens, device=self._device)
-        self.cache.begin(batch)
-        output = self._module(
-            input_ids=batch.input_ids,
-            position_ids=batch.position_ids,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=0 if batch.sampled_rows is None else batch.sampled_rows,
-            slots=batch,
-        )
-        logits = cast("Tensor", output.logits)[0]
-        wanted = sum(span.samples for span in spans)
-        if len(logits) != wanted:
+        if self._decode is not None and self.cache.layers and _only_decodes(spans):
+            return self._decode.run(spans, self.cache.layers)
+        recorded = None if self._graphs is None else self._graphs.run(spans)
+        if recorded is not None:
+            return recorded
+        logits = self._forward(self._lay_out(spans))
+        if len(logits) != sum(span.samples for span in spans):
             raise AttentionNotSupported(
                 f"{type(self._module).__name__} can't give logits of single positions"
             )
         return logits
+
+    def record(self, most_rows: int, record: Record, measure: Measure) -> None:
+        """Record decode steps of up to so many replies, and find the faster attention for each number of them."""
+        cache = self.cache
+        graphs = DecodeGraphs(
+            self._forward,
+            most_rows=most_rows,
+            most_pages=self._most_pages,
+            page_size=cache.page_size,
+            device=self._device,
+        )
+        if isinstance(self._backend, Cuda):
+            self._backend.measure = measure
+        self._try_sizes(graphs.rows)
+        if isinstance(self._backend, Cuda):
+            self._backend.measure = None
+        graphs.record(record)
+        self._graphs = graphs
+
+    @torch.inference_mode()
+    def _try_sizes(self, rows: Sequence[int]) -> None:
+        """Run a step of each number of replies, and one of a prompt, in pages that nobody has yet."""
+        half = max(1, self._most_pages // 2)
+        pages, last = list(range(half)), half * self.cache.page_size - 1
+        for count in rows:
+            spans = [Span(0, last, [0], samples=True, pages=pages)] * count
+            self._forward(self._lay_out(spans))
+        start = max(0, last + 1 - PROMPT)
+        self._forward(self._lay_out([Span(0, start, [0] * (last + 1 - start), samples=True, pages=pages)]))
+
+    def _lay_out(self, spans: Sequence[Span]) -> StepLayout:
+        # A kernel for CUDA is compiled for the width of the block tables.
+        most = self._most_pages if self._device.type == "cuda" else 0
+        return lay_out(spans, page_size=self.cache.page_size, device=self._device, most_pages=most)
+
+    def _forward(self, layout: StepLayout) -> Tensor:
+        self.cache.begin(layout)
+        output = self._module(
+            input_ids=layout.input_ids,
+            position_ids=layout.position_ids,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=0 if layout.sampled_rows is None else layout.sampled_rows,
+            paged=Paged(gathered(layout) if self.cache.gathers else layout, self._backend),
+        )
+        return cast("Tensor", output.logits)[0]

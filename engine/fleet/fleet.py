@@ -103,11 +103,11 @@ class Fleet(ABC, Generic[M]):
         assert self.facts is not None  # noqa: S101 - what READY means
         return self.facts
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
         loads = self._loads()
         engine = self._engines[self._router.route(None, loads)] if loads else self._last_word()
-        return await engine.count_tokens(messages)
+        return await engine.count_tokens(messages, client=client)
 
     def generate(self, request: Request) -> ReplyStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from engine.errors import ModelNotUsable
+from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.model.devices import available_bytes
 
 SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
@@ -27,16 +27,18 @@ def check_architecture(
     if kind is not None:
         raise ModelNotUsable(
             f"The checkpoint of {model!r} is quantized ({kind}): such weights were not run yet. Take the model they "
-            "were made of; --quantize int8 makes its weights smaller on a CPU."
+            f"were made of; --quantize int8 makes its weights smaller on a CPU. As it is, {OTHER_ENGINE}."
         )
     skeleton = _skeleton(model, config, dtype)
     others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - SERVED_LAYERS
     if skeleton._is_stateful or others:  # noqa: SLF001 - a flag that models set, with no public reader
         layers = ", ".join(sorted(others)) or "recurrent"
-        raise ModelNotUsable(f"The model {model!r} keeps a state that no KV cache holds ({layers} layers).")
+        raise ModelNotUsable(
+            f"The model {model!r} keeps a state that no KV cache holds ({layers} layers); {OTHER_ENGINE}."
+        )
     if not skeleton._supports_attention_backend:  # noqa: SLF001 - as above
         raise ModelNotUsable(
-            f"The model type {type(skeleton).__name__} brings an attention that can't be replaced."
+            f"The model type {type(skeleton).__name__} brings an attention that can't be replaced; {OTHER_ENGINE}."
         )
     _check_room(model, skeleton, device)
 
@@ -58,7 +60,7 @@ def _check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> 
     if free is not None and needed > free:
         raise ModelNotUsable(
             f"The model {model!r} needs {_gib(needed)} for its weights alone; {_gib(free)} are free on {device}. "
-            "One model over several devices is not offered yet."
+            "Over several GPUs, --engine vllm --tensor-parallel 2 serves one model."
         )
 
 

@@ -1,6 +1,6 @@
 """torch.compile of a model's forward pass, warmed up for every kind of step before the first request comes.
 
-What goes to the slots (attention, masks, the KV cache) stays outside of the compiled graphs: its shapes are new in
+What goes to the pages (attention, masks, the KV cache) stays outside of the compiled graphs: its shapes are new in
 every step, and it is matrix products already. The layers between are fused, once for all layers and numbers of rows.
 """
 
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from engine.attention import attend as attention
-from engine.cache.slot_batch import Span
-from engine.cache.slots import SlotCache
+from engine.attention import interface as attention
+from engine.cache.layout import Span
+from engine.cache.paged_cache import PagedCache
 from engine.errors import ModelNotUsable
 from engine.execution.runner import Runner
 from engine.loading.probe import agrees
@@ -33,7 +33,7 @@ def compile_forward(module: PreTrainedModel, vocabulary: int, *, backend: str | 
     """
     expected = _each_kind_of_step(module, vocabulary)
     try:
-        _keep_slots_outside()
+        _keep_pages_outside()
         module.compile(dynamic=True, backend=backend)
         got = _each_kind_of_step(module, vocabulary)
     except Exception as error:
@@ -46,17 +46,17 @@ def compile_forward(module: PreTrainedModel, vocabulary: int, *, backend: str | 
         raise ModelNotUsable(f"--compile: {type(module).__name__} says something else once it is compiled.")
 
 
-def _keep_slots_outside() -> None:
+def _keep_pages_outside() -> None:
     # transformers wraps many functions in one; each of them counts as that wrapper compiled once more, and past the
     # limit (8) the rest would run uncompiled without a word.
     torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 - where torch keeps this switch
     # One number a layer, its index, would otherwise be compiled into a graph for each of them.
     torch._dynamo.config.allow_unspec_int_on_nn_module = True  # noqa: SLF001 - where torch keeps this switch
     outside: Any = torch.compiler.disable
-    AttentionInterface.register(attention.NAME, outside(attention.slot_attention))
+    AttentionInterface.register(attention.NAME, outside(attention.paged_attention))
     AttentionMaskInterface.register(attention.NAME, outside(attention.mask_rule))
     # Wrapped here and not where it is defined: that would import the compiler at every start.
-    SlotCache.update = outside(SlotCache.update)  # type: ignore[method-assign]
+    PagedCache.update = outside(PagedCache.update)  # type: ignore[method-assign]
 
 
 def _each_kind_of_step(module: PreTrainedModel, vocabulary: int) -> Tensor:
@@ -64,16 +64,17 @@ def _each_kind_of_step(module: PreTrainedModel, vocabulary: int) -> Tensor:
 
     A graph is made for each of these kinds; one that were made while people wait would hold up all replies.
     """
-    runner = Runner(module, slots=3, tokens=64)
+    runner, page = Runner(module, pages=3, page_size=32), ((0,), (1,), (2,))
     ids = [(7919 * place + 13) % vocabulary for place in range(8)]
+    one = ids[:1]
     steps: Sequence[Sequence[Span]] = (
-        (Span(0, 0, ids, samples=False),),
-        (Span(0, 8, ids, samples=True),),
-        (Span(1, 0, ids[:1], samples=False),),
-        (Span(0, 16, ids[:1], samples=True),),
-        (Span(0, 17, ids[:1], samples=True), Span(1, 1, ids[:1], samples=True)),
-        (Span(0, 18, ids[:1], samples=True), Span(2, 0, ids, samples=False)),
-        (Span(0, 19, ids[:1], samples=True), Span(2, 8, ids, samples=True)),
+        (Span(0, 0, ids, samples=False, pages=page[0]),),
+        (Span(0, 8, ids, samples=True, pages=page[0]),),
+        (Span(1, 0, one, samples=False, pages=page[1]),),
+        (Span(0, 16, one, samples=True, pages=page[0]),),
+        (Span(0, 17, one, samples=True, pages=page[0]), Span(1, 1, one, samples=True, pages=page[1])),
+        (Span(0, 18, one, samples=True, pages=page[0]), Span(2, 0, ids, samples=False, pages=page[2])),
+        (Span(0, 19, one, samples=True, pages=page[0]), Span(2, 8, ids, samples=True, pages=page[2])),
     )
     return torch.cat([runner.run(spans) for spans in steps]).float()
 

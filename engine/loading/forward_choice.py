@@ -18,12 +18,13 @@ def check_forward(asked: ForwardOptions) -> None:
         raise ModelNotUsable(_no_attention(asked.attn))
     if asked.quantize not in SERVED_QUANTIZATION:
         raise ModelNotUsable(
-            f"--quantize {asked.quantize} is not offered: int8 weights on a CPU are the only ones that were measured."
+            f"--quantize {asked.quantize} is not offered: int8 weights on a CPU are the only ones that were measured. "
+            "--engine vllm serves other kinds."
         )
     if asked.tensor_parallel != 1:
         raise ModelNotUsable(
             f"--tensor-parallel {asked.tensor_parallel} is not offered: no model was run over several devices yet. "
-            "Several engines, one on each device, are."
+            "Several engines, one on each device, are. --engine vllm serves one model over several."
         )
 
 
@@ -34,7 +35,7 @@ def check_quantization(asked: ForwardOptions, *, device: str, dtype: str) -> Non
     if device != "cpu":
         raise ModelNotUsable(
             f"--quantize {asked.quantize} is not offered on {device}: it was run on CPUs only. "
-            "Leave it out, or say --device cpu."
+            "Leave it out, say --device cpu, or let --engine vllm serve a quantized checkpoint."
         )
     if dtype not in INT8_DTYPES:
         raise ModelNotUsable(
@@ -46,6 +47,6 @@ def _no_attention(asked: str) -> str:
     if not asked.startswith(_KNOWN_ATTENTION):
         return f"{asked!r} is not the name of an attention; auto and midstream are served."
     return (
-        f"--attn {asked} is not served: it can't read the slots of the KV cache, in which replies of all lengths "
+        f"--attn {asked} is not served: it can't read the pages of the KV cache, over which replies of all lengths "
         "share a pass. Say auto or midstream."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,24 +14,29 @@ from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
 )
 from transformers.utils import logging as transformers_logging
 
 from engine.attention import cpu_kernels
-from engine.cache.budget import KV_SHARE, LAZY_KV_SHARE, kv_budget
-from engine.cache.slots import commits_lazily
-from engine.errors import ModelNotUsable
+from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size
+from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.loading.architecture import check_architecture
 from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
-from engine.loading.probe import Probed, agrees, probe, through_slots
+from engine.loading.probe import Probed, agrees, largest_step, probe, through_pages
+from engine.loading.tokenizer import read_tokenizer
 from engine.loading.weights_progress import weights_progress
-from engine.model.devices import available_bytes, choose_device, choose_dtype, is_out_of_memory
+from engine.model import cpu_linear
+from engine.model.devices import (
+    available_bytes,
+    choose_device,
+    choose_dtype,
+    is_out_of_memory,
+    peak_bytes,
+)
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.int8_linear import quantize
 from engine.model.loaded_model import LoadedModel
@@ -65,6 +71,8 @@ def load(
     _quiet()
     check_forward(forward)
     target = choose_device(device)
+    if target.type == "cuda":
+        torch.cuda.set_device(target)  # what asks for no device of its own must not begin on the first one
     precision = choose_dtype(dtype, target)
     check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
     if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
@@ -72,7 +80,7 @@ def load(
     progress("reading the configuration", 0.0)
     config = _read_config(model)
     progress("reading the tokenizer", 0.05)
-    tokenizer = _read_tokenizer(model)
+    tokenizer = read_tokenizer(model)
     progress("reading the weights", 0.1)
     check_architecture(model, config, target, precision)
     with _memory_told(model, target):
@@ -81,7 +89,8 @@ def load(
         cast("torch.nn.Module", module).to(target)
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
         probed = _make_ready(module, vocabulary, forward, progress)
-    batch = max_batch or DEFAULT_MAX_BATCH
+    batch, window = max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
+    largest = partial(largest_step, probed.module, vocabulary, window)
     loaded = LoadedModel(
         name=model,
         module=probed.module,
@@ -91,11 +100,11 @@ def load(
         max_batch=batch,
         vocabulary=vocabulary,
         kv=kv_budget(
-            kv_bytes or _memory_for_kv(target, memory_share),
+            kv_bytes or _memory_for_kv(target, memory_share, largest),
             bytes_per_token=probed.bytes_per_token,
-            window=window_of(config.get_text_config()),
+            window=window,
             max_batch=batch,
-            lazy=commits_lazily(target),
+            page_size=page_size(target.type),
         ),
     )
     progress("ready", 1.0)
@@ -114,20 +123,30 @@ def _make_ready(
     if forward.quantize == "int8":
         progress("quantizing", 0.85)
         quantize(probed.module)
-    elif probed.module is not module and can_pack(module.device, module.dtype):
-        _pack(probed.module, vocabulary)
+    elif probed.module is not module:
+        _arrange(probed.module, vocabulary)
     if forward.compile:
         progress("compiling", 0.85)
         compile_forward(module, vocabulary)
     return probed
 
 
-def _pack(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
-    """Pack weights, and see that they still say the same: the plain ones are gone then. Raises ModelNotUsable."""
-    expected = through_slots(module, vocabulary)
-    pack(module)
-    if not agrees(through_slots(module, vocabulary), expected, module.dtype):
-        raise ModelNotUsable("Packed for this CPU, the weights say something else; try another --dtype.")
+def _arrange(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
+    """Give linear layers to the kernels that suit this processor, and see that they still say the same.
+
+    Raises ModelNotUsable.
+    """
+    weight = module.get_parameter("head.weight")
+    if cpu_linear.serve(weight, weight):
+        arranged, how = cpu_linear.take_over, "Computed by our own kernels"
+    elif can_pack(module.device, module.dtype):
+        arranged, how = pack, "Packed for this CPU"
+    else:
+        return
+    expected = through_pages(module, vocabulary)
+    arranged(module)
+    if not agrees(through_pages(module, vocabulary), expected, module.dtype):
+        raise ModelNotUsable(f"{how}, the weights say something else; try another --dtype.")
 
 
 def _quiet() -> None:
@@ -154,24 +173,12 @@ def _read_config(model: str) -> PreTrainedConfig:
     except (ValueError, KeyError) as error:
         raise ModelNotUsable(
             f"The model {model!r} is of a type that this version of transformers does not know, "
-            "or needs code of its own, which is not run."
+            f"or needs code of its own, which is not run; {OTHER_ENGINE}."
         ) from error
 
 
 def _looks_like_a_folder(model: str) -> bool:
     return model.startswith((".", "/", "~")) or model.count("/") > 1
-
-
-def _read_tokenizer(model: str) -> PreTrainedTokenizerBase:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
-    if not tokenizer.chat_template:
-        raise ModelNotUsable(
-            f"The tokenizer of {model!r} has no chat template: it is not a chat model. Try its instruct variant."
-        )
-    return cast("PreTrainedTokenizerBase", tokenizer)
 
 
 def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -212,7 +219,9 @@ def _memory_told(model: str, device: torch.device) -> Iterator[None]:
         raise ModelNotUsable(f"The model {model!r} does not fit into the memory of {device}.") from error
 
 
-def _memory_for_kv(device: torch.device, share: float) -> int | None:
+def _memory_for_kv(device: torch.device, share: float, largest: Callable[[], object]) -> int | None:
+    # What the largest step needs beside keys and values is seen on CUDA, and a guess elsewhere.
+    needed = peak_bytes(device, largest) if device.type == "cuda" else 0
     free = available_bytes(device)
-    of_device = LAZY_KV_SHARE if commits_lazily(device) else KV_SHARE
-    return None if free is None else int(free * of_device * share)
+    of_device = {"cpu": CPU_KV_SHARE, "cuda": CUDA_KV_SHARE}.get(device.type, KV_SHARE)
+    return None if free is None else int(max(0, free - needed) * of_device * share)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -57,6 +58,18 @@ def available_bytes(device: torch.device) -> int | None:
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     limits = [_free_by_meminfo(_text("/proc/meminfo")), _free_in_cgroup(Path("/sys/fs/cgroup"))]
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def peak_bytes(device: torch.device, call: Callable[[], object]) -> int:
+    """Return how much memory a call takes at its peak on a CUDA device; then nothing of it is held any more."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    peak = torch.cuda.max_memory_allocated(device) - before
+    # What the allocator keeps for later would count as used by others.
+    torch.cuda.empty_cache()
+    return peak
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

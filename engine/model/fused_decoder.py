@@ -22,9 +22,10 @@ from transformers import (
 from transformers.activations import SiLUActivation
 
 from engine.attention import cpu_kernels
-from engine.attention.attend import CAUSAL, MaskRule, attend
-from engine.cache.slot_batch import SlotBatch
-from engine.cache.slots import KVLayer, SlotCache
+from engine.attention.interface import Paged
+from engine.attention.terms import Terms
+from engine.cache.paged_cache import LayerPages, PagedCache
+from engine.model.cpu_linear import CpuLinear
 from engine.model.packed_linear import PackedLinear
 from engine.model.rotary import FIXED_ROTARIES, RotaryTable
 
@@ -44,13 +45,13 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.weight: Tensor = norm.weight
         self._shape = tuple(norm.weight.shape)
-        self._epsilon: float = norm.variance_epsilon
+        self.epsilon: float = norm.variance_epsilon
 
     def forward(self, given: Tensor) -> Tensor:
         """Normalize."""
         if cpu_kernels.serve(given, self.weight):
-            return cpu_kernels.rms_norm(given, self.weight, self._epsilon)
-        return functional.rms_norm(given, self._shape, self.weight, self._epsilon)
+            return cpu_kernels.rms_norm(given, self.weight, self.epsilon)
+        return functional.rms_norm(given, self._shape, self.weight, self.epsilon)
 
 
 class FusedLayer(nn.Module):
@@ -60,12 +61,12 @@ class FusedLayer(nn.Module):
         super().__init__()
         inner, outer = layer.self_attn, layer.mlp
         self._number = number
-        self._size: int = inner.head_dim
-        self._scaling: float = inner.scaling
-        self._heads = inner.q_proj.out_features // self._size
-        self._kv_heads = inner.k_proj.out_features // self._size
+        self.size: int = inner.head_dim
+        self.terms = Terms(inner.scaling)
+        self.heads = inner.q_proj.out_features // self.size
+        self.kv_heads = inner.k_proj.out_features // self.size
         self._activation = outer.act_fn
-        self._is_silu = isinstance(outer.act_fn, nn.SiLU | SiLUActivation)
+        self.is_silu = isinstance(outer.act_fn, nn.SiLU | SiLUActivation)
         self.before_attention, self.before_mlp = (
             RMSNorm(layer.input_layernorm),
             RMSNorm(layer.post_attention_layernorm),
@@ -81,15 +82,15 @@ class FusedLayer(nn.Module):
     def forward(self, states: Tensor, step: _Step) -> Tensor:
         """Take states, (rows, hidden), through the layer."""
         rows = len(states)
-        projected = self.qkv(self.before_attention(states)).view(rows, -1, self._size)
-        both = self._normed(projected[:, : self._heads + self._kv_heads])
+        projected = self.qkv(self.before_attention(states)).view(rows, -1, self.size)
+        both = self._normed(projected[:, : self.heads + self.kv_heads])
         queries, layer = step.rotate_and_store(self._number, both, projected[:, both.shape[1] :])
-        mixed = attend(queries, layer.keys, layer.values, step.rule, step.batch, self._scaling)
+        mixed = step.paged.backend.attend(queries, layer, step.paged.step, self.terms)
         states = _added(self.output, mixed.reshape(rows, -1), states)
         return _added(self.down, self._gated(self.gate_up(self.before_mlp(states))), states)
 
     def _gated(self, gate_up: Tensor) -> Tensor:
-        if self._is_silu and cpu_kernels.serve(gate_up):
+        if self.is_silu and cpu_kernels.serve(gate_up):
             return cpu_kernels.silu_product(gate_up)
         gate, up = gate_up.chunk(2, dim=-1)
         product: Tensor = self._activation(gate) * up
@@ -99,12 +100,14 @@ class FusedLayer(nn.Module):
         if self.query_norm is None or self.key_norm is None:
             return heads
         return torch.cat(
-            (self.query_norm(heads[:, : self._heads]), self.key_norm(heads[:, self._heads :])), dim=1
+            (self.query_norm(heads[:, : self.heads]), self.key_norm(heads[:, self.heads :])), dim=1
         )
 
 
 def _added(linear: nn.Module, given: Tensor, states: Tensor) -> Tensor:
-    made: Tensor = linear(given, states) if isinstance(linear, PackedLinear) else states + linear(given)
+    made: Tensor = (
+        linear(given, states) if isinstance(linear, PackedLinear | CpuLinear) else states + linear(given)
+    )
     return made
 
 
@@ -119,8 +122,7 @@ class FusedDecoder(nn.Module):
         self.layers = nn.ModuleList(FusedLayer(layer, n) for n, layer in enumerate(module.model.layers))
         self.norm = RMSNorm(module.model.norm)
         self.head = module.lm_head
-        self._rotary = RotaryTable(module.model.rotary_emb)
-        self._rule = MaskRule(CAUSAL)
+        self.rotary = RotaryTable(module.model.rotary_emb)
 
     @property
     def device(self) -> torch.device:
@@ -132,11 +134,6 @@ class FusedDecoder(nn.Module):
         """What it computes in."""
         return self.embedding.weight.dtype
 
-    @property
-    def reads_exactly(self) -> bool:
-        """Whether decode steps read no more of a slot than it holds, however long it is."""
-        return cpu_kernels.serve(self.embedding.weight)
-
     def num_parameters(self) -> int:
         """Return how many weights it has."""
         return self._parameters_taken
@@ -146,16 +143,15 @@ class FusedDecoder(nn.Module):
         *,
         input_ids: Tensor,
         position_ids: Tensor,
-        past_key_values: SlotCache,
+        past_key_values: PagedCache,
         logits_to_keep: int | Tensor,
-        slots: SlotBatch,
+        paged: Paged,
         use_cache: bool = True,  # noqa: ARG002 - said to every module
     ) -> Logits:
         """Compute a step. Shapes as the runner gives them: ids and positions (1, rows)."""
         states = self.embedding(input_ids[0])
-        step = _Step(
-            slots, past_key_values, self._rule, *self._rotary.at(position_ids[0], slots.extent, self.dtype)
-        )
+        angles = self.rotary.at(position_ids[0], paged.step.extent, self.dtype)
+        step = _Step(paged, past_key_values, *angles)
         for layer in self.layers:
             states = layer(states, step)
         kept = states if isinstance(logits_to_keep, int) else states[logits_to_keep]
@@ -165,13 +161,12 @@ class FusedDecoder(nn.Module):
 class _Step(NamedTuple):
     """What all layers share in one step. `cosine` and `sine`: (rows, 1, size)."""
 
-    batch: SlotBatch
-    cache: SlotCache
-    rule: MaskRule
+    paged: Paged
+    cache: PagedCache
     cosine: Tensor
     sine: Tensor
 
-    def rotate_and_store(self, number: int, both: Tensor, values: Tensor) -> tuple[Tensor, KVLayer]:
+    def rotate_and_store(self, number: int, both: Tensor, values: Tensor) -> tuple[Tensor, LayerPages]:
         """Turn queries and keys, (rows, heads + KV heads, size), to their positions; store keys and values in a layer.
 
         Returns the queries, (rows, heads, size), and the layer. Rotation: RoFormer, Su et al. 2021.
@@ -179,11 +174,10 @@ class _Step(NamedTuple):
         heads = both.shape[1] - values.shape[1]
         layer = self.cache.layer(number, both[:, heads:], values)
         if cpu_kernels.serve(both):
-            places = self.batch.row_slots, self.batch.position_ids[0]
-            stores = layer.keys, layer.values
-            return cpu_kernels.rotate_and_store(both, values, (self.cosine, self.sine), places, stores), layer
+            places = self.paged.step.pages, self.paged.step.offsets
+            return cpu_kernels.rotate_and_store(both, values, (self.cosine, self.sine), places, layer), layer
         turned = torch.addcmul(both * self.cosine, both.roll(both.shape[-1] // 2, -1), self.sine)
-        layer.write(self.batch, turned[:, heads:], values)
+        self.paged.backend.store(layer, self.paged.step, turned[:, heads:], values)
         return turned[:, :heads], layer
 
 

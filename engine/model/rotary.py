@@ -27,9 +27,14 @@ class RotaryTable:
 
         The first half of the sines is negative, so that a roll by half the size replaces the turn of halves.
         """
+        cosine, sine = self.tables(extent, positions.device, dtype)
+        return cosine[positions].unsqueeze(1), sine[positions].unsqueeze(1)
+
+    def tables(self, extent: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return all cosines and signed sines, each (positions, size) with `extent` positions or more."""
         if self._cosine is None or self._sine is None or len(self._cosine) < extent:
-            self._cosine, self._sine = self._computed(extent, positions.device, dtype)
-        return self._cosine[positions].unsqueeze(1), self._sine[positions].unsqueeze(1)
+            self._cosine, self._sine = self._computed(extent, device, dtype)
+        return self._cosine, self._sine
 
     def _computed(self, extent: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         count = _FIRST_POSITIONS
@@ -38,4 +43,4 @@ class RotaryTable:
         like = torch.empty((), dtype=dtype, device=device)
         cosine, sine = self._rotary(like, torch.arange(count, device=device).unsqueeze(0))
         half = sine.shape[-1] // 2
-        return cosine[0], torch.cat((-sine[0, :, :half], sine[0, :, half:]), dim=-1)
+        return cosine[0].contiguous(), torch.cat((-sine[0, :, :half], sine[0, :, half:]), dim=-1)

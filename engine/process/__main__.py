@@ -1,7 +1,7 @@
 """The engine's process: `python -m engine.process FD OPTIONS`. The only one that imports torch and transformers.
 
-Its main thread loads the model and runs the step loop; two threads read the gateway's socket and prepare
-prompts. It ends when the gateway goes away, however that happens, or by SIGTERM.
+Its main thread loads the model and runs the step loop; two threads read the gateway's socket and have prompts
+made, by a process of their own. It ends when the gateway goes away, however that happens, or by SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ from typing import NoReturn
 
 import msgspec
 
+from engine import process_log
 from engine.errors import ModelNotUsable
 from engine.messages import LoadFailed, Loading
 from engine.options import EngineOptions
-from engine.process import process_log, torch_environment
+from engine.process import torch_environment
 from engine.process.channel import BlockingChannel
 from engine.process.inbox import Lanes
-from engine.process.intake import Intake, Preparer
+from engine.process.intake import Intake
+from engine.process.preparing import Preparer
 from engine.process.step_loop import StepLoop
+from engine.prompts.worker import PromptProcess
 from engine.text.detokenizer import detokenizers_for
-from engine.text.prompt import PromptBuilder
 
 NOT_USABLE = 3
 """The exit code of a model that can't be served: told by `LoadFailed`, without a traceback."""
+
+_OF_PROMPTS = {"TRANSFORMERS_VERBOSITY": "critical", "TOKENIZERS_PARALLELISM": "false"}
+"""The process that makes prompts has no torch, and one text at a time."""
 
 _PR_SET_PDEATHSIG = 1
 _PATIENCE_S = 5.0
@@ -49,10 +54,11 @@ def main(arguments: list[str]) -> int:
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     channel, lanes = BlockingChannel(connection), Lanes()
-    intake = Intake(channel, lanes)
+    prompts = PromptProcess(options.model, environment=os.environ | _OF_PROMPTS)
+    intake = Intake(channel, lanes, prompts)
     intake.start(at_end=_ender())
     try:
-        loop = _load(options, channel, lanes, intake)
+        loop = _load(options, channel, lanes, intake, prompts)
     except ModelNotUsable as error:
         _finish_undisturbed()
         channel.send(LoadFailed(str(error)))
@@ -66,7 +72,9 @@ def main(arguments: list[str]) -> int:
         return 0
 
 
-def _load(options: EngineOptions, channel: BlockingChannel, lanes: Lanes, intake: Intake) -> StepLoop:
+def _load(
+    options: EngineOptions, channel: BlockingChannel, lanes: Lanes, intake: Intake, prompts: PromptProcess
+) -> StepLoop:
     """Load the model, tell the gateway, and return the loop that serves it. Raises ModelNotUsable."""
     channel.send(Loading("importing torch and transformers", 0.0))
     gc.disable()  # what is imported stays, and would be looked through again and again
@@ -90,8 +98,14 @@ def _load(options: EngineOptions, channel: BlockingChannel, lanes: Lanes, intake
         progress=lambda stage, share: channel.send(Loading(stage, share)),
     )
     core = Core(model)
-    prompts, detokenizers = PromptBuilder(model.tokenizer), detokenizers_for(model.tokenizer)
-    intake.prepare_with(Preparer(prompts, detokenizers, model.defaults, context_tokens=model.context_tokens))
+    intake.prepare_with(
+        Preparer(
+            detokenizers_for(model.tokenizer),
+            model.defaults,
+            context_tokens=model.context_tokens,
+            remember=prompts.remember,
+        )
+    )
     gc.collect()
     gc.freeze()  # half a million objects: looking through them later would hold up all replies for some 0.3 s
     channel.send(model.facts())

@@ -62,7 +62,7 @@ class EngineClient:
         self._switchboard = Switchboard()
         self._statistics = EngineStatistics()
         self._child: Child | None = None
-        self._heart = Heartbeat(self._beats.misses)
+        self._heart = Heartbeat(self._beats)
 
     @property
     def status(self) -> EngineStatus:
@@ -97,10 +97,10 @@ class EngineClient:
         """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
         return await self._life.ready(timeout_s)
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
         self._refuse_when_over()
-        return await self._switchboard.count(messages)
+        return await self._switchboard.count(messages, client)
 
     def generate(self, request: Request) -> ReplyStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
@@ -141,12 +141,13 @@ class EngineClient:
             child = await Child.spawn(self._options, self._receive)
         except OSError as error:
             return f"The engine's process could not be started: {error}."
-        self._child = child
-        self._heart.heard()
+        self._child, self._heart = child, Heartbeat(self._beats)
         try:
             async with asyncio.TaskGroup() as tasks:
                 heartbeat = tasks.create_task(self._watch(child), name="engine heartbeat")
                 ending = await child.wait()
+                if heartbeat.done():
+                    ending = f"{heartbeat.result()} {ending}"
                 heartbeat.cancel()
         finally:
             self._child = None
@@ -168,17 +169,21 @@ class EngineClient:
         log.warning("%s It is started again in %.1f s.", ending, delay_s)
         return delay_s
 
-    async def _watch(self, child: Child) -> None:
-        """Ping the process, and end it where it is stalled. While it loads, silence is no stall."""
+    async def _watch(self, child: Child) -> str:
+        """Ping the process, and end it where it is stalled. Returns why. While it loads, silence is no stall."""
         for number in count():
             await asyncio.sleep(self._beats.interval_s)
             if self._life.status.state is not EngineState.READY:
                 continue
-            if not self._heart.beat():
-                log.error("the engine's process is stalled and is ended")
+            if trouble := self._heart.beat():
+                log.error("the engine's process is ended: %s", trouble)
                 child.kill()
-                return
+                # A process that waits for a broken driver may outlive even that: no turn waits for its end.
+                self._life.stalled(trouble)
+                self._switchboard.disconnect(trouble)
+                return trouble
             child.send(pack(Ping(number)))
+        raise AssertionError("numbers have no end")
 
     def _receive(self, message: FromEngine) -> None:
         self._heart.heard()
@@ -190,7 +195,7 @@ class EngineClient:
             case EngineStatistics():
                 self._statistics = message
             case Pong():
-                pass
+                self._heart.answered(busy=message.busy, turns=message.turns)
             case Loading():
                 self._life.loading(message.stage, message.progress)
             case ModelFacts():

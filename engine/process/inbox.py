@@ -20,6 +20,13 @@ class Work(NamedTuple):
     ends: list[Finished]
 
 
+class Progress(NamedTuple):
+    """Whether the step loop does something else than to wait for work, and how often it took some."""
+
+    busy: bool
+    turns: int
+
+
 class Lanes:
     """Hands work to the step loop. A cancel overtakes a request that is still being prepared."""
 
@@ -28,6 +35,7 @@ class Lanes:
         self._arriving: dict[str, Request] = {}
         self._work = Work([], [], [])
         self._cancelled_early = 0
+        self._progress = Progress(True, 0)
 
     def arrive(self, request: Request) -> None:
         """Note a request that was read and is to be prepared."""
@@ -64,9 +72,17 @@ class Lanes:
     def take(self, wait_s: float | None) -> Work:
         """Take all that came in. Waits for something at most `wait_s` seconds, without limit for None."""
         with self._changed:
+            turns = self._progress.turns
+            self._progress = Progress(False, turns)
             self._changed.wait_for(lambda: any(self._work), wait_s)
+            self._progress = Progress(True, turns + 1)
             work, self._work = self._work, Work([], [], [])
             return work
+
+    @property
+    def progress(self) -> Progress:
+        """Where whoever takes the work is: a step that never ends shows here."""
+        return self._progress
 
     @property
     def arriving(self) -> int:

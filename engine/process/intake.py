@@ -1,6 +1,7 @@
-"""Two threads of the engine's process: one reads the socket, one prepares prompts. Neither waits for a step.
+"""Two threads of the engine's process: one reads the socket, one has prompts made. Neither waits for a step.
 
-So pings and cancels are read while a long prompt is tokenized, and prompts are counted while a step runs.
+So pings and cancels are read while a long prompt is tokenized, and prompts are counted while a step runs. What waits for
+the one process that makes prompts waits fairly.
 """
 
 from __future__ import annotations
@@ -12,113 +13,40 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import assert_never
 
-from engine.errors import PromptRejected
-from engine.messages import (
-    Cancel,
-    Count,
-    Counted,
-    Finished,
-    FinishReason,
-    Params,
-    Ping,
-    Pong,
-    Request,
-    ToEngine,
-)
+from engine.messages import Cancel, Count, Ping, Pong, Request, ToEngine, Uncount
 from engine.process.channel import BlockingChannel
 from engine.process.inbox import Lanes
-from engine.text.detokenizer import Detokenizer
-from engine.text.prepared import PreparedRequest, Sampling, resolve_sampling
-from engine.text.prompt import PromptBuilder
-from engine.text.reply_logprobs import ReplyLogprobs
-from engine.text.reply_memory import ReplyMemory
-from engine.text.reply_text import ReplyText
+from engine.process.preparing import Preparer
+from engine.prompts.fair_queue import FairQueue
+from engine.prompts.worker import PromptMaker
+
+Key = str | int
+"""Requests go by their ids, counts by their numbers."""
 
 log = logging.getLogger(__name__)
 
 
-class Preparer:
-    """Makes requests ready for the core, and counts prompts. For one thread."""
-
-    def __init__(
-        self,
-        prompts: PromptBuilder,
-        detokenizers: Callable[[], Detokenizer],
-        defaults: Params,
-        *,
-        context_tokens: int,
-    ) -> None:
-        """Take what the loaded model brought along. `context_tokens`: of a prompt and its reply, at most."""
-        self._prompts = prompts
-        self._detokenizers = detokenizers
-        self._defaults = defaults
-        self._context_tokens = context_tokens
-        self._memory = ReplyMemory()
-
-    def prepare(self, request: Request) -> PreparedRequest | Finished:
-        """Return the request made ready, or its end where its prompt is refused."""
-        sampling = resolve_sampling(request.params, self._defaults)
-        try:
-            prompt = self._prompt(request, sampling)
-        except PromptRejected as error:
-            return _refused(request, str(error))
-        notes = self._memory.notes(request.cache_salt)
-        detokenizer = self._detokenizers()
-        logprobs = None if sampling.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
-        reply = ReplyText(detokenizer, request.params.stop, notes, logprobs)
-        return PreparedRequest(
-            request.request_id,
-            prompt,
-            sampling,
-            reply,
-            cache_salt=request.cache_salt,
-            client=request.client,
-            priority=request.priority,
-            shared_tokens=self._prompts.system_tokens(request.messages, prompt)
-            if request.shares_system
-            else 0,
-            logprobs=logprobs,
-        )
-
-    def _prompt(self, request: Request, sampling: Sampling) -> list[int]:
-        """Return the prompt as the model spelled its own replies, unless that leaves the new one too little room.
-
-        Prompts were counted as the tokenizer spells them; the window's last quarter is the reply's, if it needs as much.
-        Raises PromptRejected.
-        """
-        own = self._memory.of(request.cache_salt)
-        if own is None:
-            return self._prompts.token_ids(request.messages)
-        window = self._context_tokens
-        room = min(sampling.max_new_tokens, window // 4)
-        return self._prompts.spelled_ids(request.messages, own, most=window - room)
-
-    def count(self, count: Count) -> Counted:
-        """Return the prompt's length, or why it was refused."""
-        try:
-            return Counted(count.count_id, len(self._prompts.token_ids(count.messages)))
-        except PromptRejected as error:
-            return Counted(count.count_id, 0, str(error))
-
-
 class Intake:
-    """Sorts what the gateway sends: cancels and pings at once, prompts one after the other."""
+    """Sorts what the gateway sends: cancels and pings at once, prompts one after the other, in a fair order."""
 
-    def __init__(self, channel: BlockingChannel, lanes: Lanes) -> None:
-        """Take the ends that it stands between."""
+    def __init__(self, channel: BlockingChannel, lanes: Lanes, prompts: PromptMaker) -> None:
+        """Take the ends that it stands between, and who makes prompts."""
         self._channel = channel
         self._lanes = lanes
-        self._prompts: SimpleQueue[Request | Count] = SimpleQueue()
+        self._prompts = prompts
+        self._changed = threading.Condition()
+        self._waiting: FairQueue[Key, Request | Count] = FairQueue()
+        self._current: Key | None = None
         self._preparer: SimpleQueue[Preparer] = SimpleQueue()
 
     def start(self, at_end: Callable[[], None]) -> None:
-        """Start both threads. `at_end` is called on the reading one when the gateway is gone.
+        """Start both threads. `at_end` is called on one when the gateway is gone, or no prompt can be made any more.
 
         To be called before torch is imported: where OpenMP binds the main thread to a core, threads
         started later would have to share it.
         """
         threading.Thread(target=self._read, args=(at_end,), name="intake", daemon=True).start()
-        threading.Thread(target=self._prepare, name="prompts", daemon=True).start()
+        threading.Thread(target=self._prepare, args=(at_end,), name="prompts", daemon=True).start()
 
     def prepare_with(self, preparer: Preparer) -> None:
         """Begin to prepare prompts: the model is loaded."""
@@ -138,52 +66,57 @@ class Intake:
     def _sort(self, message: ToEngine) -> None:
         match message:
             case Ping():
-                self._channel.send(Pong(message.number))
+                self._channel.send(Pong(message.number, *self._lanes.progress))
             case Cancel():
                 self._lanes.cancel(message.request_id)
+                self._give_up(message.request_id)
+            case Uncount():
+                self._give_up(message.count_id)
             case Request():
                 self._lanes.arrive(message)
-                self._prompts.put(message)
+                self._queue(message.request_id, message, message.priority)
             case Count():
-                self._prompts.put(message)
+                self._queue(message.count_id, message)
             case _:
                 assert_never(message)
 
-    def _prepare(self) -> None:
-        preparer = self._preparer.get()
-        while True:
-            asked = self._prompts.get()
-            if isinstance(asked, Count):
-                answer = _guarded_count(preparer, asked)
-                with suppress(OSError):  # the reading thread sees the gateway's end as well, and acts on it
-                    self._channel.send(answer)
-            elif self._lanes.wants(asked):
-                self._lanes.deliver(asked, _guarded_prepare(preparer, asked))
+    def _queue(self, key: Key, asked: Request | Count, priority: int = 0) -> None:
+        # About what it takes, also where it is no text at all.
+        cost = 1 + sum(len(message.content) for message in asked.messages)
+        with self._changed:
+            self._waiting.add(key, asked, client=asked.client, priority=priority, cost=cost)
+            self._changed.notify()
 
+    def _give_up(self, key: Key) -> None:
+        """Make no prompt that nobody waits for: not at all, or no further."""
+        with self._changed:
+            if self._waiting.remove(key) is None and key == self._current:
+                self._prompts.stop()
 
-def _guarded_prepare(preparer: Preparer, request: Request) -> PreparedRequest | Finished:
-    try:
-        return preparer.prepare(request)
-    except Exception:
-        # The one broad catch for a prompt: it must not take the others' along.
-        log.exception("request %s could not be prepared", request.request_id)
-        return _refused(request, "The prompt could not be prepared.")
+    def _next(self) -> Request | Count:
+        with self._changed:
+            self._current = None
+            self._changed.wait_for(lambda: len(self._waiting) > 0)
+            self._current, asked = self._waiting.pop()
+            return asked
 
+    def _prepare(self, at_end: Callable[[], None]) -> None:
+        try:
+            self._prompts.start()
+            preparer = self._preparer.get()
+            while True:
+                self._do(preparer, self._next())
+        except Exception:
+            # The boundary of this thread. Without prompts the process is of no use: it ends.
+            log.exception("no prompts can be made any more")
+        at_end()
 
-def _guarded_count(preparer: Preparer, count: Count) -> Counted:
-    try:
-        return preparer.count(count)
-    except Exception:
-        log.exception("a prompt could not be counted")
-        return Counted(count.count_id, 0, "The prompt could not be counted.")
-
-
-def _refused(request: Request, why: str) -> Finished:
-    return Finished(
-        request.request_id,
-        FinishReason.ERROR,
-        prompt_tokens=0,
-        cached_tokens=0,
-        generated_tokens=0,
-        error=why,
-    )
+    def _do(self, preparer: Preparer, asked: Request | Count) -> None:
+        if isinstance(asked, Request) and not self._lanes.wants(asked):
+            return
+        made = self._prompts.ask(preparer.job(asked))
+        if isinstance(asked, Request):
+            self._lanes.deliver(asked, preparer.prepared(asked, made))
+            return
+        with suppress(OSError):  # the reading thread sees the gateway's end as well, and acts on it
+            self._channel.send(preparer.counted(asked, made))

@@ -8,7 +8,17 @@ from itertools import count
 from typing import NamedTuple
 
 from engine.errors import EngineUnavailable, PromptRejected
-from engine.messages import Cancel, Count, Counted, Finished, FinishReason, Message, Output, Request
+from engine.messages import (
+    Cancel,
+    Count,
+    Counted,
+    Finished,
+    FinishReason,
+    Message,
+    Output,
+    Request,
+    Uncount,
+)
 from engine.process.channel import pack
 from engine.stream import ReplyStream
 
@@ -20,6 +30,7 @@ class _Counting(NamedTuple):
 
     future: asyncio.Future[int]
     messages: tuple[Message, ...]
+    client: str
     packed: bytes
 
 
@@ -85,7 +96,7 @@ class Switchboard:
             other._ask(request_id, stream, packed)
         counts, self._counts = self._counts, {}
         for counting in counts.values():
-            other._ask_count(counting.future, counting.messages)
+            other._ask_count(counting.future, counting.messages, counting.client)
 
     def request(self, request: Request) -> ReplyStream:
         """Ask for a reply. Raises ValueError where a request of that id is open."""
@@ -103,17 +114,18 @@ class Switchboard:
         self._ask(request_id, stream, packed)
         return stream
 
-    async def count(self, messages: Sequence[Message]) -> int:
+    async def count(self, messages: Sequence[Message], client: str = "") -> int:
         """Ask for a prompt's length. Raises PromptRejected, and EngineUnavailable once closed."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         try:
-            count_id = self._ask_count(future, tuple(messages))
+            count_id = self._ask_count(future, tuple(messages), client)
         except UnicodeEncodeError as error:
             raise PromptRejected(f"The messages are no text: {error}") from error
         try:
             return await future
         finally:
-            self._counts.pop(count_id, None)
+            if self._counts.pop(count_id, None) is not None and self._send is not None:
+                self._send(pack(Uncount(count_id)))
 
     def put(self, outputs: Sequence[Output]) -> None:
         """Hand the outputs of a step to their streams."""
@@ -142,11 +154,11 @@ class Switchboard:
             self._told[request_id] = stream
             self._send(packed)
 
-    def _ask_count(self, future: asyncio.Future[int], messages: tuple[Message, ...]) -> int:
+    def _ask_count(self, future: asyncio.Future[int], messages: tuple[Message, ...], client: str) -> int:
         """Return the id by which it is asked. Raises UnicodeEncodeError."""
         count_id = next(self._count_ids)
-        packed = pack(Count(count_id, messages))
-        self._counts[count_id] = _Counting(future, messages, packed)
+        packed = pack(Count(count_id, messages, client))
+        self._counts[count_id] = _Counting(future, messages, client, packed)
         if self._send is not None:
             self._send(packed)
         return count_id

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
+from math import ceil
 
 import msgspec
 
@@ -13,33 +14,53 @@ from engine.door import EngineState, EngineStatus
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import ModelFacts
 
+STEP_TIMEOUT_S = 300.0
+"""A step takes some 60 ms; the first ones of a kind may compile for minutes."""
+
 
 class HeartbeatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that is ready and sends nothing for `misses` intervals in a row, pongs included, is stalled."""
+    """A process that is ready and sends nothing for `misses` intervals in a row, pongs included, is stalled.
+
+    So is one that answers while its step loop stands at one step for `step_timeout_s`: its device hangs.
+    """
 
     interval_s: float = 5.0
     misses: int = 12
+    step_timeout_s: float = STEP_TIMEOUT_S
 
 
 class Heartbeat:
-    """Counts intervals of silence.
+    """Counts intervals of silence, and those in which the step loop stood. One process has one.
 
     Intervals are counted, not seconds: where the gateway itself stood still, it misses one.
     """
 
-    def __init__(self, misses: int) -> None:
-        """Take how many silent intervals in a row are too many."""
-        self._misses = misses
+    def __init__(self, options: HeartbeatOptions) -> None:
+        """Take how many of them in a row are too many."""
+        self._options = options
+        self._most_standing = ceil(options.step_timeout_s / options.interval_s)
         self._silent = 0
+        self._standing = 0
+        self._turns: int | None = None
 
     def heard(self) -> None:
         """Note a message of the process, whichever."""
         self._silent = 0
 
-    def beat(self) -> bool:
-        """Note the end of an interval. Returns whether the process may still be alive."""
+    def answered(self, *, busy: bool, turns: int) -> None:
+        """Note a pong: whether the step loop is at work, and at which turn."""
+        stands = busy and turns == self._turns
+        self._standing = self._standing + 1 if stands else 0
+        self._turns = turns
+
+    def beat(self) -> str | None:
+        """Note the end of an interval. Returns why the process can't be alive, None where it may be."""
         self._silent += 1
-        return self._silent <= self._misses
+        if self._silent > self._options.misses:
+            return "The engine's process was stalled: it answered nothing."
+        if self._standing > self._most_standing:
+            return f"A step of the engine did not end within {self._options.step_timeout_s:g} s."
+        return None
 
 
 class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,12 +125,13 @@ class Lifecycle:
         self._settled.set()
         self._on_change()
 
+    def stalled(self, why: str) -> None:
+        """Note that a process serves nothing any more and is being ended; its death is told of by itself."""
+        self._restarting(why, self.status.restarts)
+
     def died(self, why: str) -> None:
         """Note a death that is followed by a restart."""
-        state = EngineState.LOADING if self.facts is None else EngineState.RESTARTING
-        self.status = EngineStatus(state, "restarting", 0.0, why, self.status.restarts + 1)
-        self._settled.clear()
-        self._on_change()
+        self._restarting(why, self.status.restarts + 1)
 
     def failed(self, why: str) -> None:
         """Note that nobody tries any more."""
@@ -142,6 +164,12 @@ class Lifecycle:
             raise EngineUnavailable(f"The engine is not ready yet: {self.status.stage}.") from None
         assert self.facts is not None  # noqa: S101 - what READY means
         return self.facts
+
+    def _restarting(self, why: str, restarts: int) -> None:
+        state = EngineState.LOADING if self.facts is None else EngineState.RESTARTING
+        self.status = EngineStatus(state, "restarting", 0.0, why, restarts)
+        self._settled.clear()
+        self._on_change()
 
     def _end(self, state: EngineState, why: str) -> None:
         self.status = EngineStatus(state, state.value, 0.0, why, self.status.restarts)

@@ -17,6 +17,8 @@ from random import Random
 import torch
 from torch import Tensor
 
+from engine.sampling.device_draw import sent
+
 BELOW_ONE = 1 - 2**-24
 """The largest float32 below 1: a level has to stay below its row's mass when it is rounded."""
 
@@ -26,7 +28,8 @@ def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> li
 
     `top_p`, (rows, 1) and above 0, counts in the weights' unit: infinite where a row has no nucleus, None where none
     has. Each row takes a number of its own Random, and one more whenever it is drawn again, whatever its
-    neighbours do. A row with NaN gives None. Overwrites the weights. Waits for the device once a round.
+    neighbours do. A row with NaN gives None. Overwrites the weights. Waits for the device once a round: on CUDA
+    `engine.sampling.device_draw` does the same without.
     """
     tokens, usable = invert(weights, randoms)
     if top_p is None:
@@ -56,8 +59,9 @@ def invert(weights: Tensor, randoms: Sequence[Random]) -> tuple[Tensor, Tensor]:
     """
     cumulated = weights.cumsum(dim=-1)
     total = cumulated[:, -1:]
-    levels = total.new_tensor([[min(random.random(), BELOW_ONE)] for random in randoms])
-    places = torch.searchsorted(cumulated, levels.mul_(total), right=True)
+    numbers = [[min(random.random(), BELOW_ONE)] for random in randoms]
+    levels = sent(torch.tensor(numbers, dtype=total.dtype), total.device)
+    places = torch.searchsorted(cumulated, levels * total, right=True)
     return places.clamp_(max=weights.shape[1] - 1), total > 0
 
 

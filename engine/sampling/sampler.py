@@ -18,7 +18,8 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from engine.sampling import nucleus
+from engine.sampling import device_draw, nucleus
+from engine.sampling.device_draw import sent
 from engine.text.prepared import Sampling
 
 LONGEST_SHORTLIST = 1024
@@ -110,22 +111,37 @@ class Sampler:
             shape = len(self._choosers), self._vocabulary
             self._seen = torch.zeros(shape, dtype=torch.bool, device=self._device)
         self._seen[slot].zero_()
-        self._seen[slot, torch.tensor(list(tokens), device=self._device)] = True
+        self._seen[slot].index_fill_(0, sent(torch.tensor(list(tokens)), self._device), value=True)
 
     @torch.inference_mode()
     def sample(self, logits: Tensor, slots: Sequence[int]) -> list[int | None]:
         """Choose a token for each row of logits, (rows, vocabulary), of the replies in these slots.
 
-        A row whose logits are not numbers gives None. Waits for the device once for each group of rows
-        that are drawn alike, and once more whenever some are drawn again. Leaves the logits as they are.
+        A row whose logits are not numbers gives None. Waits for the device once. Leaves the logits as they are.
         """
+        if self._device.type == "cuda":
+            return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
         rows = self._rows_of(tuple(slots))
         scores = self._penalised(logits.float(), rows)
         tokens: list[int | None] = [None] * len(slots)
         for group in rows.groups:
             for place, token in zip(group.places, _draw(scores[group.index], group), strict=True):
                 tokens[place] = token
-        self._remember(rows, tokens)
+        self._remember(rows, sent(torch.tensor([token or 0 for token in tokens]), self._device))
+        return tokens
+
+    @torch.inference_mode()
+    def choose(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
+        """Begin to choose as `sample` does, on a CUDA device: tokens, (rows,) of int64, -1 for a row that gives None.
+
+        Waits for nothing: the tokens may be fed to the next step before anybody knows them.
+        """
+        rows = self._rows_of(tuple(slots))
+        scores = self._penalised(logits.float(), rows)
+        tokens = torch.empty(len(slots), dtype=torch.int64, device=self._device)
+        for group in rows.groups:
+            tokens[group.index] = _choose(scores[group.index], group).squeeze(1)
+        self._remember(rows, tokens.clamp(min=0))
         return tokens
 
     def _rows_of(self, slots: tuple[int, ...]) -> _Rows:
@@ -135,7 +151,7 @@ class Sampler:
             self._rows = _Rows(
                 slots=slots,
                 groups=_groups(choosers, self._at_once, self._device),
-                slot_index=torch.tensor(slots, device=self._device),
+                slot_index=sent(torch.tensor(slots), self._device),
                 penalty=_column(penalties, self._device) if any(p != 1.0 for p in penalties) else None,
             )
         return self._rows
@@ -147,10 +163,11 @@ class Sampler:
         weighted = torch.where(logits < 0, logits * rows.penalty, logits / rows.penalty)
         return torch.where(self._seen[rows.slot_index] & (rows.penalty != 1.0), weighted, logits)
 
-    def _remember(self, rows: _Rows, tokens: list[int | None]) -> None:
+    def _remember(self, rows: _Rows, tokens: Tensor) -> None:
         """Count tokens for the penalty. A row that has none ends here: what is noted for it is never read."""
         if rows.penalty is not None and self._seen is not None:
-            self._seen[rows.slot_index, torch.tensor([t or 0 for t in tokens], device=self._device)] = True
+            # An assignment would send the value; this one is made on the device.
+            self._seen.index_put_((rows.slot_index, tokens), torch.ones_like(tokens, dtype=torch.bool))
 
 
 def _groups(choosers: Sequence[Chooser], most: int, device: torch.device) -> list[_Group]:
@@ -184,11 +201,12 @@ def _group(way: Way, places: list[int], choosers: Sequence[Chooser], device: tor
 
 def _index(places: list[int], device: torch.device) -> slice | Tensor:
     between = slice(places[0], places[-1] + 1)
-    return between if between.stop - between.start == len(places) else torch.tensor(places, device=device)
+    whole = between.stop - between.start == len(places)
+    return between if whole else sent(torch.tensor(places), device)
 
 
 def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
-    return torch.tensor(values, device=device).unsqueeze(1)
+    return sent(torch.tensor(values).unsqueeze(1), device)
 
 
 def _draw(scores: Tensor, group: _Group) -> list[int | None]:
@@ -197,7 +215,7 @@ def _draw(scores: Tensor, group: _Group) -> list[int | None]:
             best, tokens = scores.max(dim=-1, keepdim=True)
             return nucleus.fetch(tokens, best.isfinite())
         case Way.SHORTLIST:
-            return _draw_from_shortlist(scores, group)
+            return nucleus.fetch(*_from_shortlist(scores, group))
         case Way.WHOLE:
             scaled = _without_tail(scores / group.temperature, group.top_k)
             return nucleus.draw(scaled.softmax(dim=-1), group.top_p, group.randoms)
@@ -205,7 +223,25 @@ def _draw(scores: Tensor, group: _Group) -> list[int | None]:
             assert_never(group.way)
 
 
-def _draw_from_shortlist(scores: Tensor, group: _Group) -> list[int | None]:
+def _choose(scores: Tensor, group: _Group) -> Tensor:
+    """Choose as `_draw` does without waiting: tokens, (rows, 1), and -1 where it gives None."""
+    match group.way:
+        case Way.LIKELIEST:
+            best, tokens = scores.max(dim=-1, keepdim=True)
+            return tokens.masked_fill_(~best.isfinite(), -1)
+        case Way.SHORTLIST:
+            tokens, usable = _from_shortlist(scores, group)
+            return tokens.masked_fill_(~usable, -1)
+        case Way.WHOLE:
+            return device_draw.draw(
+                _without_tail(scores / group.temperature, group.top_k), group.top_p, group.randoms
+            )
+        case _:
+            assert_never(group.way)
+
+
+def _from_shortlist(scores: Tensor, group: _Group) -> tuple[Tensor, Tensor]:
+    """Draw each row from its likeliest tokens: the tokens and whether they mean anything, both (rows, 1)."""
     longest = min(max(group.top_k), scores.shape[1])
     likeliest, ids = scores.topk(longest)
     if min(group.top_k) < longest:
@@ -215,7 +251,7 @@ def _draw_from_shortlist(scores: Tensor, group: _Group) -> list[int | None]:
     if group.top_p is not None:
         weights = nucleus.cut_ranked(weights, group.top_p)
     index, usable = nucleus.invert(weights, group.randoms)
-    return nucleus.fetch(ids.gather(1, index), usable)
+    return ids.gather(1, index), usable
 
 
 def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:

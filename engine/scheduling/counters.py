@@ -24,12 +24,14 @@ class Counters:
     def count(self, plan: Plan) -> None:
         """Count a step that begins."""
         self.steps += 1
+        self.cached_tokens += sum(request.computed for request in plan.admitted)
         self.prefill_steps += bool(plan.prefills)
         self.prompt_tokens += plan.prefill_tokens
 
     def statistics(self, scheduler: Scheduler, bytes_per_token: int) -> EngineStatistics:
         """Return all of it beside what the scheduler and its pool hold now."""
         pool = scheduler.pool
+        page_bytes = pool.size * bytes_per_token
         return EngineStatistics(
             running=scheduler.running,
             queued=scheduler.queued,
@@ -42,7 +44,7 @@ class Counters:
             cancels=self.cancels,
             steps_after_cancel=self.steps_after_cancel,
             step_seconds=self.step_seconds,
-            kv_used_bytes=pool.used * bytes_per_token,
-            kv_parked_bytes=pool.parked * bytes_per_token,
-            kv_total_bytes=pool.total * bytes_per_token,
+            kv_used_bytes=pool.used * page_bytes,
+            kv_parked_bytes=pool.cached * page_bytes,
+            kv_total_bytes=pool.total * page_bytes,
         )

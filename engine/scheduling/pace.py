@@ -5,12 +5,29 @@ Knows seconds and tokens, no clock: times are passed in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 FIRST_BUDGET = 128
 SMALLEST_BUDGET = 16
 LARGEST_BUDGET = 4096
-LEARNING_RATE = 0.5
+
+LEAST_SHARE = 0.25
+"""Of the target is left to prompts, at least, however long the running replies alone take."""
+
+OF_THE_LAST_GOOD = 8
+"""The last budget that a step did in time, divided by this, is the least one."""
+
+NOISE = 0.1
+"""By how much steps of one kind differ, as a share: of what was expected, and at least of the target."""
+
+DRIFT = 0.2
+"""By how much a step may take longer or shorter than the one before because something changed: replies came or went."""
+
+ODDEST = 3.0
+"""A step counts as this many times as long as was expected, at most: one odd step says little of the next ones."""
+
+_SHRINKS = 0.5
+"""Of an estimate, at least, is left by one step."""
 
 
 @dataclass(slots=True)
@@ -18,27 +35,66 @@ class PrefillPace:
     """Sizes prefill chunks so that a step takes about `target_s`: neither cancels nor running replies wait longer."""
 
     target_s: float
-    _seconds_per_token: float | None = None
-    _decode_s: float = 0.0
+    _steps: _StepTimes = field(init=False)
     _largest_seen: int = FIRST_BUDGET // 2
+    _last_good: int = SMALLEST_BUDGET
+
+    def __post_init__(self) -> None:
+        self._steps = _StepTimes(NOISE * self.target_s)
 
     @property
     def budget(self) -> int:
         """Prompt tokens for the next step. Grows at most twofold beyond what was tried, never to zero."""
-        if not self._seconds_per_token:
+        if not self._steps.token_s:
             return FIRST_BUDGET
-        affordable = int((self.target_s - self._decode_s) / self._seconds_per_token)
-        return max(SMALLEST_BUDGET, min(affordable, 2 * self._largest_seen, LARGEST_BUDGET))
+        left_s = max(self.target_s - self._steps.decode_s, LEAST_SHARE * self.target_s)
+        affordable = int(min(left_s / self._steps.token_s, LARGEST_BUDGET))
+        least = max(SMALLEST_BUDGET, self._last_good // OF_THE_LAST_GOOD)
+        return max(least, min(affordable, 2 * self._largest_seen))
 
     def observe(self, *, prefill_tokens: int, decoding: bool, seconds: float) -> None:
         """Learn from a step that took `seconds`. `decoding`: whether running replies took part."""
-        if not prefill_tokens:
-            self._decode_s += LEARNING_RATE * (seconds - self._decode_s)
-            return
-        # A step that the replies alone would have filled says nothing better than "fast".
-        spent = max(seconds - (self._decode_s if decoding else 0.0), 0.1 * seconds)
-        # Few tokens say little: what they take is mostly the cost of any step.
-        weight = LEARNING_RATE * min(1.0, prefill_tokens / self.budget)
-        before = spent / prefill_tokens if self._seconds_per_token is None else self._seconds_per_token
-        self._seconds_per_token = before + weight * (spent / prefill_tokens - before)
+        if prefill_tokens >= self.budget // 2 and seconds <= self.target_s:
+            self._last_good = min(prefill_tokens, LARGEST_BUDGET)
+        self._steps.learn(seconds, decoding=decoding or not prefill_tokens, tokens=prefill_tokens)
         self._largest_seen = max(self._largest_seen, prefill_tokens)
+
+
+@dataclass(slots=True)
+class _StepTimes:
+    """What running replies take in a step, and what each prompt token adds: a Kalman filter (Kalman 1960) over both.
+
+    A step that had both changes whichever was known worse. So steps of different sizes tell them apart, though no step
+    without a prompt ever comes. `_doubts`: the variances of both; that they vary together is left out.
+    """
+
+    noise_s: float
+    decode_s: float = 0.0
+    token_s: float = 0.0
+    _doubts: tuple[float, float] = (0.0, 0.0)
+
+    def learn(self, seconds: float, *, decoding: bool, tokens: int) -> None:
+        """Take how long a step took, and what was in it."""
+        if decoding:
+            # Replies alone take no longer than with a prompt.
+            self.decode_s = min(self.decode_s, seconds) or (NOISE * seconds if tokens else seconds)
+        if tokens and not self.token_s:
+            self.token_s = max(seconds - decoding * self.decode_s, NOISE * seconds) / tokens
+        else:
+            self._correct(seconds, float(decoding), tokens)
+
+    def _correct(self, seconds: float, decoding: float, tokens: int) -> None:
+        of_decode, of_token = self._doubts
+        # Whatever was learned may have changed since.
+        of_decode = min(of_decode + (DRIFT * self.decode_s) ** 2, self.decode_s**2)
+        of_token = min(of_token + (DRIFT * self.token_s) ** 2, self.token_s**2)
+        expected = decoding * self.decode_s + tokens * self.token_s
+        noise = self.noise_s**2 + (NOISE * expected) ** 2
+        doubt = decoding * of_decode + tokens**2 * of_token + noise
+        off = (min(seconds, ODDEST * expected) - expected) / doubt
+        self.decode_s = max(self.decode_s + off * decoding * of_decode, _SHRINKS * self.decode_s)
+        self.token_s = max(self.token_s + off * tokens * of_token, _SHRINKS * self.token_s)
+        self._doubts = (
+            of_decode - decoding * of_decode**2 / doubt,
+            of_token - (tokens * of_token) ** 2 / doubt,
+        )

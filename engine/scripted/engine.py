@@ -97,7 +97,12 @@ class ScriptedEngine:
         """Wait until the engine is revived. Raises EngineUnavailable."""
         return await self._life.ready(timeout_s)
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
+    async def count_tokens(
+        self,
+        messages: Sequence[Message],
+        *,
+        client: str = "",  # noqa: ARG002 - nobody waits here
+    ) -> int:
         """Count words, plus four for each message. Raises PromptRejected where there is no message, EngineUnavailable."""
         await self.ready()
         if not messages:

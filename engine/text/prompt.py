@@ -27,10 +27,8 @@ class PromptBuilder:
     def __init__(self, tokenizer: Any) -> None:
         """Take a transformers tokenizer that has a chat template, and try whether it knows a system role."""
         self._tokenizer = tokenizer
-        special = {
-            id_: token.content for id_, token in tokenizer.added_tokens_decoder.items() if token.special
-        }
-        self._special = list(special.values())
+        special = (id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special)
+        self._control_tokens = _control_tokens(tokenizer)
         self._letters = Letters(self._decode, frozenset(special))
         self._can_sanitize = (
             "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
@@ -41,15 +39,29 @@ class PromptBuilder:
     def token_ids(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt that asks for the assistant's reply to these messages.
 
-        The template writes every special token itself, the first one included. One that a user or
-        a system prompt spells out is read as plain text. Where the template has no system role, that
-        prompt goes in front of the first user message. Raises PromptRejected.
+        The template writes every control token itself, the first one included. One that any message spells out, the
+        assistant's included, is read as plain text: what a model was made to say must forge no role in its next turn.
+        Where the template has no system role, that prompt goes in front of the first user message. Raises PromptRejected.
         """
         if self.folds_system:
             messages = fold_system(messages)
         with _refusals():
             token_ids: list[int] = self._apply(messages, tokenize=True, **self._sanitizing(messages))
         return _some(token_ids)
+
+    def rendered(self, messages: Sequence[Message]) -> str:
+        """Return what the template makes of messages: a little shorter than the prompt's text, never longer.
+
+        Raises PromptRejected.
+        """
+        with _refusals():
+            text: str = self._apply(fold_system(messages) if self.folds_system else messages, tokenize=False)
+        return text
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a piece of a prompt has by itself. Raises PromptRejected."""
+        with _refusals():
+            return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def spelled_ids(self, messages: Sequence[Message], own: OwnReplies, *, most: int) -> list[int]:
         """Return the prompt with its replies spelled as the model wrote them: the same text in other tokens.
@@ -106,8 +118,7 @@ class PromptBuilder:
         return text
 
     def _sanitizing(self, messages: Sequence[Message]) -> dict[str, bool]:
-        asked = (message.content for message in messages if message.role != "assistant")
-        spelled = any(token in content for content in asked for token in self._special)
+        spelled = any(token in message.content for message in messages for token in self._control_tokens)
         return {"sanitize_control_tokens": True} if spelled and self._can_sanitize else {}
 
     def _keeps_system_role(self) -> bool:
@@ -122,6 +133,22 @@ class PromptBuilder:
         return self._tokenizer.apply_chat_template(
             conversation, add_generation_prompt=True, return_dict=False, **options
         )
+
+
+def _control_tokens(tokenizer: Any) -> list[str]:
+    """Return the tokens that mean more than their text: special ones, and added ones that the template writes.
+
+    transformers has the same rule, but looks into the template's literals alone; some of these it leaves as they are.
+    """
+    template = tokenizer.get_chat_template()
+    named = getattr(tokenizer, "chat_control_tokens", None) or ()
+    return [
+        token.content
+        for token in tokenizer.added_tokens_decoder.values()
+        if token.special
+        or token.content in named
+        or (token.content in template and not token.content.isspace())
+    ]
 
 
 def _some(token_ids: list[int]) -> list[int]:

@@ -107,7 +107,12 @@ class UpstreamEngine:
             timeout_s = self.options.timeouts.patience_s
         return await self._watch.life.ready(timeout_s)
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
+    async def count_tokens(
+        self,
+        messages: Sequence[Message],
+        *,
+        client: str = "",  # noqa: ARG002 - it counts in an order of its own
+    ) -> int:
         """Return the prompt's length: counted by the upstream where it can (`features.tokenize`), else estimated.
 
         Raises PromptRejected; at once EngineBusy while the upstream asks for no more requests, EngineUnavailable while
@@ -155,6 +160,10 @@ class UpstreamEngine:
                 opened.task.cancel()
         return [(opened.request, opened.stream) for opened in waiting]
 
+    def failed(self, why: str) -> None:
+        """Note that the upstream is gone for good: what is open ends with these words, once `run` is cancelled."""
+        self._watch.life.failed(why)
+
     def cancel(self, request_id: str) -> None:
         """End a request at once. Its connection is closed at the loop's next turn, and nothing more of it is told."""
         opened = self._open.get(request_id)
@@ -190,7 +199,7 @@ class UpstreamEngine:
             self._watch.life.stopped()
             for opened in list(self._open.values()):
                 self._close(opened)
-                opened.stream.lose("The engine is stopped.")
+                opened.stream.lose(self.status.message or "The engine is stopped.")
 
     def _launch(self, opened: OpenRequest, tasks: asyncio.TaskGroup) -> None:
         name = f"reply of {self.options.name}"

@@ -20,6 +20,7 @@ _TOO_MANY = 429
 
 class _Model(msgspec.Struct, frozen=True):
     id: str
+    max_model_len: int | None = None  # vLLM's word for the window
 
 
 class _Models(msgspec.Struct, frozen=True):
@@ -43,6 +44,18 @@ async def trouble_of(client: httpx.AsyncClient, options: UpstreamOptions) -> str
     if names and options.model not in names:
         return f"The engine {options.name} does not serve {options.model!r}."
     return None
+
+
+async def window_of(client: httpx.AsyncClient, options: UpstreamOptions) -> int | None:
+    """Ask an upstream for its model's window; None where it does not answer yet, or does not tell."""
+    try:
+        response = await client.get("models", timeout=options.timeouts.connect_s)
+        models = msgspec.json.decode(response.content, type=_Models).data
+    except (httpx.HTTPError, msgspec.DecodeError):
+        return None
+    if options.model not in {model.id for model in models}:
+        return None
+    return next((model.max_model_len for model in models if model.max_model_len), None)  # adapters tell none
 
 
 class Pauses:

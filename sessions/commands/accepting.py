@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from time import monotonic
 
@@ -14,10 +13,11 @@ from sessions.commands.branches import Placed, placed
 from sessions.commands.repeating import accepted_event
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
-from sessions.conversation.requests import request_of
+from sessions.conversation.requests import asker, request_of
 from sessions.errors import NotFound, StoreDown
 from sessions.records import Meta, user_message
 from sessions.replicas.forwarding import Elsewhere
+from sessions.running.fair_places import FairPlaces
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, Moved
@@ -27,9 +27,9 @@ from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation
 
 TITLE_CHARS = 80
-AT_ONCE = 20
-"""Messages that ask the store at the same moment; the others wait for that, in the order of arrival. Were all to ask at once,
-many would wait for a connection to it longer than one may, and be refused after all that work."""
+AT_ONCE = 8
+"""Messages that ask the store at the same moment; the others wait for that, fair between keys and addresses. Were all to ask
+at once, many would wait for a connection to it longer than one may, and be refused after all that work."""
 
 
 class Acceptor:
@@ -43,11 +43,11 @@ class Acceptor:
         self._prompts = prompts
         self._replica = replica
         self._unsettled = unsettled
-        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._at_once = FairPlaces(AT_ONCE)
 
     async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
         """What is to run. Raises Refused, Duplicate, Elsewhere, and Moved where the store changed meanwhile."""
-        async with self._at_once:
+        async with self._at_once.place(live.send.group or live.send.client_id):
             meta, place = await self._look(conversation, live)
         requested = self._prompts.choice.asked(generation.model, place.model, meta.model)
         record = live.record = msgspec.structs.replace(
@@ -60,9 +60,11 @@ class Acceptor:
         message = place.answered or user_message(record, live.send.content, at_ms=now_ms())
         system = self._prompts.system(meta, generation)
         # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
-        prompt = await live.engine.in_time(
-            self._prompts.prompt(conversation.keys, message, generation, meta, requested=requested)
+        client = asker(conversation.owner, live.send.group)
+        making = self._prompts.prompt(
+            conversation.keys, message, generation, meta, requested=requested, client=client
         )
+        prompt = await live.engine.in_time(making)
         answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
         record = live.choose(answering.model)
         event = accepted_event(conversation, record, live.send, meta.epoch)
@@ -76,7 +78,7 @@ class Acceptor:
             continues=live.send.place == Behind(),
             model=self._prompts.choice.named(generation.model),
         )
-        async with self._at_once:
+        async with self._at_once.place(live.send.group or live.send.client_id):
             await self._announcer.announce(conversation, record.turn_id)
             await self._write(conversation, live, beginning)
         return request_of(

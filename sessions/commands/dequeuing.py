@@ -8,7 +8,7 @@ from engine.messages import Request
 from sessions.commands.accepting import known_meta
 from sessions.commands.queueing import AGAIN_S, Queue
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.requests import request_of
+from sessions.conversation.requests import asker, request_of
 from sessions.errors import Refused, StoreDown, StoreFault
 from sessions.events import Failure
 from sessions.records import Meta
@@ -75,8 +75,9 @@ class Dequeuer:
             message = await self._history.message(conversation.keys, live.record.message_id)
             if message is not None and not live.turn.is_over:
                 requested = live.record.model
+                client = asker(conversation.owner, live.send.group)
                 prompt = self._prompts.prompt(
-                    conversation.keys, message, generation, meta, requested=requested
+                    conversation.keys, message, generation, meta, requested=requested, client=client
                 )
                 return await live.engine.in_time(prompt)
         except Refused as refused:  # too late to refuse it: its end says why

@@ -38,6 +38,7 @@ def sender_of(
         announcer=announcer,
         teller=EndTeller(observer),
         at_most=policy.max_queued,
+        unsettled=unsettled,
     )
     return Sender(
         preflight=Preflight(history=history, prompts=prompts, filters=policy.filters),

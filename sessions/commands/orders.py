@@ -13,7 +13,7 @@ from sessions.conversation.guarding import Tasks, guarded
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
 from sessions.records import Owner
-from sessions.replicas.rpc import Answer, AskDelete, AskSend, Mailbox, Order, Refusal
+from sessions.replicas.rpc import Answer, AskDelete, AskSend, Order, Refusal, Rpc
 from sessions.turn.cancelling import Cancel
 
 Delete = Callable[[Owner, str], Awaitable[None]]
@@ -22,9 +22,9 @@ Delete = Callable[[Owner, str], Awaitable[None]]
 class Orders:
     """Carries orders out, in the order in which they came. `delete` removes a conversation, and may raise Refused."""
 
-    def __init__(self, *, turns: Turns, mailbox: Mailbox, delete: Delete, tasks: Tasks) -> None:
+    def __init__(self, *, turns: Turns, rpc: Rpc, delete: Delete, tasks: Tasks) -> None:
         self._turns = turns
-        self._mailbox = mailbox
+        self._rpc = rpc
         self._delete = delete
         self._tasks = tasks
 
@@ -75,7 +75,7 @@ class Orders:
 
     async def _answer(self, order: Order, answer: Answer) -> None:
         with suppress(StoreDown):  # who asked is told that nobody answered
-            await self._mailbox.answer(order, answer)
+            await self._rpc.answer(order, answer)
 
     def _later(self, work: Coroutine[None, None, None]) -> None:
         self._tasks.begin(guarded(work))

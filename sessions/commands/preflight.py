@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sessions.commands.branches import placed
 from sessions.conversation.conversation import Conversation
+from sessions.conversation.requests import asker
 from sessions.errors import NotFound
 from sessions.filters.chain import Filters
 from sessions.records import Meta, user_message
@@ -39,7 +40,9 @@ class Preflight:
         place = await placed(self._history, conversation.keys, live.send.place, meta)
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
         requested = self._prompts.choice.asked(generation.model, place.model, meta.model)
-        await live.engine.in_time(self._prompts.check(message, generation, meta, requested=requested))
+        client = asker(conversation.owner, live.send.group)
+        check = self._prompts.check(message, generation, meta, requested=requested, client=client)
+        await live.engine.in_time(check)
 
 
 def _named(place: Place) -> object:

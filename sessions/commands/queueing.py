@@ -1,12 +1,14 @@
 """Messages that wait behind a running reply (`on_busy: enqueue`): accepted at once, begun one after the other.
 
 While a turn runs, all seqs come from this replica's memory, and that turn's journal is the one way into the store: what
-happens in the queue is written there, as events with what they change besides.
+happens in the queue is written there, as events with what they change besides. A message is accepted once that write is
+known, and as safe as it has to be; meanwhile the running reply waits, since its seqs come behind.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from time import monotonic
 
 import msgspec
@@ -15,8 +17,9 @@ from sessions.commands.announcing import Announcer
 from sessions.commands.branches import Placed, placed
 from sessions.commands.repeating import accepted_event
 from sessions.conversation.conversation import Conversation
+from sessions.conversation.requests import asker
 from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
-from sessions.events import Done, Reason
+from sessions.events import Done, Journalled, Reason, Removed
 from sessions.records import MessageRecord, Meta, user_message
 from sessions.running import runner
 from sessions.running.ending import EndTeller, reply_of
@@ -32,10 +35,16 @@ from sessions.turn.turn import EngineCount
 from sessions.turn.turn_journal import TurnJournal
 
 AGAIN_S = 1.0
+CONFIRMED_WITHIN_S = 1.5
+"""How long the running reply waits at most until a message behind it is as safe as it has to be, or refused."""
+_LATE = "The store does not answer in time; send again in a moment."
 
 
 class Queue:
-    """Takes messages in behind running turns, `at_most` so many in a conversation."""
+    """Takes messages in behind running turns, `at_most` so many in a conversation.
+
+    `unsettled` takes the turns that were refused though the store may have them.
+    """
 
     def __init__(
         self,
@@ -45,12 +54,14 @@ class Queue:
         announcer: Announcer,
         teller: EndTeller,
         at_most: int,
+        unsettled: set[str],
     ) -> None:
         self._history = history
         self._prompts = prompts
         self._announcer = announcer
         self._teller = teller
         self._at_most = at_most
+        self._unsettled = unsettled
 
     async def accept(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> bool:
         """Accepts a message behind the running turn, or the next one where that is about to end; False where there is none.
@@ -74,7 +85,8 @@ class Queue:
         kept = await self._history.load(conversation.keys) or Meta.new("")
         requested = choice.asked(generation.model, place.model, kept.model)
         live.record = msgspec.structs.replace(live.record, model=requested)
-        check = self._prompts.check(message, generation, Meta.new(""), requested=requested)
+        client = asker(conversation.owner, live.send.group)
+        check = self._prompts.check(message, generation, Meta.new(""), requested=requested, client=client)
         await live.engine.in_time(check)
         await self._announcer.announce(conversation, live.record.turn_id)
         head = conversation.live
@@ -104,7 +116,7 @@ class Queue:
             if live.intake.revoked:
                 raise NotFound("The conversation was deleted before this message was taken in.")
             if journal.late:
-                raise StoreDown("The store does not answer in time; send again in a moment.")
+                raise StoreDown(_LATE)
             position = len(_queued(conversation)) + 1
             live.record = msgspec.structs.replace(
                 live.record,
@@ -122,10 +134,41 @@ class Queue:
                 queue_position=position,
             )
             patch = _entry(conversation, live, None if place.answered else message, named)
-            await journal.write(event, patch)
+            try:
+                await self._keep(conversation, journal, event, patch)
+            except StoreFault:
+                raise
+            except StoreDown:
+                await self._take_back(conversation, live, journal)
+                raise
             live.turn.accept(now=monotonic())
             conversation.publish_accepted(live, event)
             return True
+
+    async def _keep(
+        self, conversation: Conversation, journal: TurnJournal, event: Journalled, patch: bytes
+    ) -> None:
+        """Returns once an event is known to be in the store, as safe as it has to be. Raises StoreDown, OwnershipLost."""
+        if not await journal.write(event, patch):
+            raise StoreDown(_LATE)
+        try:
+            async with asyncio.timeout(CONFIRMED_WITHIN_S):
+                await self._history.confirm(conversation.keys)
+        except TimeoutError:
+            raise StoreDown(_LATE) from None
+
+    async def _take_back(self, conversation: Conversation, live: LiveTurn, journal: TurnJournal) -> None:
+        """Undoes, behind what was written of it, a message that nobody was told of: it may be sent again under the same id."""
+        self._unsettled.add(live.record.turn_id)
+        seq = live.record.accepted_seq
+        removed = Removed(
+            conversation_id=conversation.conversation_id,
+            turn_id=live.record.turn_id,
+            seq=conversation.next_seq(),
+        )
+        with suppress(OwnershipLost):  # whoever has the conversation now ends what waits there
+            await journal.write(removed, _undoing(conversation, live))
+        conversation.publish_removed(msgspec.structs.replace(removed, first_seq=seq))
 
     async def begin(self, conversation: Conversation, live: LiveTurn) -> bool:
         """Waits for its turn; False where it was cancelled before, and has its end. Raises OwnershipLost."""
@@ -165,13 +208,24 @@ class Queue:
             conversation.turns.remove(live)
             if done.removed and conversation.known.newest_reply == live.record.reply_id:
                 conversation.known.newest_reply = _accepted(conversation)[-1].record.reply_id
-            saved = await journal.write(done, _exit(conversation, live, done))
+            saved = await self._is_kept(conversation, journal, done, _exit(conversation, live, done))
             self._teller.tell(
                 conversation, live, done if saved else msgspec.structs.replace(done, saved=False)
             )
         live.record = msgspec.structs.replace(live.record, done=done)
         conversation.release(live)
         await self._announcer.withdraw(live.record.turn_id)
+        return True
+
+    async def _is_kept(
+        self, conversation: Conversation, journal: TurnJournal, done: Done, patch: bytes
+    ) -> bool:
+        try:
+            await self._keep(conversation, journal, done, patch)
+        except StoreFault:
+            raise
+        except StoreDown:
+            return False
         return True
 
 
@@ -256,6 +310,19 @@ def _exit(conversation: Conversation, live: LiveTurn, done: Done) -> bytes:
         }
     )
     return msgspec.json.encode({"set": ["queue", _ids(conversation)], "ended": ended, **tree})
+
+
+def _undoing(conversation: Conversation, live: LiveTurn) -> bytes:
+    """What the store changes where a message leaves that was refused after all."""
+    record = live.record
+    return msgspec.json.encode(
+        {
+            "set": ["queue", _ids(conversation)],
+            "unset": [f"sent:{record.client_msg_id}", f"turn:{record.turn_id}"],
+            "take_out": [record.message_id, record.reply_id],
+            "removed": record.turn_id,
+        }
+    )
 
 
 def _flat(fields: dict[str, str]) -> list[str]:

@@ -43,7 +43,7 @@ class Repeater:
     async def repeat(self, conversation: Conversation, arrival: LiveTurn, record: TurnRecord) -> None:
         """Answers with a turn that does not run here: `accepted`, and where it has ended its text and `done`. Raises Refused."""
         _refuse_other_content(record, arrival.send)
-        if record.turn_id in self._unsettled:
+        if record.turn_id in self._unsettled or _is_taken_back(conversation, record):
             raise StoreDown(
                 "This message was refused when the store did not answer; send it again in a moment."
             )
@@ -87,6 +87,12 @@ def accepted_event(
         parent_id=record.parent_id,
         model=record.model or None,
     )
+
+
+def _is_taken_back(conversation: Conversation, record: TurnRecord) -> bool:
+    """Whether it waited behind what runs here, and was refused: that it left is still to be written."""
+    runs_here = conversation.live is not None and conversation.live.journal is not None
+    return record.done is None and runs_here and conversation.turn(record.turn_id) is None
 
 
 def _refuse_other_content(record: TurnRecord, send: Send) -> None:

@@ -13,7 +13,7 @@ from sessions.errors import NotFound
 from sessions.events import Delta, Event, Resumed
 from sessions.running import runner
 from sessions.store.history.history import History
-from sessions.store.history.replay import is_too_long, replayed
+from sessions.store.history.replay import READ_BYTES, is_too_long, replayed
 from sessions.store.history.transactions import Since
 from sessions.turn.live_turn import LiveTurn, Subscriber
 
@@ -29,12 +29,10 @@ async def resume(
     history: History, conversation: Conversation, reader: Subscriber, position: Position, *, ref: str | None
 ) -> None:
     """Tells a reader what it missed, and attaches it. Raises NotFound, StoreDown."""
-    since = await steady(history, conversation, position.seq)
+    since = await steady(history, conversation, position.seq, most_bytes=READ_BYTES)
     if is_gap := _is_gap(conversation, since, position):
         await _renew_if_lost(history, conversation, since, position)
-        since = await steady(
-            history, conversation, since.running.accepted_seq if since.running else since.seq
-        )
+        since = await _standing(history, conversation, since)
     live = conversation.live
     told = gap(conversation, since, ref=ref) if is_gap else _missed(conversation, since, live, position, ref)
     conversation.attach(reader)
@@ -46,13 +44,25 @@ async def resume(
         reader.publish(live.wait)
 
 
-async def steady(history: History, conversation: Conversation, after_seq: int) -> Since:
-    """The journal behind a seq, while no turn here begins, ends or is about to, and all who are attached know it."""
+async def _standing(history: History, conversation: Conversation, since: Since) -> Since:
+    """Where the conversation stands, with the text of its turn where that runs elsewhere: what runs here is known here."""
+    while True:
+        live, running = conversation.live, since.running
+        after_seq = since.seq if live is not None or running is None else running.accepted_seq
+        since = await steady(history, conversation, after_seq)
+        if conversation.live is live:
+            return since
+
+
+async def steady(
+    history: History, conversation: Conversation, after_seq: int, *, most_bytes: int | None = None
+) -> Since:
+    """The journal behind a seq, `most_bytes` of it at most, while no turn here begins, ends or is about to, and all who are attached know it."""
     while True:
         version = conversation.known.version
         if (live := conversation.live) is not None and live.turn.is_over:
             await runner.ended(live)
-        since = await history.since(conversation.keys, after_seq)
+        since = await history.since(conversation.keys, after_seq, most_bytes=most_bytes)
         if since is None:
             raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
         await follow_up_to(history, conversation, since.epoch, since.seq)
@@ -68,7 +78,7 @@ def _is_steady(conversation: Conversation, since: Since) -> bool:
 
 def _is_gap(conversation: Conversation, since: Since, position: Position) -> bool:
     is_ahead = position.seq > max(since.seq, conversation.published.seq)
-    is_kept = since.first <= position.seq + 1 and not is_too_long(since.events)
+    is_kept = since.first <= position.seq + 1 and not (since.is_too_long or is_too_long(since.events))
     return position.epoch != since.epoch or is_ahead or not is_kept
 
 

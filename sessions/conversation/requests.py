@@ -60,8 +60,13 @@ def asked_of_the_engine(
         params,
         cache_salt=salt + UNDER_THE_OPERATORS if system.is_shared else salt,
         shares_system=system.is_shared,
-        client=f"{group}{IN_GROUP}{salt}" if group else salt,
+        client=asker(owner, group),
         conversation=conversation_id,
         model=answering.model,
         fallbacks=answering.fallbacks,
     )
+
+
+def asker(owner: Owner, group: str) -> str:
+    """Return the name by which the engine is fair to an owner, and to his group."""
+    return f"{group}{IN_GROUP}{owner}" if group else str(owner)

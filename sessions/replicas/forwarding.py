@@ -11,7 +11,7 @@ from sessions.conversation.following import follow_up_to
 from sessions.errors import SessionError
 from sessions.events import Cause, Done
 from sessions.records import Owner
-from sessions.replicas.rpc import Answer, Ask, AskDelete, AskSend, Mailbox, OwnerGone, RefusedElsewhere
+from sessions.replicas.rpc import Answer, Ask, AskDelete, AskSend, OwnerGone, RefusedElsewhere, Rpc
 from sessions.replicas.watching import Watching
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership
@@ -41,13 +41,13 @@ class Forwarder:
     def __init__(
         self,
         *,
-        mailbox: Mailbox,
+        rpc: Rpc,
         history: History,
         ownership: Ownership,
         watching: Watching,
         bury: Callable[[], Awaitable[int]],
     ) -> None:
-        self._mailbox = mailbox
+        self._rpc = rpc
         self._history = history
         self._ownership = ownership
         self._watching = watching
@@ -130,7 +130,7 @@ class Forwarder:
     async def _ask(self, conversation: Conversation, runner: str, ask: Ask) -> Answer | None:
         """The answer; None where the replica is dead. Its turns have their end then."""
         try:
-            answer = await self._mailbox.ask(runner, conversation.owner, conversation.conversation_id, ask)
+            answer = await self._rpc.ask(runner, conversation.owner, conversation.conversation_id, ask)
         except OwnerGone:
             await self._bury()
             return None

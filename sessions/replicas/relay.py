@@ -35,7 +35,7 @@ def channel_of(replica: str) -> str:
 class Relay:
     """Listens on this replica's channel, and in a cluster on the sharded ones of each conversation that is live here.
 
-    `nudged` is called where a letter waits in its mailbox, `unattended` where others began or stopped to watch a turn,
+    `nudged` is called where a message of another replica waits, `unattended` where others began or stopped to watch a turn,
     `branched` where another branch became the active one.
     """
 

@@ -6,6 +6,7 @@ The one that runs a conversation's turn decides all that happens in it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -84,8 +85,8 @@ class RefusedElsewhere(Refused):
         self.retry_after_ms = refusal.retry_after_ms
 
 
-encode_letter = msgspec.json.Encoder().encode
-decode_letter = msgspec.json.Decoder(Order | Answer).decode
+encode_message = msgspec.json.Encoder().encode
+decode_message = msgspec.json.Decoder(Order | Answer).decode
 
 
 LOOK_S = 1.0
@@ -96,29 +97,30 @@ KEPT_MS = int(2 * ANSWER_S * 1000)
 """How long a box stays that nobody empties."""
 REMEMBERED = 1024
 
-_log = structlog.get_logger("midstream.mailbox")
+_log = structlog.get_logger("midstream.rpc")
 
 
 class OwnerGone(Exception):
     """The replica that was asked is dead; what it ran may be closed."""
 
 
-class Mailbox:
-    """Sends letters, and takes those for this replica."""
+class Rpc:
+    """Sends messages, and takes those for this replica."""
 
     def __init__(self, client: Redis, *, ownership: Ownership) -> None:
         self._client = client
         self._ownership = ownership
         self._asked: dict[str, asyncio.Future[Answer]] = {}
         self._seen: deque[str] = deque(maxlen=REMEMBERED)
+        self._read: list[bytes] = []  # they are still in the box
         self._news = asyncio.Event()
 
     def nudge(self) -> None:
-        """A letter may be waiting."""
+        """A message may be waiting."""
         self._news.set()
 
     async def run(self, take: Callable[[Order], None]) -> None:
-        """Takes letters until cancelled. `take` is given each order once, and answers it by `answer`."""
+        """Takes messages until cancelled. `take` is given each order once, and answers it by `answer`."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -157,35 +159,42 @@ class Mailbox:
                 raise OwnerGone(replica)
         return answer.result()
 
-    async def _post(self, replica: str, letter: Order | Answer) -> None:
-        written: list[str | bytes | int] = [replica, encode_letter(letter), KEPT_MS]
+    async def _post(self, replica: str, message: Order | Answer) -> None:
+        written: list[str | bytes | int] = [replica, encode_message(message), KEPT_MS]
         await run_script(self._client, POST, [box_of(replica)], written)
 
     async def _empty(self, take: Callable[[Order], None]) -> None:
+        """Reads all messages. Each call takes out those of the one before: where an answer is lost, they come again."""
         box = [box_of(self._ownership.replica)]
         while True:
-            now_ms, letters = await run_script(self._client, COLLECT, box, [AT_ONCE])
-            for letter in letters:
-                self._open(letter, now_ms, take)
-            if not letters:
+            read: list[str | bytes | int] = [AT_ONCE, len(self._read), _sha1(self._read)]
+            now_ms, self._read = await run_script(self._client, COLLECT, box, read)
+            for message in self._read:
+                self._open(message, now_ms, take)
+            if not self._read:
                 return
 
-    def _open(self, letter: bytes, now_ms: int, take: Callable[[Order], None]) -> None:
+    def _open(self, message: bytes, now_ms: int, take: Callable[[Order], None]) -> None:
         try:
-            read = decode_letter(letter)
+            read = decode_message(message)
         except msgspec.DecodeError:  # of another version
-            _log.warning("letter not understood")
+            _log.warning("message not understood")
             return
         if isinstance(read, Answer):
             asked = self._asked.get(read.number)
             if asked is not None and not asked.done():
                 asked.set_result(read)
-        elif read.number not in self._seen:  # a store that stalled takes a letter twice
+        elif read.number not in self._seen:  # a store that stalled takes a message twice
             self._seen.append(read.number)
             if now_ms - read.at_ms < ANSWER_S * 1000:
                 take(read)
 
 
+def _sha1(messages: list[bytes]) -> str:
+    """Names the last of them for the store."""
+    return hashlib.sha1(messages[-1], usedforsecurity=False).hexdigest() if messages else ""
+
+
 def box_of(replica: str) -> str:
-    """Where its letters are."""
+    """Where its messages are."""
     return f"ms:mail:{replica}"

@@ -18,7 +18,7 @@ from engine.door import Engine
 from engine.messages import Message, Params, Request
 from engine.served_models import ServedModel
 from sessions.conversation.guarding import Tasks
-from sessions.conversation.requests import asked_of_the_engine
+from sessions.conversation.requests import asked_of_the_engine, asker
 from sessions.errors import ContextOverflow
 from sessions.events import Cause
 from sessions.observer import Observer
@@ -121,7 +121,7 @@ class EphemeralTurns:
         system = SystemPrompt(named, self._system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
-        reply.model = await self._model_for(messages, ask.params, reply.requested)
+        reply.model = await self._model_for(messages, ask.params, reply.requested, asker(owner, ask.group))
         return asked_of_the_engine(
             reply.turn_id,
             messages,
@@ -133,7 +133,9 @@ class EphemeralTurns:
             answering=self._choice.answering(reply.requested, reply.model),
         )
 
-    async def _model_for(self, messages: Sequence[Message], params: Params, requested: str) -> str:
+    async def _model_for(
+        self, messages: Sequence[Message], params: Params, requested: str, client: str
+    ) -> str:
         """Which model answers. What the client wants to be read is never shortened.
 
         Raises ContextOverflow, BadParams, Overloaded, EngineDown.
@@ -145,7 +147,7 @@ class EphemeralTurns:
                 refuse_unserved(params, facts)
                 window = facts.context_tokens
                 refuse_endless(messages, facts)
-                tokens = await model.engine.count_tokens(messages)
+                tokens = await model.engine.count_tokens(messages, client=client)
             if tokens >= window:
                 raise ContextOverflow(tokens=tokens, limit=window - 1)
             return model.name

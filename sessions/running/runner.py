@@ -7,7 +7,6 @@ told as not saved, and written when the store is back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from time import monotonic
 
 import msgspec
@@ -245,10 +244,22 @@ class Runner:
         try:
             await run.journal.write_rest()
             # At once, for the time of one: what is listed too early is looked at when the window is over all the same.
-            await _both(self._history.finish(keys, ending), self._compaction.schedule(keys))
+            finished, _ = await asyncio.gather(
+                self._history.finish(keys, ending), self._schedule(run), return_exceptions=True
+            )
+            if finished is not None:
+                raise finished
         except StoreFault as fault:
             await self._mend(run, ending, fault)
         await self._ownership.discard(run.turn_id)
+
+    async def _schedule(self, run: Run) -> None:
+        """Lists the conversation for compaction. What fails here is no fault of the journal's, nor is the end unsaved by it."""
+        try:
+            await self._compaction.schedule(run.conversation.keys)
+        except StoreDown as trouble:  # its next turn lists it again; until then its journal takes room
+            reason = type(trouble.__cause__ or trouble).__name__
+            _log.warning("not listed for compaction", turn_id=run.turn_id, reason=reason)
 
     async def _mend(self, run: Run, ending: Ending, fault: StoreFault) -> None:
         run.journal.drop()
@@ -261,12 +272,6 @@ class Runner:
                 _log.warning("journal begun anew", turn_id=run.turn_id, incident=fault.incident)
                 return
         raise fault
-
-
-async def _both(first: Awaitable[None], second: Awaitable[None]) -> None:
-    for outcome in await asyncio.gather(first, second, return_exceptions=True):
-        if outcome is not None:
-            raise outcome
 
 
 def _given_up(done: Done, fault: StoreFault) -> Done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import ceil
 
 import msgspec
@@ -141,9 +142,16 @@ class Prompts:
         return SystemPrompt(named, self._operators)
 
     async def prompt(
-        self, keys: Keys, message: MessageRecord, generation: Generation, meta: Meta, *, requested: str
+        self,
+        keys: Keys,
+        message: MessageRecord,
+        generation: Generation,
+        meta: Meta,
+        *,
+        requested: str,
+        client: str,
     ) -> Prompt:
-        """The prompt that ends with a user's message.
+        """The prompt that ends with a user's message. `client`: among whom the engine counts fairly.
 
         Raises ContextOverflow, BadParams, EngineDown, StoreDown.
         """
@@ -151,16 +159,16 @@ class Prompts:
         if message.parent_id is not None:
             branch = await self._history.branch(keys, leaf=message.parent_id, last=meta.context_from)
             records = [*branch.messages, message]
-        return await self._fit(records, generation, meta, requested)
+        return await self._fit(records, generation, meta, requested=requested, client=client)
 
     async def check(
-        self, message: MessageRecord, generation: Generation, meta: Meta, *, requested: str
+        self, message: MessageRecord, generation: Generation, meta: Meta, *, requested: str, client: str
     ) -> None:
         """Raises ContextOverflow where the message alone is too long; BadParams, EngineDown."""
-        await self._fit([message], generation, meta, requested)
+        await self._fit([message], generation, meta, requested=requested, client=client)
 
     async def _fit(
-        self, records: list[MessageRecord], generation: Generation, meta: Meta, requested: str
+        self, records: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
     ) -> Prompt:
         system, params = self.system(meta, generation).text, generation.params
 
@@ -170,7 +178,8 @@ class Prompts:
                 refuse_unserved(params, facts)
                 refuse_endless([Message("user", records[-1].content)], facts)
                 room = Room.of(facts.context_tokens, new_tokens(params, facts))
-                prompt = await fit(system, records, room=room, count=model.engine.count_tokens)
+                count = partial(model.engine.count_tokens, client=client)
+                prompt = await fit(system, records, room=room, count=count)
             return msgspec.structs.replace(prompt, model=model.name)
 
         return await self.choice.first_that_can(requested, fitted)
@@ -201,9 +210,10 @@ async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple
     facts = await engine.ready()
     refuse_unserved(request.params, facts)
     room = Room.of(facts.context_tokens, new_tokens(request.params, facts))
+    count = partial(engine.count_tokens, client=request.client)
     if shortens:
-        return await shortened(request.messages, room=room, count=engine.count_tokens)
-    if (tokens := await engine.count_tokens(request.messages)) >= room.window:
+        return await shortened(request.messages, room=room, count=count)
+    if (tokens := await count(request.messages)) >= room.window:
         raise ContextOverflow(tokens=tokens, limit=room.window - 1)
     return request.messages
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
+from connections.limits.bounds import Bound
+from connections.line import budget
+from engine.messages import Message
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 
@@ -70,8 +74,26 @@ async def commands_of(store: Redis) -> int:
     return int((await store.info("stats"))["total_commands_processed"])
 
 
-async def test_what_is_shed_does_not_ask_the_store(tmp_path: Path, store_url: str, store: Redis) -> None:
+async def test_who_asks_on_though_it_is_refused_is_read_more_slowly(tmp_path: Path) -> None:
+    """Nobody else notices, and nothing is lost: all is answered in the end."""
+    async with (
+        serving(tmp_path, message_rate=0.2) as running,
+        running.socket({"client_id": "hasty"}) as hasty,
+        running.socket({"client_id": "bob"}) as bob,
+    ):
+        for number in range(7):
+            await hasty.send(**message(number, conversation_id=f"c{number}"))
+        assert (await bob.ask(**message(1)))["type"] == "accepted"
+        refused = [await hasty.next("error") for _ in range(6)]
+        assert {one["code"] for one in refused} == {"rate_limited"}
+        assert running.service._server._bounds.met()[Bound.TEXT_FRAMES] >= 1
+
+
+async def test_what_is_shed_does_not_ask_the_store(
+    tmp_path: Path, store_url: str, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Messages and reads beyond the rate cost the store nothing."""
+    monkeypatch.setattr(budget, "REFUSED", 0)
     slow = serving(tmp_path, redis_url=store_url, message_rate=0.2, read_rate=0.2)
     async with slow as running, running.socket() as socket:
         assert (await socket.ask(**message(1)))["type"] == "accepted"
@@ -106,9 +128,9 @@ class Counting(ScriptedEngine):
         super().__init__(token_bytes=16)
         self.counted = 0
 
-    async def count_tokens(self, messages: object) -> int:
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
         self.counted += 1
-        return await super().count_tokens(messages)  # type: ignore[arg-type]
+        return await super().count_tokens(messages, client=client)
 
 
 @pytest.mark.parametrize("role", ["assistant", "user"])

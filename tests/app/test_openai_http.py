@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from socket import socket as TcpSocket  # noqa: N812 - beside WebSockets, which are called sockets here
 from typing import Any
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 
 from connections.http.exchange import MAX_BODY_BYTES
+from connections.limits.limiters import LARGE_BODIES
 from connections.openai.wire import ChatRequest
+from engine.messages import Message
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
 from tests.app.raw import peer
@@ -214,3 +218,34 @@ async def test_a_refused_request_leaves_nothing_to_the_collector(running: Runnin
         assert [one for one in gc.get_objects() if type(one) is ChatRequest] == []
     finally:
         gc.enable()
+
+
+async def test_a_large_body_keeps_its_place_until_its_text_is_counted(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is made of it takes memory while it waits for the tokenizer: the next one has to wait outside."""
+    counted, count, waiting = asyncio.Event(), running.engine.count_tokens, 0
+
+    async def late(messages: Sequence[Message], *, client: str = "") -> int:
+        nonlocal waiting
+        waiting += 1
+        await counted.wait()
+        return await count(messages, client=client)
+
+    monkeypatch.setattr(running.engine, "count_tokens", late)
+    long = {"role": "assistant", "content": "x" * 300_000}
+    body = json.dumps(HELLO | {"messages": [long, *HELLO["messages"]]})
+    async with AsyncExitStack() as clients:
+        begun = []
+        for number in range(LARGE_BODIES + 1):
+            client = await clients.enter_async_context(peer(running))
+            client.write(post(running, body, Authorization=f"Bearer {number}"))
+            begun.append(asyncio.create_task(client.rest()))
+            while waiting <= number and not begun[-1].done():
+                await running.get("/healthz")
+        assert waiting == LARGE_BODIES
+        assert [one.done() for one in begun] == [False] * waiting + [True]
+        assert [one.result()[:12] for one in begun[waiting:]] == ["HTTP/1.1 503"]
+        counted.set()
+        assert {(await one)[:12] for one in begun[:waiting]} == {"HTTP/1.1 200"}
+    assert not len(running.service._presence._limiters.bodies)

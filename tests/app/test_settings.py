@@ -57,6 +57,7 @@ def test_a_variable_that_is_no_setting_stops_the_start_with_its_name() -> None:
         ("max_batch", "0"),
         ("kv_bytes", "0"),
         ("engines", "0"),
+        ("step_timeout_s", "9"),
         ("device", "cuda:0,"),
         ("device", "cuda:0 cuda:1"),
         ("drain_s", "-1"),

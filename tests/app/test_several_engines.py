@@ -18,7 +18,9 @@ from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
 from engine.served_models import served_models
 from sessions.service import SessionStatistics
+from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
+from sessions.store.redis.writable import Writable
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 
@@ -45,7 +47,9 @@ async def test_each_device_gets_as_many_engines_as_were_asked_for() -> None:
 
 async def test_readiness_says_how_many_engines_serve(fleet: EngineFleet, tmp_path: Path) -> None:
     async with connect(f"unix://{tmp_path}/nothing") as store:
-        report = await Readiness(models=served_models(fleet), store=store).report()
+        report = await Readiness(
+            models=served_models(fleet), store=Writable(store, Durability.EVERYSEC)
+        ).report()
     assert report.engine.state == "ready"
     assert report.engines_ready == 1
     assert [engine.state for engine in report.engines or ()] == ["ready", "loading"]
@@ -60,7 +64,7 @@ async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
         models=served_models(fleet),
         connections=lambda: RegistryStatistics(0, 0, 0),
         sessions=lambda: SessionStatistics(0, 0, 0),
-        refusals=Refusals().statistics,
+        refusals=Refusals(),
         bounds=Bounds(),
     )
     lines = metrics.render().decode().splitlines()

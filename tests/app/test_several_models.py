@@ -432,7 +432,7 @@ engines = 2
 
 
 async def test_engines_here_and_upstreams_serve_side_by_side(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, ENGINES, device="cpu", max_batch=16)
+    settings = settings_of(tmp_path, ENGINES, device="cpu", max_batch=16, step_timeout_s=45)
     models = engines_of(settings)
     assert isinstance(models, ServedModels)
     assert [model.name for model in models.models] == ["big", "owner/small", "tiny"]
@@ -446,6 +446,8 @@ async def test_engines_here_and_upstreams_serve_side_by_side(tmp_path: Path) -> 
         ("owner/tiny", 16),
     ]
     assert {round(one.memory_share, 3) for one in options} == {0.333}, "they share the machine"
+    beats = [one._beats.step_timeout_s for one in (small, *tiny.parts)]
+    assert beats == [45] * 3
 
 
 async def test_aliases_of_the_settings_are_those_of_any_model(tmp_path: Path) -> None:

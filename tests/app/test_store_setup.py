@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,11 +13,13 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from app.settings import Settings, SettingsError
+from app.setup import store as store_setup
 from app.setup.store import asked_of, look_at_store
 from sessions.store.ownership import Ownership
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
-from tests.sessions.server_group import node
+from tests.sessions.chat import eventually
+from tests.sessions.server_group import again, node
 
 
 @pytest.fixture
@@ -51,6 +56,22 @@ async def test_a_store_that_is_set_up_well_is_not(store: Redis) -> None:
 async def test_what_a_store_can_not_do_stops_the_start(careless: Redis) -> None:
     with pytest.raises(SettingsError, match=r"STORE_DURABILITY.*appendonly"):
         await look_at_store(settings("always"), careless)
+
+
+async def test_a_store_that_is_not_there_yet_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was just started, and reads its data first."""
+    monkeypatch.setattr(store_setup, "PAUSE_S", 0.02)
+    async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}") as store:
+        os.kill(one.process.pid, signal.SIGKILL)
+        await one.process.wait()
+        with capture_logs() as logged:
+            looking = asyncio.create_task(look_at_store(settings("everysec"), store))
+            await eventually(lambda: any(entry["event"] == "waiting for the store" for entry in logged))
+            async with again(one):
+                await looking
+        assert logged[-1]["event"] == "store"
 
 
 def test_the_embedded_store_has_no_replicas() -> None:

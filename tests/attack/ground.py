@@ -14,7 +14,7 @@ from tests.attack.attack import MB, Attack, Ground
 from tests.attack.attacker import Attacker, Job, Outcome
 from tests.attack.families.credentials import KEY_ID
 from tests.chaos import gateway
-from tests.chaos.memory import resident_bytes
+from tests.chaos.memory import forget_peak, peak_bytes, resident_bytes
 from tests.server_process import ServerProcess, serving
 from tests.signing import jwk, provider, rsa_key
 
@@ -46,6 +46,13 @@ class Place:
     def port(self) -> int:
         """Where it listens, on loopback."""
         return self.server.port
+
+    def gateway_peak(self, *, anew: bool = False) -> int:
+        """The most memory that the gateway had at once; `anew`: counted from here on. Raises OSError where it has ended."""
+        assert self.server.process is not None
+        if anew:
+            forget_peak(self.server.process.pid)
+        return peak_bytes(self.server.process.pid)
 
     def resident_bytes(self) -> int:
         """Memory of the gateway, and of the engine where it is a process. Raises OSError where one has ended."""

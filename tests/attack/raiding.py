@@ -26,11 +26,15 @@ _groups = count(200)
 
 
 class Raided(msgspec.Struct, frozen=True):
-    """`reply`: all frames of the neighbour's turn; `grown_bytes`: the server's memory at the end, beyond what it was before."""
+    """`reply`: all frames of the neighbour's turn; `grown_bytes`: the server's memory at the end, beyond what it was before.
+
+    `peak_bytes`: the most that the gateway had at once meanwhile, likewise.
+    """
 
     outcome: Outcome
     reply: list[Frame]
     grown_bytes: int
+    peak_bytes: int
 
     @property
     def is_whole(self) -> bool:
@@ -49,11 +53,11 @@ async def raided(attack: Attack, place: Place, *, seconds: float, attackers: int
         keys=place.keys[:attackers],
         note=await place.prepared(attack),
     )
-    before = place.resident_bytes()
+    before, peak_before = place.resident_bytes(), place.gateway_peak(anew=True)
     attacking = asyncio.create_task(assail(attack, job))
     reply = await read_a_reply(place)
     outcome = await attacking
-    return Raided(outcome, reply, place.resident_bytes() - before)
+    return Raided(outcome, reply, place.resident_bytes() - before, place.gateway_peak() - peak_before)
 
 
 async def read_a_reply(place: Place) -> list[Frame]:

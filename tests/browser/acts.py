@@ -65,6 +65,14 @@ async def resume(line: Line, *, after: int, live: str | None = None) -> None:
     await line.say("resumed", ref=asked["ref"], replayed=0, live=live, **where)
 
 
+async def wait(line: Line, kind: str, *, ms: int) -> None:
+    """Refuses a request: it comes too early."""
+    asked = await line.hear(kind)
+    await line.say(
+        "error", ref=asked["ref"], code="rate_limited", message="Later.", retryable=True, retry_after_ms=ms
+    )
+
+
 async def gap(line: Line) -> None:
     """Answers a request for what was missed: it is no more to be had."""
     asked = await line.hear("resume")

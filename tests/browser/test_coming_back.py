@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.acts import begin, delta, gap, resume, tell_history, visit
+from tests.browser.acts import begin, delta, gap, resume, tell_history, visit, wait
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.peer import Peer
@@ -28,6 +28,34 @@ async def test_a_reply_goes_on_over_a_lost_connection_where_it_was(chat: ChatPag
     await chat.ended()
     assert await chat.seen() == [("You", "Hello?"), ("Reply", "one two three four")]
     assert line.kept("send") == line.kept("history") == []
+
+
+async def test_a_page_that_is_told_to_wait_asks_again_for_what_was_missed(chat: ChatPage, peer: Peer) -> None:
+    """Of a crowd that comes back with one key some are told so; it reads no history meanwhile, and sends nothing again."""
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one ", "two ")
+    await line.drop()
+    line = await peer.line()
+    for _ in range(2):
+        await wait(line, "resume", ms=20)
+    await resume(line, after=3, live="t")
+    await delta(line, send, "three", off=8, seq=4)
+    await line.finish(send, turn="t", seq=5, reason="stop", chars=13)
+    await chat.ended()
+    assert await chat.seen() == [("You", "Hello?"), ("Reply", "one two three")]
+    assert line.kept("send") == line.kept("history") == []
+
+
+async def test_a_page_that_is_told_to_wait_for_hours_reads_history(chat: ChatPage, peer: Peer) -> None:
+    """A limit of another kind: what can be had now is asked for."""
+    line = await visit(chat, peer)
+    await begin(chat, line, "one ", "two ")
+    await line.drop()
+    line = await peer.line()
+    await wait(line, "resume", ms=3_600_000)
+    await wait(line, "history", ms=20)
+    await tell_history(line, "Hello?", "one two three", seq=9)
+    await chat.until_shown("three")
 
 
 async def test_another_devices_reply_goes_on_over_a_lost_connection(chat: ChatPage, peer: Peer) -> None:

@@ -8,12 +8,25 @@ import subprocess
 from pathlib import Path
 
 _PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 _HELD = re.compile(r"skmem:\(r(\d+),rb\d+,t\d+,tb\d+,f(\d+),w(\d+)")
 
 
 def resident_bytes(pid: int) -> int:
     """Return a process's memory; what it shares with others counts in part (PSS). Raises OSError."""
     found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def forget_peak(pid: int) -> None:
+    """From here on `peak_bytes` counts anew (proc(5): clear_refs). Raises OSError."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_bytes(pid: int) -> int:
+    """Return the most memory that a process had at once, all that it shares included. Raises OSError."""
+    found = _PEAK.search(Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) * 1024
 

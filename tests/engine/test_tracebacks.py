@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from engine.process.process_log import Formatter
+from engine.process_log import Formatter
 from engine.tracebacks import without_values
 
 PRIVATE = "private " + "words"
@@ -80,7 +80,7 @@ def test_the_engines_log_tells_torchs_trouble() -> None:
 )
 def test_what_nobody_caught_is_told_without_words(how: str) -> None:
     program = f"""
-from engine.process import process_log
+from engine import process_log
 process_log.set_up()
 words = "private"
 def fail():

@@ -9,7 +9,7 @@ import msgspec
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from engine.attention import attend as attention
+from engine.attention import interface as attention
 from engine.cache.budget import KVBudget
 from engine.messages import Chunk, Finished, Output, Params
 from engine.model.loaded_model import LoadedModel
@@ -27,13 +27,22 @@ def make(family: str) -> PreTrainedModel:
     return module
 
 
+PAGE = 16
+
+
 def served(
-    family: str, *, max_batch: int = 4, eos_ids: frozenset[int] = frozenset(), kv_tokens: int = 4 * WINDOW
+    family: str,
+    *,
+    max_batch: int = 4,
+    eos_ids: frozenset[int] = frozenset(),
+    kv_tokens: int = 4 * WINDOW,
+    page: int = PAGE,
 ) -> LoadedModel:
     attention.register()
     module = make(family)
     module.set_attn_implementation(attention.NAME)
-    budget = KVBudget(kv_tokens, kv_tokens, min(WINDOW, kv_tokens), 1)
+    pages = -(-kv_tokens // page)
+    budget = KVBudget(pages, page, min(WINDOW, pages * page), 1)
     return LoadedModel(family, module, small_tokenizer(), Params(), eos_ids, max_batch, VOCABULARY, budget)
 
 

@@ -32,3 +32,13 @@ class Broken(Numbers):
 
     def push(self, token_id: int) -> Said:
         raise UnicodeError(f"no text for {token_id}")
+
+
+class Unended(Numbers):
+    """A reply that fails when it is asked for its rest."""
+
+    def push(self, token_id: int) -> Said:
+        return Said(f"{token_id} ", stopped=False)
+
+    def flush(self) -> str:
+        raise UnicodeError("no end")

@@ -32,7 +32,7 @@ def loaded(cuda: torch.device) -> Loads:
     def load(dtype: torch.dtype) -> LoadedModel:
         probed = probe(make("llama").to(cuda, dtype), VOCABULARY)
         assert isinstance(probed.module, FusedDecoder)
-        budget = KVBudget(6 * WINDOW, 2 * WINDOW, WINDOW, probed.bytes_per_token)
+        budget = KVBudget(6, WINDOW, WINDOW, probed.bytes_per_token)
         return LoadedModel("llama", probed.module, tokenizer(), Params(), frozenset(), 4, VOCABULARY, budget)
 
     return load

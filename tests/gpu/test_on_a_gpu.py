@@ -1,15 +1,13 @@
-"""The engine on a CUDA device: what it says, with and without recorded steps, and what a cancel costs."""
+"""The engine on a CUDA device: what it says, and what a cancel costs."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import msgspec
 import pytest
 import torch
 
-from engine.execution.graphs import CudaGraphs
 from engine.messages import Chunk, FinishReason, Output
 from engine.scheduling.core import Core
 from tests.engine.scheduling.test_scoring import assert_as_computed, entries_of, scored
@@ -22,13 +20,6 @@ LENGTHS = (3, 17, 40, 9, 60, 25)
 """More prompts than slots."""
 NEW = 24
 LONG = msgspec.structs.replace(GREEDY, max_new_tokens=NEW)
-HOT = msgspec.structs.replace(LONG, do_sample=True, temperature=1.2, top_p=0.9)
-
-
-def graphs(core: Core) -> CudaGraphs:
-    recorder = core._executor._runner._graphs
-    assert recorder is not None
-    return recorder
 
 
 def ask_all(core: Core, limits: Any = LONG) -> list[Output]:
@@ -48,7 +39,6 @@ def generated(device: torch.device, tokens: list[int]) -> list[int]:
 def test_greedy_replies_side_by_side_are_those_of_generate(loaded: Loads, cuda: torch.device) -> None:
     core = Core(loaded(torch.float32))
     outputs = ask_all(core)
-    assert graphs(core)._recorded
     for number, length in enumerate(LENGTHS):
         assert tokens_of(outputs, f"r{number}") == generated(cuda, prompt(length, number))
 
@@ -67,23 +57,11 @@ def test_in_bfloat16_each_greedy_token_is_likeliest_up_to_what_is_rounded(
         assert (logits.max(dim=-1).values - chosen <= 0.05 * logits.abs().max()).all()
 
 
-@pytest.mark.parametrize("limits", [LONG, HOT], ids=["greedy", "sampled"])
-def test_recorded_steps_say_what_plain_ones_say(loaded: Loads, limits: Any) -> None:
-    recorded, plain = Core(loaded(torch.float32)), Core(loaded(torch.float32))
-    plain._executor._runner._graphs = None
-    ours, theirs = ask_all(recorded, limits), ask_all(plain, limits)
-    assert graphs(recorded)._recorded
-    for number in range(len(LENGTHS)):
-        assert tokens_of(ours, f"r{number}") == tokens_of(theirs, f"r{number}")
-
-
 def test_scores_are_those_of_a_plain_forward_pass(loaded: Loads, cuda: torch.device) -> None:
-    """Of recorded steps too, whose logits the next step overwrites."""
     core = Core(loaded(torch.float32))
     for number, length in enumerate(LENGTHS):
         core.submit(scored(f"r{number}", prompt(length, number), LONG, 5))
     outputs = run_out(core)
-    assert graphs(core)._recorded
     module: Any = make("llama").to(cuda)
     for number, length in enumerate(LENGTHS):
         entries = entries_of(outputs, f"r{number}")
@@ -91,7 +69,7 @@ def test_scores_are_those_of_a_plain_forward_pass(loaded: Loads, cuda: torch.dev
         assert_as_computed(module, prompt(length, number), entries, 5)
 
 
-def test_a_second_turn_finds_what_recorded_steps_wrote(loaded: Loads, cuda: torch.device) -> None:
+def test_a_second_turn_finds_what_the_first_wrote(loaded: Loads, cuda: torch.device) -> None:
     core, tokens = Core(loaded(torch.float32)), prompt(20)
     core.submit(asking("a", tokens, LONG))
     again = [*tokens, *tokens_of(run_out(core), "a"), *prompt(6, salt=3)]
@@ -124,37 +102,15 @@ def test_a_text_leaves_while_the_next_step_is_computed(loaded: Loads) -> None:
     assert core.statistics().steps == 2
 
 
-def test_where_recording_fails_one_warning_is_given_and_all_goes_on(
-    loaded: Loads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    core, plain = Core(loaded(torch.float32)), Core(loaded(torch.float32))
+@pytest.mark.parametrize(
+    "limits", [LONG, msgspec.structs.replace(LONG, do_sample=True, temperature=1.2, top_p=0.9)]
+)
+def test_recorded_steps_say_what_plain_ones_say(loaded: Loads, limits: Any) -> None:
+    recorded, plain = Core(loaded(torch.float32)), Core(loaded(torch.float32))
+    graphs = recorded._executor._runner._graphs
+    assert graphs is not None
+    assert set(graphs._recorded) == set(graphs.rows)
     plain._executor._runner._graphs = None
-    forward, calls = CudaGraphs._forward, []
-
-    def broken(self: CudaGraphs, layout: Any) -> torch.Tensor:
-        calls.append(layout)
-        if len(calls) > 1:
-            torch.cuda.synchronize()  # CUDA refuses to record that
-        return forward(self, layout)
-
-    monkeypatch.setattr(CudaGraphs, "_forward", broken)
-    with caplog.at_level(logging.WARNING):
-        outputs = ask_all(core)
-    assert [record.name for record in caplog.records] == ["engine.execution.graphs"]
-    theirs = ask_all(plain)
+    ours, theirs = ask_all(recorded, limits), ask_all(plain, limits)
     for number in range(len(LENGTHS)):
-        assert tokens_of(outputs, f"r{number}") == tokens_of(theirs, f"r{number}")
-
-
-def test_what_was_recorded_is_dropped_once_slots_have_moved(loaded: Loads) -> None:
-    core = Core(loaded(torch.float32))
-    expected = ask_all(core)
-    before = dict(graphs(core)._recorded)
-    cache = core._executor._runner.cache
-    with torch.inference_mode():
-        for layer in cache.layers:
-            layer.resize(cache.slots + 1, cache.tokens, {})
-    cache.resizes += 1
-    outputs = ask_all(core)
-    assert not set(before.values()) & set(graphs(core)._recorded.values())
-    assert [tokens_of(outputs, f"r{n}") for n in range(3)] == [tokens_of(expected, f"r{n}") for n in range(3)]
+        assert tokens_of(ours, f"r{number}") == tokens_of(theirs, f"r{number}")

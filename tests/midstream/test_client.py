@@ -140,6 +140,22 @@ async def test_a_reply_outlives_its_connection(running: Running) -> None:
     assert [lost and lost.code for lost in told] == [1012, None]
 
 
+async def test_a_client_that_is_told_to_wait_comes_back_all_the_same(tmp_path: Path) -> None:
+    """As some of a crowd are that comes back with one key."""
+    async with serving(tmp_path, read_rate=1) as running:
+        running.engine._pace_s = 0.01
+        running.engine.script("word " * 300)
+        async with midstream.connect(running.ws_url) as client:
+            reply = await client.send("Go on.")
+            await anext(aiter(reply))
+            with pytest.raises(midstream.Refused, match="rate_limited"):
+                await asyncio.gather(*(client.history() for _ in range(8)))
+            cut(running)
+            assert (await reply.wait())["reason"] == "stop"
+    assert reply.text == "word " * 300
+    assert len(running.engine.requests) == 1
+
+
 async def test_what_is_asked_without_a_connection_is_asked_on_the_next_one(running: Running) -> None:
     running.engine.script("Here.")
     async with midstream.connect(running.ws_url) as client:

@@ -67,9 +67,9 @@ def seqs(events: Sequence[Event]) -> list[tuple[int, int]]:
         match event:
             case Delta():
                 spans.append((event.first_seq, event.seq))
-            case Done():
+            case Done() | Removed():
                 spans.append((event.first_seq or event.seq, event.seq))
-            case Accepted() | Removed():
+            case Accepted():
                 spans.append((event.seq, event.seq))
     return spans
 

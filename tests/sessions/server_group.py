@@ -78,6 +78,17 @@ async def node(folder: Path, *arguments: str, **options: str | int) -> AsyncIter
         await found.process.wait()
 
 
+@asynccontextmanager
+async def again(ended: Node) -> AsyncIterator[None]:
+    """The same server, which has ended, once more."""
+    process = await _start(ended.command)
+    try:
+        yield
+    finally:
+        process.kill()
+        await process.wait()
+
+
 async def _start(command: tuple[str, ...]) -> Process:
     return await create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, preexec_fn=_die_with_parent)
 

@@ -22,14 +22,14 @@ from tests.sessions.recorder import Recorder, continuous
 class Miscounting(ScriptedEngine):
     """An engine whose tokenizer counts less than its scheduler."""
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
         return 1
 
 
 class Prim(ScriptedEngine):
     """An engine whose template refuses whatever it is shown."""
 
-    async def count_tokens(self, messages: Sequence[Message]) -> int:
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
         raise PromptRejected("unspeakable")
 
 

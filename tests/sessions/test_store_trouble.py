@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from engine.scripted.engine import ScriptedEngine
 from sessions import replica
 from sessions.commands import turns
 from sessions.errors import Busy, StoreDown
-from sessions.events import Accepted, Delta, Done, Reason, Removed, Status
+from sessions.events import Accepted, Delta, Done, Journalled, Reason, Removed, Status
 from sessions.observer import Silent
 from sessions.records import Client, Owner
 from sessions.replicas import reaping
@@ -27,6 +28,7 @@ from sessions.service import Sessions
 from sessions.store.redis.embedded import embedded_store
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
+from sessions.turn.turn_journal import TurnJournal
 from tests.refusing_store import pid_of, refusing_writes, stalled
 from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.recorder import Recorder, continuous
@@ -101,6 +103,59 @@ async def test_each_trouble_of_a_reply_is_told(chat: Chat, reader: Recorder, sto
             await store.ping()  # it has answered what was written before
             await chat.step()
     chat.cancel()
+
+
+async def test_a_queued_message_that_the_store_does_not_take_in_time_is_refused_and_leaves_nothing(
+    chat: Chat, reader: Recorder, pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply goes on; the message may be sent again under its id, also before the store is back."""
+    first = await chat.running("One?", "This")
+    told = len(reader.events)
+    with stalling_before_a_write(pid, monkeypatch):
+        with pytest.raises(StoreDown):
+            await chat.send("Two?", on_busy="enqueue", client_msg_id="two")
+        assert not [event for event in reader.events[told:] if isinstance(event, Accepted)]
+        await chat.step()
+    chat.sessions.parts.base.storage.unsettled.clear()  # a reaper that looked before the write came found nothing
+    while len(reader.of(Accepted)) == 1:
+        again = chat.begin_send("Two?", on_busy="enqueue", client_msg_id="two")
+        await eventually(lambda again=again: again.done() or len(reader.of(Accepted)) == 2)
+        if again.done():
+            assert isinstance(again.result(), StoreDown)
+            await chat.step()
+    chat.engine.step(20)
+    await reader.next(Done)
+    while len(reader.of(Done)) < 2:
+        chat.engine.step()
+        await asyncio.sleep(0)
+    await chat.quiet()
+    accepted = reader.of(Accepted)[-1]
+    assert [done.turn_id for done in reader.of(Done)] == [first.turn_id, accepted.turn_id]
+    assert continuous([event for event in reader.events if not isinstance(event, Status)])
+    assert await journal_is_whole(chat)
+    reply = chat.engine._reply
+    assert [said for _, said in await chat.told()] == ["One?", reply, "Two?", reply]
+    back = Recorder()
+    await chat.resume(back, 0)
+    assert continuous(back.events)
+    chat.leave(back)
+
+
+@contextmanager
+def stalling_before_a_write(pid: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The store stalls from the first write of a running turn's journal on."""
+    write = TurnJournal.write
+
+    async def stalling(journal: TurnJournal, event: Journalled, patch: bytes = b"") -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        return await write(journal, event, patch)
+
+    monkeypatch.setattr(TurnJournal, "write", stalling)
+    try:
+        yield
+    finally:
+        monkeypatch.setattr(TurnJournal, "write", write)
+        os.kill(pid, signal.SIGCONT)
 
 
 async def test_a_message_behind_an_unsaved_end_is_refused(chat: Chat, reader: Recorder, store: Redis) -> None:

@@ -1,5 +1,10 @@
 import { ChatError } from "./errors.js";
 
+/** For how long one refusal may tell this client to wait, in milliseconds: what takes longer is a limit of another kind. */
+const LONGEST_WAIT_MS = 60_000;
+/** How long to wait where a refusal does not say. */
+const WAIT_MS = 1000;
+
 /** @typedef {import("./frames.js").History} History */
 /** @typedef {import("./live-replies.js").LiveReplies} LiveReplies */
 /** @typedef {import("./sequences.js").Sequences} Sequences */
@@ -10,6 +15,7 @@ import { ChatError } from "./errors.js";
  */
 export class Follower {
   /** @type {Set<string>} */ #followed = new Set();
+  /** @type {Map<string, symbol>} The newest attempt to come back to each conversation. */ #attempts = new Map();
   #sequences;
   #live;
   #ask;
@@ -60,6 +66,7 @@ export class Follower {
    * @returns {Promise<boolean | null>}
    */
   async comeBack(conversationId) {
+    this.#attempts.set(conversationId, Symbol("attempt"));
     try {
       if (await this.#resume(conversationId)) return true;
       this.#live.dropStrangers(conversationId);
@@ -86,7 +93,7 @@ export class Follower {
     const point = this.#sequences.of(conversationId).point;
     if (point === null || !this.#followed.has(conversationId)) return false;
     try {
-      const answer = await this.#ask({ type: "resume", conversation_id: conversationId, ...point });
+      const answer = await this.#askUntilTaken({ type: "resume", conversation_id: conversationId, ...point });
       return answer.type === "resumed";
     } catch (error) {
       if (lost(error) || !(error instanceof ChatError)) throw error;
@@ -96,7 +103,30 @@ export class Follower {
 
   /** @param {string} conversationId */
   async #reread(conversationId) {
-    this.take(await this.#ask({ type: "history", conversation_id: conversationId }));
+    this.take(await this.#askUntilTaken({ type: "history", conversation_id: conversationId }));
+  }
+
+  /**
+   * Asks about a conversation, and again when the server says so, until the connection is lost: of a crowd that comes back
+   * with one key, some are told to wait.
+   * @param {{type: string, conversation_id: string} & Record<string, unknown>} frame
+   * @returns {Promise<any>}
+   */
+  async #askUntilTaken(frame) {
+    const attempt = this.#attempts.get(frame.conversation_id);
+    for (;;) {
+      try {
+        return await this.#ask(frame);
+      } catch (error) {
+        const waitMs = waitOf(error);
+        if (waitMs === null) throw error;
+        // Not all at once: they were all told the same time.
+        await new Promise((resolve) => setTimeout(resolve, waitMs * (1 + Math.random() / 2)));
+        if (this.#attempts.get(frame.conversation_id) !== attempt) {
+          throw new ChatError(ChatError.DISCONNECTED, "Another connection asks now.", { retryable: true });
+        }
+      }
+    }
   }
 
   /** Takes the running reply, which history tells as far as it has come. @param {History} page */
@@ -119,6 +149,13 @@ export class Follower {
     if (error.code !== "not_found") this.#emit("error", error);
     else if (this.#live.openIn(conversationId).length === 0) this.#emit("missing", { conversationId });
   }
+}
+
+/** How long to wait before a request that was refused with `error` is made again, in milliseconds; null: it is not. @param {unknown} error */
+function waitOf(error) {
+  if (!(error instanceof ChatError) || error.code !== "rate_limited") return null;
+  const waitMs = error.retryAfterMs ?? WAIT_MS;
+  return waitMs <= LONGEST_WAIT_MS ? waitMs : null;
 }
 
 /** @param {unknown} error */

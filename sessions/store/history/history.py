@@ -19,7 +19,7 @@ from sessions.records import MessageRecord, Meta, TurnRecord
 from sessions.store.history.coding import decode_message, decode_turn, encode_message, encode_turn
 from sessions.store.history.keys import Keys, now_ms
 from sessions.store.history.rebuilding import Journal, OlderTurn, rebuilt
-from sessions.store.history.replay import MAX_BYTES
+from sessions.store.history.replay import READ_BYTES
 from sessions.store.history.transactions import (
     MAX_SIBLINGS,
     Beginning,
@@ -48,7 +48,7 @@ from sessions.store.redis.durability import Confirming, Durability
 
 JOURNAL_KEPT = 10_000
 """Events that a conversation's journal keeps after a turn, about."""
-OLDER_BYTES = 2 * MAX_BYTES
+OLDER_BYTES = READ_BYTES
 """Of turns whose events have left the journal, at most so much is read at once: a reader who missed more gets a gap."""
 
 
@@ -174,7 +174,7 @@ class History:
         answer = await self._write(ACCEPT, keys, header, message, encode_turn(turn), encode(event))
         match answer:
             case [b"accepted", watchers]:
-                await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
+                await self.confirm(keys)
                 return self.others_in(watchers)
             case [b"duplicate", turn_id, record]:
                 raise Duplicate(_turn(keys, turn_id.decode(), record))
@@ -184,6 +184,10 @@ class History:
     def others_in(self, watchers: bytes) -> bool:
         """Whether replicas beside this one are among those that watch."""
         return any(name != self._replica for name in watchers.decode().split())
+
+    async def confirm(self, keys: Keys) -> None:
+        """Returns once all that was written of a conversation is as safe as it has to be. Raises StoreDown."""
+        await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
 
     async def finish(self, keys: Keys, ending: Ending, *, mends: bool = False) -> None:
         """Writes the reply and `done`; repeating it is harmless. Raises OwnershipLost.
@@ -206,7 +210,7 @@ class History:
         reply = encode_message(ending.reply)
         if await self._write(FINISH, keys, header, reply, encode_turn(turn), encode(done)) != b"ok":
             raise OwnershipLost(turn.turn_id)
-        await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms)
+        await self.confirm(keys)
 
     async def remove(self, keys: Keys, turn: TurnRecord, event: Removed) -> bool:
         """Takes an ended exchange out of the history; False where it had left before. Raises Conflict, Moved."""
@@ -246,12 +250,16 @@ class History:
             rows = cast("list[Any]", await self._client.xrange(keys.journal, min=f"({after_seq}-0"))
         return [decode_journalled(fields[b"event"]) for _, fields in rows]
 
-    async def since(self, keys: Keys, after_seq: int) -> Since | None:
-        """The events behind `after_seq`, with the facts of that moment; None where there is no conversation."""
-        answer = await run_script(self._client, SINCE, keys.pair(), [after_seq, OLDER_BYTES])
+    async def since(self, keys: Keys, after_seq: int, *, most_bytes: int | None = None) -> Since | None:
+        """The events behind `after_seq`, with the facts of that moment; None where there is no conversation.
+
+        `most_bytes`: the store reads about so much of the journal at most; where it has more, it gives no events.
+        """
+        asked: list[str | bytes | int] = [after_seq, OLDER_BYTES, "" if most_bytes is None else most_bytes]
+        answer = await run_script(self._client, SINCE, keys.pair(), asked)
         if answer is None:
             return None
-        epoch, seq, running, record, first, ended_seq, whole_from, events, rows = answer
+        epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long = answer
         older = list(zip(*[iter(rows)] * 4, strict=True))
         told = rebuilt(
             Journal(
@@ -267,7 +275,7 @@ class History:
             )
         )
         live = _turn(keys, running.decode(), record) if record else None
-        return Since(epoch.decode(), seq, live, told.first, told.events)
+        return Since(epoch.decode(), seq, live, told.first, told.events, bool(is_too_long))
 
     async def start(
         self, keys: Keys, turn_id: str, *, system: str | None = None, context_from: str = ""

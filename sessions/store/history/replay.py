@@ -15,6 +15,8 @@ from sessions.events import Accepted, Bare, Delta, Done, Journalled, covering
 
 MAX_BYTES = 256 * 1024
 """What a reader may be told at once: half of what may wait for a connection."""
+READ_BYTES = 2 * MAX_BYTES
+"""Of the journal, as it is stored, at most about so much is read for a reader who comes back: who missed more gets a gap."""
 _FRAME_BYTES = 512
 
 

@@ -83,7 +83,7 @@ class Branch(msgspec.Struct, frozen=True):
 class Since(msgspec.Struct, frozen=True):
     """The journal behind a seq, as the store has it at one moment. `first`: seq of the oldest event that is kept.
 
-    `running` is the turn that has no end yet.
+    `running` is the turn that has no end yet. `is_too_long`: the events have more bytes than were asked for, and are not here.
     """
 
     epoch: str
@@ -91,3 +91,4 @@ class Since(msgspec.Struct, frozen=True):
     running: TurnRecord | None
     first: int
     events: list[Journalled]
+    is_too_long: bool = False

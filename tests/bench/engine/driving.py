@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 
 from tests.bench.engine.contender import Asked, Contender, News, prompt
 from tests.bench.engine.records import Load, Observed, Stream
@@ -17,13 +18,19 @@ def observe(
 ) -> Observed:
     """Run a load to its end. `turn` makes the requests' names new ones. Raises ContenderFailed."""
     run = _Run(contender, clock)
-    run.submit(_streams(load, vocabulary, turn))
+    streams = _streams(load, vocabulary, turn)
+    run.submit(streams[: load.at_once])
+    coming = streams[load.at_once :]
     deadline = clock() + load.cut_s
     intruder: Asked | None = None
     while run.open and not run.has_begun(intruder):
         run.take(contender.wait())
         if clock() > deadline:
             break
+        if coming and len(run.open) < load.at_once:
+            free = load.at_once - len(run.open)
+            run.submit(coming[:free])
+            coming = coming[free:]
         if intruder is None and load.intruder_tokens and run.fewest >= BEGUN:
             intruder = _intruder(load, vocabulary, turn)
             run.submit([intruder])
@@ -86,12 +93,20 @@ def _streams(load: Load, vocabulary: int, turn: int) -> list[Asked]:
     return [
         Asked(
             name=f"{turn}-{number}",
-            prompt=prompt(load.prompt_tokens, vocabulary, (load.salt, turn, number)),
+            prompt=prompt(_length(load, number), vocabulary, (load.salt, turn, number)),
             new_tokens=load.new_tokens,
             conversation=f"{turn}-{number}",
         )
-        for number in range(load.at_once)
+        for number in range(load.at_once + load.arriving)
     ]
+
+
+def _length(load: Load, number: int) -> int:
+    """Return how long a prompt is: where lengths are mixed, short ones are as likely as ones twice as long."""
+    if load.longest_tokens is None:
+        return load.prompt_tokens
+    share = Random(f"{load.salt}-{number}").random()
+    return round(load.prompt_tokens * (load.longest_tokens / load.prompt_tokens) ** share)
 
 
 def _intruder(load: Load, vocabulary: int, turn: int) -> Asked:

@@ -37,6 +37,8 @@ BOUND_ALONE = Target(0.7)
 PLAN = Plan(models=(QWEN_1B5, LLAMA_8B), levels=(1, 8, 64, 256), rounds=2, budget_s=8.5 * 60, cut_s=30.0)
 """A start takes up to a minute, and none is begun that does not fit: all of it stays within ten minutes."""
 
+MIXED = "mixed lengths"
+
 CONTENDERS = (Name.OURS, Name.BATCHING)
 PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
 RESULTS = Path(__file__).parents[3] / "docs" / "bench" / "gpu.json"
@@ -58,7 +60,11 @@ def main() -> int:
     print(f"\n{report.date}, {device}\n{table(report)}")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_bytes(encode(report))
-    print(f"Written: {options.out}")
+    page = options.out.with_suffix(".md")
+    page.write_text(
+        f"# The engine on {device}, {report.date}\n\n```\n{table(report)}\n```\n", encoding="utf-8"
+    )
+    print(f"Written: {options.out}, {page}")
     return 1 if report.failures else 0
 
 
@@ -94,6 +100,7 @@ def _turn(session: Session, shape: Shape, name: Name, number: int) -> None:
         what = f"{TITLES[name]}, {shape.name}, {at_once} at once"
         if session.once(what, partial(_level, session, shape, name, at_once, number)) is None:
             break
+        session.once(f"{what}, {MIXED}", partial(_mixed, session, shape, name, at_once, number))
         if name is Name.OURS and number == 0:
             session.once(f"{what}: bound", partial(_bound, session, shape, at_once))
     session.crew.dismiss()
@@ -108,6 +115,14 @@ def _level(session: Session, shape: Shape, name: Name, at_once: int, number: int
     ask(short, Observed)
     observed = ask(job, Observed)
     return noted(session, name, (shape, session.plan.dtype, at_once), number, observed)
+
+
+def _mixed(session: Session, shape: Shape, name: Name, at_once: int, number: int) -> Run:
+    """Measure mixed lengths with arrivals: what chats are. Raises MeasurementFailed."""
+    job = session.plan.mixed(at_once, number)
+    observed = session.crew.ask(name, shape, session.plan.dtype, job, Observed)
+    named = msgspec.structs.replace(shape, name=f"{shape.name}, {MIXED}")
+    return noted(session, name, (named, session.plan.dtype, at_once), number, observed)
 
 
 def _bound(session: Session, shape: Shape, at_once: int) -> BoundFacts:

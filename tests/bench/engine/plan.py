@@ -25,6 +25,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[int, ...] = (1, 4, 16, 32)
     prompt_tokens: int = 64
     new_tokens: int = 128
+    mixed_tokens: tuple[int, int] = (200, 8000)
+    """The shortest and the longest prompt, where lengths are mixed."""
     streams: int = 16
     steady_tokens: int = 192
     long_tokens: int = 4096
@@ -54,6 +56,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             new_tokens=self.new_tokens,
             cut_s=self.cut_s,
             salt=number,
+        )
+
+    def mixed(self, at_once: int, number: int) -> Load:
+        """Return a load of mixed lengths with arrivals: as a reply ends the next request comes, as many again."""
+        shortest, longest = self.mixed_tokens
+        return msgspec.structs.replace(
+            self.load(at_once, number), prompt_tokens=shortest, longest_tokens=longest, arriving=at_once
         )
 
     def steady(self, number: int) -> Load:

@@ -10,6 +10,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
 
     `cut_s`: all is cancelled after this time, and what came until then counts. `intruder_tokens`: once every stream
     has begun, one more prompt of this length comes, and all ends when its first token is there. `salt` varies prompts.
+    `longest_tokens`: prompts are of mixed lengths, from `prompt_tokens` up to this. `arriving`: so many more requests
+    come, each when another one ends.
     """
 
     at_once: int
@@ -18,6 +20,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     cut_s: float
     salt: int = 0
     intruder_tokens: int | None = None
+    longest_tokens: int | None = None
+    arriving: int = 0
 
 
 class NextTurn(msgspec.Struct, frozen=True, kw_only=True, tag="next_turn"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from tests.bench.engine.contender import Asked, News, prompt
 from tests.bench.engine.driving import BEGUN, observe
 from tests.bench.engine.records import Load, Observed
@@ -69,3 +71,12 @@ def test_an_intruder_comes_once_all_have_begun_and_its_first_token_ends_the_load
 def test_prompts_are_the_same_each_time_and_differ_by_their_seed() -> None:
     assert prompt(20, 50, (1, 2)) == prompt(20, 50, (1, 2)) != prompt(20, 50, (1, 3))
     assert all(0 <= token < 50 for token in prompt(200, 50, "any"))
+
+
+def test_requests_of_mixed_lengths_arrive_as_others_end() -> None:
+    contender, observed = drive(msgspec.structs.replace(LOAD, longest_tokens=50, arriving=4))
+    lengths = [len(one.prompt) for one in contender.asked]
+    assert len(lengths) == len(observed.streams) == 7
+    assert len(set(lengths)) > 2
+    assert all(5 <= length <= 50 for length in lengths)
+    assert [stream.sent for stream in observed.streams][:4] == [0, 0, 0, 4]

@@ -36,10 +36,21 @@ def test_without_a_device_it_says_so_and_measures_nothing(
 
 def test_both_get_their_turns_at_all_levels_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "assembled", equipped)
-    plan = Plan(models=(SPECK,), levels=(1, 2), rounds=1, prompt_tokens=8, new_tokens=12, budget_s=240.0)
+    plan = Plan(
+        models=(SPECK,),
+        levels=(1, 2),
+        rounds=1,
+        prompt_tokens=8,
+        new_tokens=12,
+        budget_s=240.0,
+        mixed_tokens=(4, 9),
+    )
     report = gpu.conduct(plan, "a processor", device="cpu")
     assert not report.failures
-    assert [(run.contender, run.at_once) for run in report.runs[:4]] == [
+    mixed = [run for run in report.runs if run.model.endswith(gpu.MIXED)]
+    equal = [run for run in report.runs if run not in mixed]
+    assert [(run.contender, run.at_once) for run in equal] == [(run.contender, run.at_once) for run in mixed]
+    assert [(run.contender, run.at_once) for run in equal] == [
         (Name.OURS, 1), (Name.OURS, 2), (Name.BATCHING, 1), (Name.BATCHING, 2),
     ]  # fmt: skip
     ratios = [found for found in report.findings if found.figure is Figure.THROUGHPUT]

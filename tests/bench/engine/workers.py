@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engine.process import torch_environment
+from engine.process.__main__ import torch_environment
 from tests.bench.engine.records import Failed, Job, Line, Ready
 from tests.bench.engine.roster import Name, Worker
 from tests.bench.running import MeasurementFailed

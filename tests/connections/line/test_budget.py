@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.limits.bounds import Bound
-from connections.line.budget import RATES, Bucket, Budget, Kind, Rate
+from connections.line.budget import RATES, REFUSED, Bucket, Budget, Kind, Rate
 
 RATE = Rate(per_s=10, burst=20)
 AMOUNTS = st.floats(0.1, 30)
@@ -64,3 +64,28 @@ def test_a_flood_exceeds_the_bound_of_its_kind(kind: Kind, size: int, bound: Bou
     found = [budget.take(kind, size, 0.0) for _ in range(int(RATES[bound].burst / cost) + 1)]
     assert (set(found[:-1]), found[-1]) == ({None}, bound)
     assert 0 < budget.wait_s(0.0) <= 2 * cost / RATES[bound].per_s
+
+
+def test_who_asks_on_though_it_is_refused_is_read_once_a_second() -> None:
+    budget = Budget()
+    free = int(RATES[Bound.TEXT_FRAMES].burst / REFUSED)
+    found = [budget.charge(0.0) for _ in range(free + 1)]
+    assert found == [None] * free + [Bound.TEXT_FRAMES]
+    assert budget.wait_s(0.0) == pytest.approx(1.0)
+
+
+def test_who_sends_as_much_as_it_may_and_is_always_refused_is_heard_once_a_second() -> None:
+    budget, now = Budget(), 0.0
+    for _ in range(60):
+        budget.take(Kind.TEXT, 100, now)
+        budget.charge(now)
+        now += budget.wait_s(now)
+    assert now == pytest.approx(60, abs=5)
+
+
+def test_nobody_owes_more_than_two_refused_requests() -> None:
+    """Many under way may be refused in the same moment."""
+    budget = Budget()
+    for _ in range(100):
+        budget.charge(0.0)
+    assert budget.wait_s(0.0) <= 2.0

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from connections.http.refusals import Door
 from connections.limits.caller import Caller
+from connections.limits.limiters import Limiters
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
 from connections.line.requests import MAX_CANCELS, MAX_REQUESTS
@@ -81,6 +83,7 @@ class Peer:
             self.wire,
             caller=Caller(Owner("anonymous", "c"), Client("anonymous", "c")),
             outbox=self.outbox,
+            tally=Limiters().tally(Door.NATIVE),
         )
 
     async def ask(self, frame: dict[str, Any] | str | bytes) -> dict[str, Any]:

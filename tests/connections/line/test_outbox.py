@@ -327,3 +327,26 @@ def test_short_deltas_alone_fill_it_in_the_end() -> None:
             break
     assert outbox.is_over_full
     assert outbox.statistics().bytes < 5 * MERGED_CHARS
+
+
+ODD = (
+    st.text(st.sampled_from('a \n\x01\x1f\x7f"\\é中\U0001f600\u2028'), max_size=40)
+    | st.text(max_size=40)
+    | st.builds(str.__mul__, st.sampled_from("a\n\x01é\U0001f600"), st.integers(40, 400))
+)
+
+
+@given(st.lists(ODD, min_size=1, max_size=200), ODD.map(lambda text: text[:20]))
+def test_a_growing_text_counts_for_its_bytes_on_the_wire(parts: list[str], place: str) -> None:
+    """Never for less, whatever is escaped; and for at most six times as much beside what strings take of themselves."""
+    outbox, off = Outbox(max_bytes=1 << 30), 0
+    outbox.put_nowait(Pong(t=1))
+    outbox.take_nowait()
+    for number, part in enumerate(parts):
+        outbox.put_nowait(delta(part, seq=number + 1, off=off, place=place))
+        off += len(part)
+    size = outbox.statistics().bytes
+    coded = sum(len(codec.encode(frame)) for frame in drained(outbox))
+    assert coded <= size
+    assert size <= 6 * coded + 64 * len(parts) + 1024
+    assert outbox.statistics().bytes == 0

@@ -18,6 +18,7 @@ class Wire:
         self.reads = asyncio.Event()
         self.reads.set()
         self.closed: tuple[int, str] | None = None
+        self.charges = 0
 
     async def receive(self) -> str | bytes:
         if (message := await self.incoming.get()) is None:
@@ -35,6 +36,9 @@ class Wire:
         assert self.is_writable
         for line in text.splitlines():
             self.sent.put_nowait(json.loads(line))
+
+    def charge(self) -> None:
+        self.charges += 1
 
     async def close(self, code: int, reason: str) -> None:
         self.closed = (code, reason)

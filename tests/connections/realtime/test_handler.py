@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from connections.http.refusals import Door
 from connections.limits.caller import Caller
+from connections.limits.limiters import Limiters
 from connections.line.connection import Connection
 from connections.line.outbox import Outbox
 from connections.realtime.asking import Asking
@@ -33,6 +35,7 @@ class Conversation:
             wire,
             caller=Caller(Owner("ann", "laptop"), Client("ann", "laptop")),
             outbox=Outbox(max_bytes=10_000),
+            tally=Limiters().tally(Door.REALTIME),
             encode=coding.encode,
         )
         self.handler = RealtimeHandler(

@@ -18,10 +18,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.attention import cpu_kernels
-from engine.attention.cpu_kernels import NoKernels, silu_product
-from engine.cache.slot_batch import Span
+from engine.attention.cpu import Cpu
+from engine.attention.cpu_kernels import BadTable, NoKernels, silu_product
+from engine.attention.reference import Reference
+from engine.attention.terms import Terms
+from engine.cache.layout import Span, lay_out
+from engine.cache.paged_cache import LayerPages
 from engine.execution.runner import Runner
-from tests.engine.tiny_models import WINDOW, prompt, served
+from tests.engine.tiny_models import prompt, served
 
 COMPILER = (sysconfig.get_config_var("CC") or "cc").partition(" ")[0]
 DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
@@ -38,11 +42,14 @@ GCC_WITH_HEADERS = """
 """
 
 
+SOURCE = Path(cpu_kernels.__file__).with_suffix(".c")
+
+
 def complaint(source: str) -> str:
     """What the compiler has to say of a source."""
     if shutil.which(COMPILER) is None:
         return f"there is no {COMPILER}"
-    command = [COMPILER, *FLAGS, "-x", "c", "-c", "-", "-o", os.devnull]
+    command = [COMPILER, *FLAGS, "-I", str(SOURCE.parent), "-x", "c", "-c", "-", "-o", os.devnull]
     return subprocess.run(command, input=source, capture_output=True, text=True, check=False).stderr
 
 
@@ -58,65 +65,170 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def close(got: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
+def close(got: Tensor, expected: Tensor, dtype: torch.dtype, rounded: float = 1e-2) -> None:
     """Compare with what was computed in float32 of the same elements."""
-    exact = dtype is torch.float32
+    off = 1e-5 if dtype is torch.float32 else rounded
     assert got.dtype is dtype
-    torch.testing.assert_close(
-        got.float(), expected, rtol=1e-5 if exact else 1e-2, atol=1e-5 if exact else 1e-2, equal_nan=True
-    )
+    torch.testing.assert_close(got.float(), expected, rtol=off, atol=off, equal_nan=True)
 
 
-def one_slot(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Attention as torch has it, of one query, (heads, size), to one slot, (KV heads, positions, size), in float32."""
-    mixed = functional.scaled_dot_product_attention(
-        query[:, None].float(), keys.float(), values.float(), scale=0.3, enable_gqa=True
-    )
-    return mixed[:, 0]
+def paged(  # noqa: PLR0917 - one for each dimension
+    pages: int, page: int, kv_heads: int, size: int, value_size: int, dtype: torch.dtype
+) -> LayerPages:
+    """A layer of random keys and values."""
+    rows = torch.randn(1, kv_heads, size).to(dtype), torch.randn(1, kv_heads, value_size).to(dtype)
+    layer = LayerPages.make(*rows, pages, page)
+    for store in layer:
+        store.copy_(torch.randn(store.shape))
+    return layer
+
+
+def exact(layer: LayerPages) -> LayerPages:
+    return LayerPages(layer.keys.float(), layer.values.float())
+
+
+def poison_the_rest(layer: LayerPages, spans: list[Span]) -> None:
+    """What lies in no request's context is no number."""
+    page = layer.keys.shape[1]
+    for store in layer:
+        seen = torch.zeros(store.shape[:2], dtype=torch.bool)
+        for span in spans:
+            for place in range(span.stop):
+                seen[span.pages[place // page], place % page] = True
+        store.masked_fill_(~seen[:, :, None, None], torch.nan)
+
+
+TERMS = st.sampled_from(
+    (Terms(0.3), Terms(0.3, window=5), Terms(0.3, chunk=7), Terms(0.3, softcap=2.0), Terms(0.3, 40, 64, 5.0))
+)
 
 
 @needs_kernels
 @given(
-    DTYPES, SEEDS, st.integers(1, 5), st.integers(1, 3), st.integers(1, 4),
-    st.sampled_from((2, 6, 8, 24, 64, 72, 80, 128)), st.integers(1, 150),
+    DTYPES, SEEDS, st.lists(st.integers(1, 150), min_size=1, max_size=5), st.integers(1, 3), st.integers(1, 4),
+    st.sampled_from(((2, 2), (6, 6), (24, 16), (64, 64), (80, 8), (128, 128))),
+    st.sampled_from((1, 5, 16, 32, 64, 256)), TERMS, st.lists(st.integers(1, 40), max_size=2),
 )  # fmt: skip
-def test_attention_reads_each_row_s_own_slot_up_to_its_position(  # noqa: PLR0917 - one for each dimension
-    dtype: torch.dtype, seed: int, rows: int, kv_heads: int, sharing: int, size: int, tokens: int
-) -> None:
+def test_attention_over_pages_is_the_reference_s(  # noqa: PLR0917 - one for each dimension
+    dtype: torch.dtype, seed: int, lengths: list[int], kv_heads: int, sharing: int, sizes: tuple[int, int],
+    page: int, terms: Terms, prompts: list[int],
+) -> None:  # fmt: skip
     torch.manual_seed(seed)
-    keys, values = torch.randn(2, 7, kv_heads, tokens, size).to(dtype)
-    query = torch.randn(rows, kv_heads * sharing + 2, size).to(dtype)[:, 1:-1]
-    slots, positions = torch.randperm(7)[:rows], torch.randint(0, tokens, (rows,))
-    for slot, position in zip(slots, positions, strict=True):
-        keys[slot, :, position + 1 :] = torch.nan
-        values[slot, :, position + 1 :] = torch.nan
-    got = cpu_kernels.attend(query, keys, values, (slots, positions), 0.3)
-    expected = [
-        one_slot(asked, keys[slot, :, : position + 1], values[slot, :, : position + 1])
-        for asked, slot, position in zip(query, slots, positions, strict=True)
+    needed = [-(-length // page) for length in lengths] + [-(-60 // page)] * len(prompts)
+    order = torch.randperm(sum(needed) + 1).tolist()
+    tables = [[order.pop() for _ in range(count)] for count in needed]
+    spans = [Span(0, n - 1, [1], samples=True, pages=t) for n, t in zip(lengths, tables, strict=False)]
+    spans += [
+        Span(0, 60 - count, [1] * count, samples=True, pages=table)
+        for count, table in zip(prompts, tables[len(lengths) :], strict=True)
     ]
-    close(got, torch.stack(expected), dtype)
+    layer = paged(sum(needed) + 1, page, kv_heads, *sizes, dtype)
+    poison_the_rest(layer, spans)
+    step = lay_out(spans, page_size=page, device=torch.device("cpu"))
+    query = torch.randn(step.input_ids.shape[1], kv_heads * sharing + 2, sizes[0]).to(dtype)[:, 1:-1]
+    expected = Reference().attend(query.float(), exact(layer), step, terms)
+    got = Cpu().attend(query, layer, step, terms)
+    close(got[: step.decode_rows], expected[: step.decode_rows], dtype)
+    # A prompt's scores are torch's, which are rounded before a soft cap.
+    prompts_of = slice(step.decode_rows, step.rows)
+    close(got[prompts_of], expected[prompts_of], dtype, rounded=5e-2)
+
+
+@needs_kernels
+@given(SEEDS, st.integers(1, 4), st.sampled_from((1, 8, 64)))
+def test_the_reference_is_torch_s_own_attention(seed: int, kv_heads: int, page: int) -> None:
+    torch.manual_seed(seed)
+    layer, table = paged(70, page, kv_heads, 16, 16, torch.float32), torch.randperm(70).tolist()
+    step = lay_out(
+        [Span(0, 20, [1] * 49, samples=True, pages=table)], page_size=page, device=torch.device("cpu")
+    )
+    query = torch.randn(64, kv_heads * 2, 16)
+    keys, values = (store[table].flatten(0, 1)[:69].transpose(0, 1) for store in layer)
+    seen = torch.ones(49, 69, dtype=torch.bool).tril(20)
+    expected = functional.scaled_dot_product_attention(
+        query[:49].transpose(0, 1), keys, values, attn_mask=seen, scale=0.3, enable_gqa=True
+    )
+    close(Reference().attend(query, layer, step, Terms(0.3))[:49], expected.transpose(0, 1), torch.float32)
+
+
+def decoding(lengths: list[int], tables: list[list[int]]) -> tuple[Tensor, Tensor]:
+    return torch.tensor(tables, dtype=torch.int32), torch.tensor(lengths, dtype=torch.int32)
 
 
 @needs_kernels
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
 def test_attention_holds_for_scores_of_any_size(scale: float) -> None:
     torch.manual_seed(1)
-    keys, values = torch.randn(2, 1, 2, 100, 16)
+    layer, spans = paged(2, 64, 2, 16, 16, torch.float32), [Span(0, 99, [1], samples=True, pages=[1, 0])]
     query = torch.randn(1, 2, 16) * scale
-    got = cpu_kernels.attend(query, keys, values, (torch.tensor([0]), torch.tensor([99])), 0.3)
-    close(got[0], one_slot(query[0], keys[0], values[0]), torch.float32)
+    step = lay_out(spans, page_size=64, device=torch.device("cpu"))
+    got = cpu_kernels.attend(query, layer, step.tables, step.lengths, Terms(0.3))
+    close(got, Reference().attend(query, layer, step, Terms(0.3)), torch.float32)
+
+
+BAD: dict[str, tuple[list[int], list[list[int]]]] = {
+    "a page behind the last": ([10], [[1, 4]]),
+    "a page before the first": ([10], [[1, -1]]),
+    "more tokens than the table has": ([17], [[1, 2]]),
+    "no tokens": ([0], [[1, 2]]),
+    "fewer tables than rows": ([], []),
+}
+
+
+@needs_kernels
+@pytest.mark.parametrize("case", BAD)
+def test_a_table_that_leads_out_of_the_pages_is_refused(case: str) -> None:
+    layer, (lengths, tables) = paged(4, 8, 2, 8, 8, torch.float32), BAD[case]
+    numbers = (
+        torch.tensor(tables, dtype=torch.int32).view(len(tables), 2),
+        torch.tensor(lengths, dtype=torch.int32),
+    )
+    with pytest.raises(BadTable):
+        cpu_kernels.attend(torch.randn(1, 4, 8), layer, *numbers, Terms(0.3))
+    if tables:
+        with pytest.raises(BadTable):
+            cpu_kernels.gather(layer.keys, numbers[0][0], lengths[0], 64)
+
+
+@needs_kernels
+def test_tables_and_pages_of_another_kind_are_refused() -> None:
+    layer, query = paged(4, 8, 2, 8, 8, torch.float32), torch.randn(1, 4, 8)
+    tables, lengths = decoding([10], [[1, 2]])
+    wrong: list[tuple[LayerPages, Tensor, Tensor]] = [
+        (layer, tables.long(), lengths),
+        (layer, torch.tensor([[1, 0, 2, 0]], dtype=torch.int32)[:, ::2], lengths),
+        (LayerPages(layer.keys.contiguous(), layer.values), tables, lengths),
+        (LayerPages(layer.keys, layer.values[:3]), tables, lengths),
+        (paged(4, 8, 3, 8, 8, torch.float32), tables, lengths),
+        (paged(4, 8, 2, 6, 8, torch.float32), tables, lengths),
+    ]
+    for one in wrong:
+        with pytest.raises(BadTable):
+            cpu_kernels.attend(query, *one, Terms(0.3))
+    with pytest.raises(BadTable):
+        cpu_kernels.gather(layer.keys, tables[0], 10, 9)
+
+
+@needs_kernels
+@pytest.mark.parametrize("place", [(4, 0), (0, 8), (0, -1)])
+def test_nothing_is_stored_outside_the_pages(place: tuple[int, int]) -> None:
+    layer, rows = paged(4, 8, 2, 8, 8, torch.float32), torch.randn(1, 8, 8)
+    before = [store.clone() for store in layer]
+    places = torch.tensor(place[:1], dtype=torch.int32), torch.tensor(place[1:], dtype=torch.int32)
+    with pytest.raises(BadTable):
+        cpu_kernels.rotate_and_store(rows[:, :6], rows[:, 6:], (torch.ones(1, 1, 8),) * 2, places, layer)
+    assert all(torch.equal(one, store) for one, store in zip(before, layer, strict=True))
 
 
 @needs_kernels
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])
 def test_what_is_no_number_stays_in_its_own_row_and_is_seen_there(poison: float) -> None:
     torch.manual_seed(1)
-    keys, values = torch.randn(2, 3, 2, 10, 8)
-    query, slots, positions = torch.randn(3, 4, 8), torch.arange(3), torch.tensor([9, 5, 7])
-    before = cpu_kernels.attend(query, keys, values, (slots, positions), 0.3)
-    keys[1, :, 2] = poison
-    after = cpu_kernels.attend(query, keys, values, (slots, positions), 0.3)
+    layer = paged(3, 10, 2, 8, 8, torch.float32)
+    query, (tables, lengths) = torch.randn(3, 4, 8), decoding([10, 6, 8], [[0], [1], [2]])
+    before = cpu_kernels.attend(query, layer, tables, lengths, Terms(0.3))
+    layer.keys[1, 2] = poison
+    after = cpu_kernels.attend(query, layer, tables, lengths, Terms(0.3))
     assert torch.equal(after[[0, 2]], before[[0, 2]])
     assert after[1].isnan().all()
     rows = torch.randn(3, 32, dtype=torch.bfloat16)
@@ -137,17 +249,19 @@ def test_queries_and_keys_turn_and_keys_and_values_are_stored_where_they_belong(
     projected = torch.randn(rows, heads + 2 * kv_heads, size).to(dtype)
     both, values = projected[:, : heads + kv_heads], projected[:, heads + kv_heads :]
     cosine, sine = torch.randn(2, rows, 1, size).to(dtype)
-    places = torch.randperm(5 * 9)[:rows]
-    slots, positions = places // 9 - 1, places % 9  # slot -1: a row of nobody
-    stores = torch.zeros(4, kv_heads, 9, size, dtype=dtype), torch.zeros(4, kv_heads, 9, size, dtype=dtype)
-    got = cpu_kernels.rotate_and_store(both, values, (cosine, sine), (slots, positions), stores)
+    places = torch.randperm(5 * 9)[:rows].int()
+    pages, offsets = places // 9 - 1, places % 9  # page -1: a row of nobody
+    layer = paged(4, 9, kv_heads, size, size, dtype)
+    for store in layer:
+        store.zero_()
+    got = cpu_kernels.rotate_and_store(both, values, (cosine, sine), (pages, offsets), layer)
     turned = both.float() * cosine.float() + both.float().roll(size // 2, -1) * sine.float()
     close(got, turned[:, :heads], dtype)
-    expected = torch.zeros(2, 5, kv_heads, 9, size)
-    for row, (slot, position) in enumerate(zip(slots, positions, strict=True)):
-        expected[0, slot, :, position], expected[1, slot, :, position] = turned[row, heads:], values[row]
-    close(stores[0], expected[0, :4], dtype)
-    close(stores[1], expected[1, :4], dtype)
+    expected = torch.zeros(2, 5, 9, kv_heads, size)
+    for row, (page, offset) in enumerate(zip(pages, offsets, strict=True)):
+        expected[0, page, offset], expected[1, page, offset] = turned[row, heads:], values[row]
+    close(layer.keys, expected[0, :4], dtype)
+    close(layer.values, expected[1, :4], dtype)
 
 
 @needs_kernels
@@ -178,12 +292,14 @@ def test_where_there_is_a_compiler_there_are_kernels() -> None:
 
 @needs_a_compiler
 def test_the_compiler_has_nothing_to_say() -> None:
-    assert complaint(Path(cpu_kernels.__file__).with_suffix(".c").read_text()) == ""
+    assert complaint(SOURCE.read_text()) == ""
 
 
 @needs_kernels
-@pytest.mark.parametrize(("family", "calls_a_layer"), [("llama", 1), ("gpt2", 1), ("gemma2", 0)])
-def test_plain_causal_attention_is_the_kernel_s_whatever_the_model(
+@pytest.mark.parametrize(
+    ("family", "calls_a_layer"), [("llama", 1), ("gpt2", 1), ("gemma2", 1), ("deepseek v3", 1)]
+)
+def test_the_attention_of_a_reply_is_the_kernel_s_whatever_the_model(
     family: str, calls_a_layer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attend, calls = cpu_kernels.attend, []
@@ -193,10 +309,10 @@ def test_plain_causal_attention_is_the_kernel_s_whatever_the_model(
         return attend(*args)
 
     monkeypatch.setattr(cpu_kernels, "attend", counted)
-    run = Runner(served(family).module, slots=2, tokens=WINDOW)
-    run.run([Span(0, 0, prompt(5), samples=False)])
+    run = Runner(served(family).module, pages=2, page_size=16)
+    run.run([Span(0, 0, prompt(5), samples=False, pages=[1])])
     assert calls == []
-    run.run([Span(0, 5, prompt(6)[5:], samples=True)])
+    run.run([Span(0, 5, prompt(6)[5:], samples=True, pages=[1])])
     assert len(calls) == calls_a_layer * len(run.cache.layers)
 
 

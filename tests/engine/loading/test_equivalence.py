@@ -62,10 +62,12 @@ def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
 
 
 @pytest.mark.usefixtures("cpu_operations")
+@pytest.mark.parametrize("page", [1, 16, 256])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family: str) -> None:
+def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family: str, page: int) -> None:
     """More requests than slots, prompts in chunks of 16, lengths of all kinds, one cancelled in between."""
-    as_loaded = replace(served(family, max_batch=3), module=probe(make(family), VOCABULARY).module)
+    model = served(family, max_batch=3, page=page, kv_tokens=768)
+    as_loaded = replace(model, module=probe(make(family), VOCABULARY).module)
     core = Core(as_loaded, step_target_s=1e-9)
     jobs = {f"r{n}": (prompt(5 + 17 * n % 70, salt=n), 6 + 5 * n % 17) for n in range(9)}
     outputs = []

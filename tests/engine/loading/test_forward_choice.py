@@ -17,8 +17,8 @@ def test_the_attention_over_slots_is_served_under_both_of_its_names(attn: str) -
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        (ForwardOptions(attn="sdpa"), "can't read the slots"),
-        (ForwardOptions(attn="flash_attention_2"), "can't read the slots"),
+        (ForwardOptions(attn="sdpa"), "can't read the pages"),
+        (ForwardOptions(attn="flash_attention_2"), "can't read the pages"),
         (ForwardOptions(attn="eagre"), "not the name of an attention"),
         (ForwardOptions(quantize="int4"), "the only ones that were measured"),
         (ForwardOptions(tensor_parallel=2), "over several devices"),

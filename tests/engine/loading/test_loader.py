@@ -120,8 +120,8 @@ def test_a_model_is_quantized_and_compiled_where_both_are_asked_for(
 def test_memory_for_keys_and_values_bounds_the_context(tiny_llama: Path) -> None:
     bytes_per_token = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, size, float32
     model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=4, kv_bytes=100 * bytes_per_token)
-    assert model.context_tokens == 100
-    assert "MIDSTREAM_MAX_BATCH" in refusal(tiny_llama, max_batch=4, kv_bytes=10 * bytes_per_token)
+    assert (model.context_tokens, model.kv.pages) == (64, 1)
+    assert "MIDSTREAM_KV_BYTES" in refusal(tiny_llama, kv_bytes=10 * bytes_per_token)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_an_unknown_model_is_named(model: str, word: str) -> None:
         ({"device": "toaster"}, "not the name of a device"),
         ({"device": "xla"}, "does not find it"),
         ({"dtype": "float3"}, "not a dtype"),
-        ({"forward": ForwardOptions(attn="sdpa")}, "can't read the slots"),
+        ({"forward": ForwardOptions(attn="sdpa")}, "can't read the pages"),
         ({"forward": ForwardOptions(quantize="int8"), "dtype": "fp16"}, "slower than float16"),
         ({"forward": ForwardOptions(tensor_parallel=2)}, "not offered"),
     ],
@@ -233,6 +233,32 @@ def test_an_architecture_that_would_come_out_wrong_is_refused_before_its_weights
     assert WORDS.get(case, case) in refusal(tmp_path)
 
 
+ELSEWHERE = (
+    *("keeps a state", "linear_attention", "can't be replaced", "falcon", "recurrent", "mamba2"),
+    *("recurrent gemma", "hybrid", "jamba", "lfm2", "quantized (gptq)", "quantized (in some way)"),
+)
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_a_refusal_names_the_engine_that_may_serve_it(tmp_path: Path, case: str) -> None:
+    OTHERS[case]().save_pretrained(tmp_path)
+    small_tokenizer().save_pretrained(tmp_path)
+    assert "--engine vllm" in refusal(tmp_path)
+
+
+def test_so_do_refusals_of_code_of_its_own_and_of_several_devices(folder: Path) -> None:
+    assert "--engine vllm" in refusal(folder, forward=ForwardOptions(tensor_parallel=2))
+    assert "--engine vllm" in refusal(folder, forward=ForwardOptions(quantize="awq"))
+    spoiling, _ = SPOILT["own code"]
+    spoiling(folder)
+    assert "--engine vllm" in refusal(folder)
+
+
+def test_so_does_a_refusal_for_want_of_memory(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.loading.architecture.available_bytes", lambda _device: 1)
+    assert "--engine vllm --tensor-parallel 2" in refusal(tiny_llama)
+
+
 def test_too_little_memory_for_a_forward_pass_is_told(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,5 +267,5 @@ def test_too_little_memory_for_a_forward_pass_is_told(
     def hungry(*_arguments: object) -> torch.Tensor:
         return torch.empty(2**58)
 
-    monkeypatch.setattr("engine.cache.slots.SlotCache._new_layer", hungry)
+    monkeypatch.setattr("engine.cache.paged_cache.LayerPages.make", hungry)
     assert "does not fit into the memory of cpu" in refusal(tiny_llama)

@@ -15,8 +15,9 @@ from transformers import (
 )
 
 from engine.errors import ModelNotUsable
-from engine.loading.probe import probe
-from tests.engine.families import FAMILIES, SIZES, VOCABULARY
+from engine.loading.probe import LARGEST_STEP, agrees, largest_step, probe
+from engine.scheduling.pace import LARGEST_BUDGET
+from tests.engine.families import FAMILIES, SIZES, VOCABULARY, WINDOW
 from tests.engine.tiny_models import make
 
 
@@ -65,3 +66,41 @@ def test_a_model_that_says_something_else_through_the_slots_is_refused() -> None
     torch.manual_seed(0)
     with pytest.raises(ModelNotUsable, match="does not go through the KV cache"):
         probe(eager(Forgetful(LlamaConfig(**SIZES))), VOCABULARY)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_the_largest_step_is_computed_at_once_within_the_window(family: str) -> None:
+    module = probe(make(family), VOCABULARY).module
+    assert largest_step(module, VOCABULARY, WINDOW).shape == (1, VOCABULARY)
+
+
+def test_no_step_has_a_larger_chunk_of_prompts() -> None:
+    assert LARGEST_STEP == LARGEST_BUDGET
+
+
+def test_a_fused_pass_that_says_something_else_is_left_out_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A hook changes what the module says, and the fused form knows weights alone."""
+    module = make("llama")
+    module.model.layers[0].mlp.register_forward_hook(lambda _module, _given, made: 3 * made)
+    assert probe(module, VOCABULARY).module is module
+    assert "the fused form of LlamaForCausalLM says something else" in caplog.text
+
+
+def test_a_fused_pass_that_agrees_is_taken_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    module = make("llama")
+    assert probe(module, VOCABULARY).module is not module
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("spoiled", range(4))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_no_row_may_be_garbage_in_any_precision(dtype: torch.dtype, spoiled: int) -> None:
+    expected = torch.randn(4, 100, generator=torch.Generator().manual_seed(1))
+    got = expected * (1 + 1e-4)
+    assert agrees(got, expected, dtype)
+    got[spoiled] = torch.randn(100, generator=torch.Generator().manual_seed(2))
+    assert not agrees(got, expected, dtype)
+    got[spoiled] = torch.nan
+    assert not agrees(got, expected, dtype)

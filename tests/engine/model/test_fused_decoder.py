@@ -17,11 +17,11 @@ from transformers import (
 )
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from engine.cache.slot_batch import Span
+from engine.cache.layout import Span
 from engine.execution.runner import Runner
 from engine.model.fused_decoder import RMSNorm, fused_decoder
 from tests.engine.families import SIZES
-from tests.engine.tiny_models import WINDOW, make, prompt
+from tests.engine.tiny_models import make, prompt
 
 pytestmark = pytest.mark.usefixtures("cpu_operations")
 
@@ -53,11 +53,12 @@ def test_prompts_in_chunks_and_replies_side_by_side_are_what_the_module_says(fam
     fused = fused_decoder(module)
     assert fused is not None
     assert fused.num_parameters() == module.num_parameters()
-    run = Runner(fused, slots=4, tokens=WINDOW)
-    run.run([Span(0, 0, texts[0][:17], samples=False)])
-    run.run([Span(0, 17, texts[0][17:-1], samples=False), Span(2, 0, texts[1][:-1], samples=False)])
+    run, tables = Runner(fused, pages=8, page_size=16), ([3, 0, 6], [5, 1])
+    run.run([Span(0, 0, texts[0][:17], samples=False, pages=tables[0])])
+    spans = [(17, texts[0], tables[0]), (0, texts[1], tables[1])]
+    run.run([Span(0, start, text[start:-1], samples=False, pages=table) for start, text, table in spans])
     logits = run.run(
-        [Span(slot, len(t) - 1, t[-1:], samples=True) for slot, t in zip((0, 2), texts, strict=True)]
+        [Span(0, len(t) - 1, t[-1:], samples=True, pages=p) for t, p in zip(texts, tables, strict=True)]
     )
     for row, wanted in zip(logits, expected, strict=True):
         torch.testing.assert_close(row, wanted, atol=1e-4, rtol=1e-4)

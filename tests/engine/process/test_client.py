@@ -16,7 +16,7 @@ import pytest
 
 from engine.door import EngineState
 from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
-from engine.messages import Message, Params, Request
+from engine.messages import Finished, Message, Params, Request
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.process.supervision import HeartbeatOptions, RestartPolicy
@@ -106,7 +106,7 @@ async def test_a_stalled_process_is_replaced_and_one_that_does_not_listen_is_kil
         stream = engine.generate(ENDLESS)
         await anext(stream)
         os.kill(stalled, signal.SIGSTOP)
-        with pytest.raises(EngineLost, match="SIGKILL"):
+        with pytest.raises(EngineLost, match="answered nothing"):
             async for _ in stream:
                 pass
         await engine.ready(timeout_s=100)
@@ -114,6 +114,48 @@ async def test_a_stalled_process_is_replaced_and_one_that_does_not_listen_is_kil
         assert replacement not in {None, stalled}
         os.kill(replacement, signal.SIGSTOP)
     assert has_ended(replacement, 0)
+
+
+HANGING_DEVICE = """
+import threading
+from engine.process.step_loop import StepLoop
+
+class Hangs:
+    def __init__(self, core):
+        self.core = core
+    def __getattr__(self, name):
+        return getattr(self.core, name)
+    def step(self):
+        outputs = self.core.step()
+        if any(output.request_id == "hangs" for output in outputs):
+            threading.Event().wait()
+        return outputs
+
+begin = StepLoop.__init__
+StepLoop.__init__ = lambda loop, core, *others, **more: begin(loop, Hangs(core), *others, **more)
+"""
+"""What Python runs at its start, here: the second step of one request never ends, as on a device that hangs."""
+
+
+async def test_a_process_whose_step_hangs_is_replaced_though_it_answers(
+    tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HANGING_DEVICE)
+    inherited = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{inherited}")
+    heartbeat = HeartbeatOptions(interval_s=0.1, misses=100, step_timeout_s=2)
+    async with client_of(tiny_llama, heartbeat=heartbeat).running() as engine, asyncio.timeout(100):
+        await engine.ready()
+        hangs, hung = engine.generate(msgspec.structs.replace(ENDLESS, request_id="hangs")), engine.pid
+        with pytest.raises(EngineLost, match="did not end within 2 s"):
+            async for _ in hangs:
+                pass
+        *_, end = [output async for output in engine.generate(Request("r", HELLO, Params(max_new_tokens=3)))]
+        assert isinstance(end, Finished)
+        assert engine.pid != hung
+    assert hung is not None
+    assert has_ended(hung, 0)
+    assert "a step of the engine did not end" in caplog.text.lower()
 
 
 async def test_deaths_and_failed_restarts_end_in_failure(tiny_llama: Path, tmp_path: Path) -> None:

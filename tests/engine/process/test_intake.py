@@ -11,11 +11,15 @@ import msgspec
 import pytest
 
 from engine.errors import PromptRejected
-from engine.messages import Cancel, Count, Counted, FromEngine, Message, Params, Ping, Pong, Request
+from engine.messages import Cancel, Count, Counted, FromEngine, Message, Params, Ping, Pong, Request, Uncount
 from engine.process.channel import BlockingChannel, Unpacker, pack
 from engine.process.inbox import Lanes
-from engine.process.intake import Intake, Preparer
+from engine.process.intake import Intake
+from engine.process.preparing import Preparer
+from engine.prompts.builder import Builder
+from engine.prompts.jobs import Answer, Build
 from engine.text.prompt import PromptBuilder
+from engine.text.reply_memory import WrittenReply
 
 
 class Brittle(PromptBuilder):
@@ -31,6 +35,31 @@ class Brittle(PromptBuilder):
         if content == "broken":
             raise RuntimeError("a defect")
         return [1] * len(content)
+
+
+class Made:
+    """Makes prompts on the thread that asks."""
+
+    def __init__(self) -> None:
+        self._builder = Builder(Brittle())
+        self.stops = threading.Event()
+        self.asked: list[str] = []
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def start(self) -> None:
+        pass
+
+    def ask(self, job: Build) -> Answer:
+        self.asked.append(job.messages[0].content)
+        assert self.goes_on.wait(10)
+        return self._builder.build(job, self.stops.is_set)
+
+    def stop(self) -> None:
+        self.stops.set()
+
+    def remember(self, salt: str, reply: WrittenReply) -> None:
+        pass
 
 
 class NoText:
@@ -50,9 +79,10 @@ class Gateway:
         self.gone = threading.Event()
         self._engine_end = theirs
         self._decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
-        intake = Intake(BlockingChannel(theirs), self.lanes)
+        self.made = Made()
+        intake = Intake(BlockingChannel(theirs), self.lanes, self.made)
         intake.start(self.gone.set)
-        intake.prepare_with(Preparer(Brittle(), NoText, Params(), context_tokens=100))
+        intake.prepare_with(Preparer(NoText, Params(), context_tokens=100, remember=self.made.remember))
 
     def ask(self, message: Count | Ping) -> FromEngine:
         self.end.sendall(pack(message))
@@ -77,14 +107,28 @@ def saying(content: str) -> tuple[Message, ...]:
 
 
 def test_pings_are_answered(gateway: Gateway) -> None:
-    assert gateway.ask(Ping(7)) == Pong(7)
+    """They tell whether the step loop, which takes the work, is at work, and how often it took some."""
+    gateway.lanes.take(0)
+    gateway.lanes.take(0)
+    assert gateway.ask(Ping(7)) == Pong(7, busy=True, turns=2)
+
+
+def test_a_step_loop_that_waits_for_work_is_told_as_idle(gateway: Gateway) -> None:
+    waits = threading.Thread(target=gateway.lanes.take, args=(None,))
+    waits.start()
+    while (pong := gateway.ask(Ping(7))) == Pong(7, busy=True, turns=0):
+        pass
+    assert pong == Pong(7, busy=False, turns=0)
+    gateway.end.sendall(pack(Cancel("r")))
+    waits.join()
+    assert gateway.ask(Ping(8)) == Pong(8, busy=True, turns=1)
 
 
 def test_prompts_are_counted_and_refused_and_defects_do_not_spread(
     gateway: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert gateway.ask(Count(1, saying("refused"))) == Counted(1, 0, "no")
-    assert gateway.ask(Count(2, saying("broken"))) == Counted(2, 0, "The prompt could not be counted.")
+    assert gateway.ask(Count(2, saying("broken"))) == Counted(2, 0, "The prompt could not be prepared.")
     assert gateway.ask(Count(3, saying("abc"))) == Counted(3, 3)
     assert "a defect" in caplog.text
 
@@ -120,3 +164,33 @@ def test_a_broken_line_is_the_gateways_end(gateway: Gateway, caplog: pytest.LogC
     gateway.end.sendall(pack(Ping(1)))
     gateway.close()
     assert "Traceback" not in caplog.text
+
+
+def test_prompts_wait_fairly_between_clients(gateway: Gateway) -> None:
+    """Whoever sends many at once waits behind himself."""
+    gateway.made.goes_on.clear()
+    for place, client in enumerate(("first", "greedy", "greedy", "greedy", "modest")):
+        gateway.end.sendall(pack(Request(f"{client}{place}", saying(f"{client}{place}"), client=client)))
+    gateway.ask(Ping(1))
+    gateway.made.goes_on.set()
+    arrived: list[str] = []
+    while len(arrived) < 5:
+        work = gateway.lanes.take(10)
+        arrived += [request.request_id for request in work.prepared]
+        assert any(work)
+    assert arrived == ["first0", "greedy1", "modest4", "greedy2", "greedy3"]
+
+
+def test_a_prompt_whose_asker_left_is_made_no_further_or_not_at_all(gateway: Gateway) -> None:
+    gateway.made.goes_on.clear()
+    gateway.end.sendall(pack(Count(1, saying("current"))))
+    gateway.end.sendall(pack(Count(2, saying("left"))) + pack(Request("r", saying("gone"))))
+    gateway.end.sendall(pack(Uncount(2)) + pack(Cancel("r")))
+    gateway.ask(Ping(1))
+    assert not gateway.made.stops.is_set()
+    gateway.end.sendall(pack(Uncount(1)))
+    assert gateway.made.stops.wait(10)
+    gateway.made.goes_on.set()
+    (_stopped,) = Unpacker().feed(gateway.end.recv(10_000))
+    assert gateway.ask(Count(3, saying("abc"))) == Counted(3, 3)
+    assert gateway.made.asked == ["current", "abc"]

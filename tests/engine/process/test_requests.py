@@ -19,6 +19,7 @@ from engine.messages import (
     Request,
     Started,
     ToEngine,
+    Uncount,
 )
 from engine.process.channel import Unpacker
 from engine.process.requests import Switchboard
@@ -112,6 +113,16 @@ async def test_a_count_is_asked_again_of_the_next_process(board: Switchboard, wi
     board.counted(Counted(0, 5))
     board.counted(Counted(0, 6))
     assert await asked == 5
+
+
+async def test_a_count_that_nobody_waits_for_is_given_up(board: Switchboard, wire: Wire) -> None:
+    board.connect(wire)
+    asked = asyncio.ensure_future(board.count(HELLO, "client"))
+    await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert wire.sent == [Count(0, HELLO, "client"), Uncount(0)]
 
 
 async def test_a_refused_count_raises(board: Switchboard, wire: Wire) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.process.supervision import Heartbeat, RestartLedger, RestartPolicy
+from engine.process.supervision import Heartbeat, HeartbeatOptions, RestartLedger, RestartPolicy
 
 POLICY = RestartPolicy(first_delay_s=1, longest_delay_s=3, deaths=5, window_s=100, jitter=0.5)
 
@@ -40,7 +40,30 @@ def test_a_wait_is_never_longer_than_the_longest(times: list[float], chance: flo
 
 
 def test_a_heart_stops_after_too_many_silent_intervals_in_a_row() -> None:
-    heart = Heartbeat(misses=2)
-    assert [heart.beat(), heart.beat()] == [True, True]
+    heart = Heartbeat(HeartbeatOptions(misses=2))
+    assert [heart.beat(), heart.beat()] == [None, None]
     heart.heard()
-    assert [heart.beat(), heart.beat(), heart.beat()] == [True, True, False]
+    assert [heart.beat(), heart.beat()] == [None, None]
+    assert "answered nothing" in (heart.beat() or "")
+
+
+def beats(*pongs: tuple[bool, int]) -> str | None:
+    """What a heart says after pongs, one an interval, where a step may take four intervals."""
+    heart = Heartbeat(HeartbeatOptions(interval_s=5, step_timeout_s=20))
+    for busy, turns in pongs:
+        heart.heard()
+        heart.answered(busy=busy, turns=turns)
+        trouble = heart.beat()
+    return trouble
+
+
+def test_a_heart_stops_where_the_step_loop_stands_at_one_step() -> None:
+    assert beats(*[(True, 7)] * 5) is None
+    assert beats(*[(True, 7)] * 6) == "A step of the engine did not end within 20 s."
+
+
+def test_a_step_loop_that_waits_or_goes_on_stands_nowhere() -> None:
+    assert beats(*[(False, 7)] * 9) is None
+    assert beats(*((True, turn) for turn in range(9))) is None
+    assert beats(*[(True, 7)] * 5, (True, 8), *[(True, 8)] * 4) is None
+    assert beats(*[(True, 7)] * 5, (False, 7), *[(True, 7)] * 4) is None

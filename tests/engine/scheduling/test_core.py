@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import msgspec
 import pytest
 import torch
 
+from engine.cache.paged_cache import PagedCache
+from engine.cache.prefixes import Prefixes
 from engine.messages import Chunk, FinishReason, Output, Prefilling, Queued, Started
 from engine.scheduling.core import Core
 from engine.text.prepared import DuplicateRequest
 from tests.engine.tiny_models import (
     GREEDY,
     LONG,
+    PAGE,
     VOCABULARY,
     WINDOW,
     Clock,
@@ -26,7 +30,7 @@ from tests.engine.tiny_models import (
     served,
     tokens_of,
 )
-from tests.engine.trouble import POISON, Broken, hungry, poisoned
+from tests.engine.trouble import POISON, Broken, Unended, hungry, poisoned
 
 
 @pytest.fixture
@@ -344,10 +348,10 @@ def test_waiting_is_told_by_place_and_again_when_it_changes() -> None:
 def test_kept_states_are_counted_in_bytes(core: Core) -> None:
     core.submit(asking("a", prompt(40)))
     core.step()
-    assert core.statistics().kv_used_bytes == 40
+    assert core.statistics().kv_used_bytes == 3 * PAGE
     run_out(core)
     facts = core.statistics()
-    assert (facts.kv_used_bytes, facts.kv_parked_bytes, facts.kv_total_bytes) == (0, 47, 4 * WINDOW)
+    assert (facts.kv_used_bytes, facts.kv_parked_bytes, facts.kv_total_bytes) == (0, 3 * PAGE, 4 * WINDOW)
 
 
 def test_what_a_poisoned_prompt_left_is_kept_for_nobody() -> None:
@@ -390,21 +394,88 @@ def test_a_cancel_before_the_first_token_leaves_what_was_kept_of_earlier_turns()
     assert tokens_of(outputs, "c") == alone(again, 8)
 
 
-def test_no_memory_to_take_up_what_was_kept_means_computing_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory_to_copy_a_page_puts_the_newest_back_and_it_goes_on_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     core, tokens = Core(served("llama", max_batch=2)), prompt(40)
     core.submit(asking("a", tokens))
     again = next_turn(run_out(core), tokens)
+    copy, failures = PagedCache.copy, [torch.OutOfMemoryError("no room")]
 
-    def full(*_arguments: object) -> None:
-        torch.empty(2**58)
+    def full(*arguments: Any) -> None:
+        if failures:
+            raise failures.pop()
+        copy(*arguments)
 
-    core.submit(asking("beside", prompt(20, 5), LONG))
+    core.submit(asking("beside", prompt(20, 5), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
     core.step()
-    monkeypatch.setattr("engine.cache.slots.SlotCache.copy_in", full)
+    monkeypatch.setattr(PagedCache, "copy", full)
     core.submit(asking("b", again))
-    outputs = [output for _ in range(12) for output in core.step()]
-    assert end_of(outputs, "b").cached_tokens == 0
+    outputs = run_out(core)
+    assert failures == []
+    assert core.statistics().preemptions == 1
     assert tokens_of(outputs, "b") == alone(again, 8)
+
+
+@pytest.mark.usefixtures("cpu_operations")
+@pytest.mark.parametrize("page", [1, 16, 256])
+def test_branches_and_replies_that_are_preempted_write_what_they_write_alone(page: int) -> None:
+    """Three go on from one beginning, in memory that is too small for all, and one from a page in its middle."""
+    core, tokens = Core(served("llama", kv_tokens=160 if page < 256 else 768, page=page)), prompt(40)
+    core.submit(asking("a", tokens))
+    run_out(core)
+    long = msgspec.structs.replace(GREEDY, max_new_tokens=40)
+    jobs = {f"b{n}": [*tokens[: 40 - 3 * n], *prompt(5, 20 + n)] for n in range(3)}
+    for name, text in jobs.items():
+        core.submit(asking(name, text, long))
+    outputs = run_out(core)
+    assert [end_of(outputs, name).cached_tokens for name in jobs] == [40, 37, 34]
+    assert page == 256 or core.statistics().preemptions > 0
+    for name, text in jobs.items():
+        assert tokens_of(outputs, name) == alone(text, 40)
+
+
+def test_chats_hold_the_operator_s_system_prompt_once() -> None:
+    core, system = Core(served("llama", max_batch=6, kv_tokens=8 * WINDOW)), prompt(64)
+    for n in range(6):
+        core.submit(asking(str(n), [*system, *prompt(5, n)], cache_salt=str(n), shared_tokens=64))
+    while core.statistics().generated_tokens < 6:
+        core.step()
+    assert core.statistics().kv_used_bytes == (64 // PAGE + 6) * PAGE
+    outputs = run_out(core)
+    assert [end_of(outputs, str(n)).cached_tokens for n in range(1, 6)] == [64] * 5
+
+
+@pytest.mark.parametrize("error", [KeyError("no such page"), RuntimeError("broken")])
+def test_an_end_is_told_though_what_was_computed_cannot_be_kept(
+    core: Core, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Prefixes, "insert", broken)
+    core.submit(asking("a", prompt(40)))
+    core.submit(asking("b", prompt(40), LONG))
+    with caplog.at_level(logging.ERROR):
+        outputs = [output for _ in range(9) for output in core.step()]
+        core.cancel("b")
+        outputs += core.step()
+    assert end_of(outputs, "a").reason is FinishReason.LENGTH
+    assert end_of(outputs, "b").reason is FinishReason.CANCELLED
+    assert "could not be kept" in caplog.text
+    assert not core.busy
+    core.step()  # no page is held by nobody
+    monkeypatch.undo()
+    core.submit(asking("c", prompt(40)))
+    assert end_of(run_out(core), "c").cached_tokens == 0
+
+
+def test_an_end_whose_rest_cannot_be_told_is_told_once_and_its_pages_are_kept(core: Core) -> None:
+    core.submit(asking("a", prompt(40), reply=Unended()))
+    outputs = run_out(core)
+    assert end_of(outputs, "a").reason is FinishReason.ERROR
+    core.submit(asking("b", prompt(40)))
+    assert end_of(run_out(core), "b").cached_tokens == 39
 
 
 def test_requests_that_ended_leave_no_deadline_behind(core: Core) -> None:

@@ -29,7 +29,7 @@ from tests.engine.tiny_models import (
     run_out,
     tokens_of,
 )
-from tests.engine.trouble import POISON, poisoned
+from tests.engine.trouble import POISON, Unended, poisoned
 
 ROOM = 16 * WINDOW
 """Tokens of KV memory: enough for all, so that nobody has to wait."""
@@ -75,16 +75,6 @@ class Untellable(Numbers):
             raise UnicodeError(f"no text for {token_id}")
         self._held = str(token_id)
         return Said("", stopped=False)
-
-
-class Unended(Numbers):
-    """A detokenizer that fails when it is asked for its rest."""
-
-    def push(self, token_id: int) -> Said:
-        return Said(f"{token_id} ", stopped=False)
-
-    def flush(self) -> str:
-        raise UnicodeError("no end")
 
 
 def how(**values: object) -> Sampling:

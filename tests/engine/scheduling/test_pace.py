@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from engine.scheduling.pace import FIRST_BUDGET, LARGEST_BUDGET, SMALLEST_BUDGET, PrefillPace
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.scheduling.pace import FIRST_BUDGET, LARGEST_BUDGET, LEAST_SHARE, SMALLEST_BUDGET, PrefillPace
 
 
 def settled(seconds_per_token: float, *, decode_s: float = 0.0) -> PrefillPace:
@@ -53,3 +57,67 @@ def test_a_clock_that_stands_still_does_no_harm() -> None:
     pace = PrefillPace(target_s=0.1)
     pace.observe(prefill_tokens=10, decoding=False, seconds=0.0)
     assert pace.budget == FIRST_BUDGET
+
+
+def mixed(pace: PrefillPace, *, decode_s: float, seconds_per_token: float, steps: int) -> None:
+    """Steps of running replies beside a prompt that does not end."""
+    for _ in range(steps):
+        budget = pace.budget
+        pace.observe(prefill_tokens=budget, decoding=True, seconds=decode_s + budget * seconds_per_token)
+
+
+machines = st.tuples(st.floats(1e-3, 0.4), st.floats(1e-5, 1e-3))
+"""What running replies take in a step, and a prompt's token."""
+
+
+@pytest.mark.parametrize("prompts_share", [0, 1])
+@given(machines, st.floats(1.0, 1000.0))
+def test_one_slow_step_leaves_an_eighth_of_the_budget_and_costs_some_steps(
+    prompts_share: int, machine: tuple[float, float], times_as_long: float
+) -> None:
+    """No step without a prompt ever comes again: under load none does."""
+    decode_s, seconds_per_token = machine
+    pace = settled(seconds_per_token, decode_s=decode_s)
+    before = pace.budget
+    prompt = before * prompts_share
+    slow_s = times_as_long * (decode_s + prompt * seconds_per_token)
+    pace.observe(prefill_tokens=prompt, decoding=True, seconds=slow_s)
+    assert pace.budget >= max(SMALLEST_BUDGET, before // 8)
+    mixed(pace, decode_s=decode_s, seconds_per_token=seconds_per_token, steps=40)
+    # Beside replies that take longer than the target, what a token takes is known to a factor.
+    assert pace.budget >= (0.8 if decode_s < 0.7 * pace.target_s else 0.25) * before
+    step_s = decode_s + pace.budget * seconds_per_token
+    assert step_s <= 1.2 * max(pace.target_s, decode_s + before * seconds_per_token)
+
+
+@given(machines)
+def test_prompts_get_a_share_of_the_time_however_long_replies_alone_take(
+    machine: tuple[float, float],
+) -> None:
+    decode_s, seconds_per_token = machine
+    pace = settled(seconds_per_token, decode_s=decode_s)
+    least = LEAST_SHARE * pace.target_s / seconds_per_token
+    # Beside long steps of the replies, what a token takes is known to a factor.
+    assert pace.budget >= max(SMALLEST_BUDGET, int(0.1 * min(least, LARGEST_BUDGET)))
+
+
+@given(machines, st.floats(1e-3, 0.4))
+def test_what_running_replies_take_is_learned_beside_prompts_alone(
+    machine: tuple[float, float], later_s: float
+) -> None:
+    """Replies join and leave, and no step without a prompt comes."""
+    decode_s, seconds_per_token = machine
+    pace = settled(seconds_per_token, decode_s=decode_s)
+    mixed(pace, decode_s=later_s, seconds_per_token=seconds_per_token, steps=60)
+    least_s = LEAST_SHARE * pace.target_s
+    ideal = min(max(pace.target_s - later_s, least_s) / seconds_per_token, LARGEST_BUDGET)
+    assert pace.budget >= max(SMALLEST_BUDGET, int(0.1 * ideal))
+    assert pace.budget <= max(SMALLEST_BUDGET, 2 * ideal)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.booleans(), st.floats(0.0, 1e6))))
+def test_a_budget_is_within_its_bounds_after_any_steps(steps: list[tuple[int, bool, float]]) -> None:
+    pace = PrefillPace(target_s=0.1)
+    for tokens, decoding, seconds in steps:
+        pace.observe(prefill_tokens=tokens, decoding=decoding, seconds=seconds)
+        assert SMALLEST_BUDGET <= pace.budget <= LARGEST_BUDGET

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cache.pool import KVPool
-from engine.scheduling.scheduler import HEADROOM, Plan, Scheduler, Sequence
+from engine.cache.pages import PagePool
+from engine.cache.prefixes import Prefixes
+from engine.scheduling.scheduler import HEADROOM, Plan, Request, Scheduler
 
 ROOM = 10_000
 
 
-def made(slots: int, tokens: int = ROOM) -> Scheduler:
-    return Scheduler(slots, KVPool(tokens))
+def made(slots: int, tokens: int = ROOM, page: int = 1) -> Scheduler:
+    return Scheduler(slots, PagePool(tokens // page, page))
 
 
-def asked(name: str, length: int, **how: str | int) -> Sequence:
-    """A sequence whose tokens are its own."""
-    return Sequence(name, [hash((name, place)) for place in range(length)], **how)  # type: ignore[arg-type]
+def asked(name: str, length: int, **how: str | int) -> Request:
+    """A request whose tokens are its own."""
+    return Request(name, [hash((name, place)) for place in range(length)], **how)  # type: ignore[arg-type]
 
 
 def draw(plan: Plan) -> None:
     """Let every reply that may have its next token."""
     for part in plan.segments:
         if part.samples:
-            part.sequence.tokens.append(7)
+            part.request.sound = part.request.computed
+            part.request.tokens.append(7)
 
 
 def step(scheduler: Scheduler, budget: int = 100) -> Plan:
@@ -34,15 +39,15 @@ def step(scheduler: Scheduler, budget: int = 100) -> Plan:
     return plan
 
 
-def waiting(scheduler: Scheduler, *lengths: int) -> list[Sequence]:
-    sequences = [asked(str(n), length) for n, length in enumerate(lengths)]
-    for sequence in sequences:
-        scheduler.add(sequence)
-    return sequences
+def waiting(scheduler: Scheduler, *lengths: int) -> list[Request]:
+    requests = [asked(str(n), length) for n, length in enumerate(lengths)]
+    for request in requests:
+        scheduler.add(request)
+    return requests
 
 
 def ran(plan: Plan) -> list[tuple[str, int, int]]:
-    return [(part.sequence.request_id, part.start, part.count) for part in plan.segments]
+    return [(part.request.request_id, part.start, part.count) for part in plan.segments]
 
 
 def test_an_empty_scheduler_plans_nothing() -> None:
@@ -71,12 +76,12 @@ def test_running_replies_go_first_and_prompts_share_what_the_budget_leaves() -> 
     scheduler = made(4)
     waiting(scheduler, 4)
     step(scheduler)
-    for sequence in (asked("a", 6), asked("b", 6), asked("c", 6)):
-        scheduler.add(sequence)
+    for request in (asked("a", 6), asked("b", 6), asked("c", 6)):
+        scheduler.add(request)
     plan = step(scheduler, 10)
     assert ran(plan) == [("0", 4, 1), ("a", 0, 5), ("b", 0, 5)]
     assert plan.prefill_tokens == 10
-    assert [a.sequence.request_id for a in plan.admitted] == ["a", "b", "c"]
+    assert [a.request_id for a in plan.admitted] == ["a", "b", "c"]
 
 
 def test_the_lowest_free_slot_is_taken_first() -> None:
@@ -84,7 +89,7 @@ def test_the_lowest_free_slot_is_taken_first() -> None:
     first, second, third = waiting(scheduler, 2, 2, 2)
     step(scheduler)
     assert [first.slot, second.slot, third.slot] == [0, 1, 2]
-    scheduler.remove(third)
+    scheduler.remove(third, keep=False)
     scheduler.remove(first)
     fourth = asked("3", 2)
     scheduler.add(fourth)
@@ -100,7 +105,7 @@ def test_steps_are_counted_for_those_that_run() -> None:
     assert (first.steps, second.steps) == (2, 0)
 
 
-def test_a_sequence_that_leaves_between_plan_and_completion_is_passed_over() -> None:
+def test_a_request_that_leaves_between_plan_and_completion_is_passed_over() -> None:
     scheduler = made(1)
     (first,) = waiting(scheduler, 2)
     plan = scheduler.schedule(10)
@@ -133,8 +138,8 @@ def test_slots_are_conserved_prompts_run_in_order_and_budgets_hold(actions: list
             plan = step(scheduler, number)
             assert plan.prefill_tokens <= number
             for part in plan.segments:
-                assert part.start == before[part.sequence.request_id]
-                assert part.sequence.computed == part.start + part.count
+                assert part.start == before[part.request.request_id]
+                assert part.request.computed == part.start + part.count
             slots = [part.slot for part in plan.segments]
             assert len(set(slots)) == len(slots)
             assert [p.slot for p in plan.decodes] == sorted(p.slot for p in plan.decodes)
@@ -151,9 +156,9 @@ def test_every_prompt_is_computed_exactly_once_and_nobody_starves(lengths: list[
     computed = dict.fromkeys((s.request_id for s in left), 0)
     for _ in range(sum(lengths) + len(lengths)):
         for part in step(scheduler, budget).prefills:
-            computed[part.sequence.request_id] += part.count
+            computed[part.request.request_id] += part.count
             if part.samples:
-                scheduler.remove(part.sequence, sound=0)
+                scheduler.remove(part.request, keep=False)
     assert list(computed.values()) == lengths
 
 
@@ -171,36 +176,58 @@ def test_the_next_turn_begins_where_the_last_one_ended() -> None:
     scheduler.add(first)
     step(scheduler)
     step(scheduler)
-    parking = scheduler.remove(first)
-    assert parking is not None
-    assert parking.tokens == 21
-    second = Sequence("b", [*first.tokens, 1, 2], salt="s")
+    scheduler.remove(first)
+    second = Request("b", [*first.tokens, 1, 2], salt="s")
     scheduler.add(second)
     plan = step(scheduler)
-    assert [(a.state, a.sequence.cached) for a in plan.admitted] == [(parking.state, 21)]
+    assert [one.cached for one in plan.admitted] == [21]
     assert ran(plan) == [("b", 21, 3)]
 
 
-def test_a_beginning_that_everyone_shares_is_computed_once() -> None:
-    scheduler = made(3)
+def test_what_nobody_saw_is_kept_for_nobody() -> None:
+    scheduler = made(2)
+    first = asked("a", 40)
+    scheduler.add(first)
+    scheduler.complete(scheduler.schedule(20))
+    scheduler.remove(first)
+    assert scheduler.pool.cached == 0
+    scheduler.pool.check_idle()
+
+
+def test_a_beginning_that_everyone_shares_is_computed_once_and_held_once() -> None:
+    scheduler = made(3, page=8)
     system = list(range(1000, 1040))
     for name in "ab":
-        scheduler.add(Sequence(name, [*system, ord(name)], salt=name, shared_tokens=40))
+        scheduler.add(Request(name, [*system, ord(name)], salt=name, shared_tokens=40))
     plan = scheduler.schedule(100)
     assert ran(plan) == [("a", 0, 41)]
     scheduler.complete(plan)
-    parking = scheduler.share(plan.segments[0].sequence)
+    scheduler.share(plan.segments[0].request)
     draw(plan)
-    assert parking is not None
-    assert parking.tokens == 40
     assert ran(step(scheduler)) == [("a", 41, 1), ("b", 40, 1)]
+    assert scheduler.pool.used == 5 + 2
+    assert scheduler.pool.copies == []
+
+
+def test_a_branch_takes_a_page_more_and_copies_it() -> None:
+    scheduler = made(3, page=8)
+    first = asked("a", 44, salt="s")
+    scheduler.add(first)
+    step(scheduler)
+    scheduler.remove(first)
+    held = scheduler.pool.cached
+    for name in "xy":
+        scheduler.add(Request(name, [*first.tokens[:43], ord(name)], salt="s"))
+    step(scheduler)
+    assert (scheduler.pool.used, held) == (5 + 2, 6)
+    assert len(scheduler.pool.copies) == 2
 
 
 def test_a_client_with_a_crowd_leaves_slots_to_others() -> None:
     scheduler = made(2)
     for name in ("a1", "a2", "b1"):
         scheduler.add(asked(name, 4, client=name[0]))
-    assert [a.sequence.request_id for a in step(scheduler).admitted] == ["a1", "b1"]
+    assert [a.request_id for a in step(scheduler).admitted] == ["a1", "b1"]
     assert [s.request_id for s in scheduler.waiting()] == ["a2"]
 
 
@@ -209,7 +236,7 @@ def test_a_request_waits_while_those_that_run_need_the_memory() -> None:
     first, second = waiting(scheduler, 40, 18)
     step(scheduler)
     assert (first.slot, second.slot) == (0, None)
-    scheduler.remove(first, sound=0)
+    scheduler.remove(first, keep=False)
     step(scheduler)
     assert second.slot is not None
 
@@ -224,10 +251,31 @@ def test_the_newest_reply_gives_way_when_memory_is_outgrown_and_goes_on_later() 
     assert list(scheduler.waiting()) == []
     step(scheduler)
     assert second.slot is None
-    scheduler.remove(first, sound=0)
+    scheduler.remove(first, keep=False)
     plan = step(scheduler)
-    assert ran(plan) == [(second.request_id, 0, written)]
-    assert plan.segments[0].samples
+    (part,) = plan.segments
+    assert 16 < part.start == written - part.count, "what is left of its pages is not computed again"
+    assert part.samples
+
+
+def test_a_queue_whose_first_finds_no_room_is_not_searched_again_until_somebody_lets_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler, finds = made(2, tokens=60), []
+    first, second = waiting(scheduler, 40, 18)
+    find = Prefixes.find
+
+    def counted(*args: Any, **options: Any) -> Any:
+        finds.append(args)
+        return find(*args, **options)
+
+    monkeypatch.setattr(Prefixes, "find", counted)
+    for _ in range(4):
+        step(scheduler)
+    assert len(finds) == 2, "one for each"
+    scheduler.remove(first, keep=False)
+    step(scheduler)
+    assert second.slot is not None
 
 
 def test_after_the_device_ran_out_of_memory_fewer_run_until_one_has_ended() -> None:
@@ -243,23 +291,25 @@ def test_after_the_device_ran_out_of_memory_fewer_run_until_one_has_ended() -> N
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=8), st.integers(1, 30)
-)
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=8), st.integers(1, 30),
+    st.sampled_from((1, 5, 20, 100)),
+)  # fmt: skip
 def test_with_little_memory_every_reply_is_made_to_its_end(
-    wanted: list[tuple[int, int]], budget: int
+    wanted: list[tuple[int, int]], budget: int, page: int
 ) -> None:
-    scheduler = made(3, tokens=100)
+    scheduler = made(3, tokens=100, page=page)
     open_ones = {str(n): (asked(str(n), length), count) for n, (length, count) in enumerate(wanted)}
-    for sequence, _ in open_ones.values():
-        scheduler.add(sequence)
+    for request, _ in open_ones.values():
+        scheduler.add(request)
     for _ in range(20_000):
         step(scheduler, budget)
         pool = scheduler.pool
-        assert pool.used == sum(s.reserved for s, _ in open_ones.values())
-        assert pool.free >= 0
-        for name, (sequence, count) in list(open_ones.items()):
-            if sequence.generated >= count:
-                scheduler.remove(sequence)
+        held = {page for one, _ in open_ones.values() for page in one.table.pages}
+        assert pool.used == len(held)
+        assert pool.free + pool.used + pool.cached == pool.total
+        for name, (request, count) in list(open_ones.items()):
+            if request.generated >= count:
+                scheduler.remove(request)
                 del open_ones[name]
         if not open_ones:
             break
@@ -269,19 +319,8 @@ def test_with_little_memory_every_reply_is_made_to_its_end(
 
 def test_a_step_that_is_tried_again_holds_no_memory_twice() -> None:
     scheduler = made(1, tokens=60)
-    (sequence,) = waiting(scheduler, 20)
+    (request,) = waiting(scheduler, 20)
     step(scheduler)
     for _ in range(50):
         scheduler.schedule(10)
-    assert sequence.reserved == scheduler.pool.used == 21
-
-
-def test_slots_that_were_left_are_told_with_what_they_held() -> None:
-    scheduler = made(2)
-    first, second = waiting(scheduler, 20, 10)
-    step(scheduler)
-    assert scheduler.make_memory()
-    scheduler.remove(first)
-    assert scheduler.take_vacated() == [(1, 10), (0, 20)]
-    assert scheduler.take_vacated() == []
-    assert second.slot is None
+    assert len(request.table.pages) == scheduler.pool.used == 21

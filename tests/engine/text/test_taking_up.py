@@ -11,7 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from engine.loading.loader import load
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request
-from engine.process.intake import Preparer
+from engine.process.preparing import Preparer
+from engine.prompts.builder import Builder
+from engine.prompts.jobs import Remember
 from engine.scheduling.core import Core
 from engine.text.detokenizer import detokenizers_for
 from engine.text.prepared import PreparedRequest
@@ -33,12 +35,18 @@ class Engine:
         self.window = model.context_tokens
         self.core = Core(model)
         self.prompts = PromptBuilder(model.tokenizer)
+        self._builder = Builder(self.prompts)
         self._preparer = Preparer(
-            self.prompts, detokenizers_for(model.tokenizer), model.defaults, context_tokens=self.window
+            detokenizers_for(model.tokenizer),
+            model.defaults,
+            context_tokens=self.window,
+            remember=lambda salt, reply: self._builder.remember(Remember.of(salt, reply)),
         )
 
     def submit(self, *messages: Message, name: str = "r", params: Params = WARM, salt: str = "") -> None:
-        prepared = self._preparer.prepare(Request(name, messages, params, cache_salt=salt))
+        request = Request(name, messages, params, cache_salt=salt)
+        made = self._builder.build(self._preparer.job(request), lambda: False)
+        prepared = self._preparer.prepared(request, made)
         assert isinstance(prepared, PreparedRequest)
         self.core.submit(prepared)
 

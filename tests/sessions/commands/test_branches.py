@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from engine.messages import Message
 from engine.scripted.engine import ScriptedEngine
 from sessions.commands.branches import MAX_CHILDREN
 from sessions.conversation.paging import HistoryPage
@@ -343,11 +345,11 @@ async def test_a_message_that_comes_with_another_branch_goes_behind_that(chat: C
     counting = asyncio.Event()
     count_tokens = chat.engine.count_tokens
 
-    async def slowly(messages: object) -> int:
+    async def slowly(messages: Sequence[Message], *, client: str = "") -> int:
         if not counting.is_set():
             await store.hset(chat.keys.conversation, "leaf", first.message_id)
             counting.set()
-        return await count_tokens(messages)  # type: ignore[arg-type]
+        return await count_tokens(messages, client=client)
 
     chat.engine.count_tokens = slowly  # type: ignore[method-assign]
     accepted = await chat.running("And now?")

@@ -248,7 +248,7 @@ async def test_a_reader_that_comes_back_is_told_of_the_queue(chat: Chat, reader:
 async def test_a_queued_message_that_the_engine_has_no_room_for_says_when_to_come_again(
     chat: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def full(messages: object) -> int:
+    async def full(messages: object, *, client: str = "") -> int:
         raise EngineBusy("Full.", retry_after_s=7)
 
     first = await chat.running("One?", "This")

@@ -13,6 +13,7 @@ from sessions.records import Owner, digest
 from sessions.service import Sessions
 from sessions.store.history import replay
 from sessions.store.history.keys import Keys
+from sessions.store.history.replay import READ_BYTES
 from sessions.store.history.transactions import Since
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous, seqs
@@ -52,9 +53,9 @@ def slow(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Until it is set the store does not say what was missed, while it accepts messages."""
     since, slow = chat.sessions.parts.base.storage.history.since, asyncio.Event()
 
-    async def slowly(keys: Keys, after_seq: int) -> Since | None:
+    async def slowly(keys: Keys, after_seq: int, *, most_bytes: int | None = None) -> Since | None:
         await slow.wait()
-        return await since(keys, after_seq)
+        return await since(keys, after_seq, most_bytes=most_bytes)
 
     monkeypatch.setattr(chat.sessions.parts.base.storage.history, "since", slowly)
     return slow
@@ -335,6 +336,41 @@ async def test_more_than_a_connection_can_take_at_once_is_a_gap(
     assert isinstance(told.events[0], Resumed)
     for connection in (lost, told):
         chat.leave(connection)
+
+
+async def test_what_is_too_long_to_tell_is_not_fetched_from_the_store(
+    chat: Chat, reader: Recorder, store: Redis
+) -> None:
+    """Nor read there beyond the bound: a resume from the oldest seq costs no more, however long the conversation is."""
+    await chat.exchange("Hello?")
+    await _lengthen_beginning(store, chat.keys.journal, rows=1000)
+    calls, sent = await _xrange_calls(store), await _net_output(store)
+    lost = Recorder()
+    await chat.resume(lost, 0)
+    assert [type(event) for event in lost.events] == [Gap, Snapshot]
+    assert await _net_output(store) - sent < 64 * 1024
+    assert await _xrange_calls(store) - calls < 2 * READ_BYTES // 4096 // 16
+    chat.leave(lost)
+
+
+async def _lengthen_beginning(store: Redis, journal: str, *, rows: int) -> None:
+    """Rows of 4 KB stand before the first event from then on; whoever decodes one of them fails."""
+    told = await store.xrange(journal)
+    writes = store.pipeline(transaction=False)
+    writes.delete(journal)
+    for number in range(1, rows + 1):
+        writes.xadd(journal, {"event": "x" * 4096}, id=f"0-{number}")
+    for name, fields in told:
+        writes.xadd(journal, fields, id=name)
+    await writes.execute()
+
+
+async def _net_output(store: Redis) -> int:
+    return int((await store.info("stats"))["total_net_output_bytes"])
+
+
+async def _xrange_calls(store: Redis) -> int:
+    return int((await store.info("commandstats"))["cmdstat_xrange"]["calls"])
 
 
 async def test_a_journal_without_events_is_told_from_the_history(

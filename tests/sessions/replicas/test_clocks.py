@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from engine.scripted.engine import ScriptedEngine
 from sessions.events import Accepted, Deleted, Done
 from sessions.records import Owner
-from sessions.replicas.rpc import AskDelete, Order, encode_letter
+from sessions.replicas.rpc import AskDelete, Order, encode_message
 from sessions.service import Sessions
 from sessions.store.redis.client import POST, run_script
 from sessions.turn.cancelling import Cancel, Cancelled
@@ -97,12 +97,12 @@ async def test_an_order_that_nobody_waits_for_any_more_is_left_undone(
     await chat.exchange("Hello?")
     box = f"ms:mail:{chat.sessions.parts.base.storage.ownership.replica}"
     order = Order(number="1", sender="nobody", owner=chat.owner, conversation_id=ROOM, ask=AskDelete())
-    await run_script(store, POST, ["elsewhere"], ["nobody", encode_letter(order), 1000])
+    await run_script(store, POST, ["elsewhere"], ["nobody", encode_message(order), 1000])
     posted = (await store.lrange("elsewhere", 0, -1))[0]
     head, _, rest = posted.partition(b",")
     at_ms = int(head.removeprefix(b'{"at_ms":'))
     await store.rpush(box, b'{"at_ms":%d,%s' % (at_ms - late_ms, rest))
-    chat.sessions.parts.peers.mailbox.nudge()
+    chat.sessions.parts.peers.rpc.nudge()
     while await store.llen(box) or await store.llen("ms:mail:nobody") != 1 - conversations:
         pass
     page = await chat.sessions.conversations(chat.owner, limit=10, before=None)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
 
-from sessions.errors import Overloaded
+from sessions.errors import Overloaded, StoreDown
 from sessions.events import Accepted, Cause, Delta, Done, Reason
 from sessions.records import Owner
-from sessions.replicas.rpc import Answer, Refusal, RefusedElsewhere, decode_letter, encode_letter
+from sessions.replicas import rpc
+from sessions.replicas.rpc import Answer, Refusal, RefusedElsewhere, decode_message, encode_message
 from sessions.store.history.keys import Keys
 from sessions.store.history.transactions import Beginning
+from sessions.store.redis.client import COLLECT, Script, run_script
 from sessions.turn.cancelling import Cancel, Cancelled
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
@@ -32,6 +37,41 @@ async def test_a_cancel_reaches_the_replica_that_runs_the_turn(
     done = await reader.next(Done)
     assert (done.reason, done.cancel and done.cancel.cause) == (Reason.CANCELLED, Cause.CLIENT)
     assert await cancelled_there(other) == Cancelled(None, already=True)
+
+
+async def test_a_letter_whose_answer_was_lost_is_read_again(
+    chat: Chat, other: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store had given the request out, and the connection broke: it is still in the box."""
+    lost: list[bytes] = []
+
+    async def losing(
+        client: Redis, script: Script, keys: Sequence[str], args: Sequence[str | bytes | int]
+    ) -> Any:
+        answer = await run_script(client, script, keys, args)
+        if script is COLLECT and answer[1] and not lost:
+            lost.extend(answer[1])
+            raise StoreDown("The connection broke.")
+        return answer
+
+    accepted = await chat.running("Hello?", "This")
+    monkeypatch.setattr(rpc, "run_script", losing)
+    assert await cancelled_there(other) == Cancelled(accepted.turn_id, already=False)
+    assert len(lost) == 1
+
+
+async def test_a_box_that_is_read_twice_in_the_same_words_loses_and_repeats_nothing(store: Redis) -> None:
+    async def read(before: Sequence[bytes]) -> list[bytes]:
+        last = hashlib.sha1(before[-1], usedforsecurity=False).hexdigest() if before else ""
+        _, messages = await run_script(store, COLLECT, ["box"], [2, len(before), last])
+        return cast("list[bytes]", messages)
+
+    await store.rpush("box", "a", "b", "c")
+    assert await read([]) == await read([]) == [b"a", b"b"]
+    assert await read([b"a", b"b"]) == await read([b"a", b"b"]) == [b"c"]
+    await store.rpush("box", "d")
+    assert await read([b"a", b"b"]) == [b"c", b"d"]
+    assert await read([b"c", b"d"]) == await read([b"c", b"d"]) == []
 
 
 async def test_a_cancel_by_the_turns_id_alone_finds_it(chat: Chat, other: Chat) -> None:
@@ -130,7 +170,7 @@ async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
-    monkeypatch.setattr(chat.sessions.parts.peers.mailbox, "_open", lambda *letter: None)
+    monkeypatch.setattr(chat.sessions.parts.peers.rpc, "_open", lambda *message: None)
     await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
     other.engine.script("Now.")
     accepted = await other.running("And now?", on_busy="interrupt", client_msg_id="two")
@@ -143,7 +183,7 @@ async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
 
 def test_a_refusal_says_there_too_when_to_come_again() -> None:
     refusal = Refusal.of(Overloaded("Full.", retry_after_ms=7000))
-    answer = decode_letter(encode_letter(Answer(number="1", refusal=refusal)))
+    answer = decode_message(encode_message(Answer(number="1", refusal=refusal)))
     assert isinstance(answer, Answer)
     assert answer.refusal is not None
     assert RefusedElsewhere(answer.refusal).retry_after_ms == 7000

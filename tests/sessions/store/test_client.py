@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
 from sessions.store.ownership import Ownership
+from sessions.store.redis import servers
 from sessions.store.redis.client import REMOVE, run_script, store_errors
 from sessions.store.redis.servers import connect
 from tests.refusing_store import refusing_writes
@@ -71,3 +72,25 @@ async def test_a_loop_around_the_store_ends_when_it_is_cancelled(store: Redis, t
     keeping.cancel()
     await asyncio.wait([keeping], timeout=1)
     assert keeping.cancelled()
+
+
+async def test_who_finds_all_connections_in_use_waits_so_long_and_no_longer(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A burst is no outage; and a request behind calls that never return is told so."""
+    assert servers.SOCKET_TIMEOUT_S == 5.0
+    monkeypatch.setattr(servers, "SOCKET_TIMEOUT_S", 0.2)
+    async with connect(store_url) as store:
+        pool = store.connection_pool
+        held = [await pool.get_connection() for _ in range(servers.AT_ONCE)]
+        async with asyncio.timeout(30):
+            with pytest.raises(StoreDown, match="ConnectionError"), store_errors():
+                await store.ping()
+        pool.timeout = 30.0
+        waiting = asyncio.create_task(store.ping())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await pool.release(held.pop())
+        assert await waiting
+        for one in held:
+            await pool.release(one)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import msgspec
+import pytest
 from redis.asyncio import Redis
+from structlog.testing import capture_logs
 
 from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Removed, Snapshot
 from sessions.records import digest
@@ -233,3 +236,40 @@ async def test_a_spoiled_list_keeps_no_other_from_being_compacted(chat: Chat, st
             await store.set(name, "no list")
     assert await store.type(listed) == b"zset"
     assert await compaction.compact() == 1
+
+
+@asynccontextmanager
+async def spoiled(store: Redis) -> AsyncIterator[None]:
+    """The lists hold something else."""
+    for number in range(LISTS):
+        await store.set(_list(number), "not a list")
+    yield
+    for number in range(LISTS):
+        await store.delete(_list(number))
+
+
+@asynccontextmanager
+async def withheld(store: Redis) -> AsyncIterator[None]:
+    """The lists can't be written; all else can."""
+    await store.execute_command("ACL", "SETUSER", "default", "resetkeys", "~ms:[^c]*", "~ms:conv*")  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        await store.execute_command("ACL", "SETUSER", "default", "allkeys")  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("troubled", [spoiled, withheld])
+async def test_a_list_of_what_is_due_that_takes_nothing_is_no_fault_of_a_journal(
+    troubled: Callable[[Redis], AbstractAsyncContextManager[None]], chat: Chat, store: Redis
+) -> None:
+    """The end is saved and told as saved, and its journal goes on as it stands; the next turn lists the conversation."""
+    async with troubled(store):
+        with capture_logs() as logged:
+            done = await chat.exchange("Hello?", "One two three.")
+            await chat.quiet()
+        assert done.saved
+        events = [one["event"] for one in logged]
+        assert "not listed for compaction" in events
+        assert "journal begun anew" not in events
+    await chat.exchange("Again?", "Yes.")
+    await compacted(store, chat)

@@ -12,7 +12,7 @@ import pytest
 
 from engine.scripted.engine import ScriptedEngine
 from sessions.errors import StoreDown
-from sessions.events import Done
+from sessions.events import Accepted, Done
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.redis import durability
@@ -22,7 +22,7 @@ from sessions.store.redis.servers import connect
 from sessions.turn.policy import Policy
 from tests.refusing_store import pid_of, stalled
 from tests.sessions.chat import Chat
-from tests.sessions.recorder import Recorder
+from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, node
 
 
@@ -89,6 +89,29 @@ async def test_a_message_that_no_replica_takes_is_refused_and_leaves_nothing(
             assert await chat.told() == []
             await chat.exchange("Hello?", "Hello.", client_msg_id="one")
             assert [content for _, content in await chat.told()] == ["Hello?", "Hello."]
+
+
+async def test_a_queued_message_that_no_replica_takes_is_refused_and_leaves_nothing(
+    pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is its place in the queue left, nor its id taken; the reply before it goes on."""
+    master, replica = pair
+    with hasty(monkeypatch):
+        async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
+            await chat.running("One?", "This")
+            with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
+                await chat.send("Two?", on_busy="enqueue", client_msg_id="two")
+            assert len(chat.reader.of(Accepted)) == 1
+            chat.begin_send("Two?", on_busy="enqueue", client_msg_id="two")
+            accepted = await chat.reader.next(Accepted, count=2)
+            assert await replica.ask("HEXISTS", chat.keys.conversation, f"turn:{accepted.turn_id}")
+            chat.cancel(accepted.turn_id)
+            assert (await chat.reader.next(Done)).saved
+            chat.engine.step(20)
+            await chat.quiet()
+            said = [content for _, content in await chat.told()]
+            assert said == ["One?", chat.engine._reply, "Two?", ""]
+            assert continuous(chat.reader.events)
 
 
 async def test_without_being_asked_for_no_replica_is_waited_for(pair: tuple[Node, Node]) -> None:

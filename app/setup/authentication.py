@@ -1,0 +1,50 @@
+"""Who may come in, as the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redis.asyncio import Redis
+
+from app.settings import Settings, SettingsError
+from connections.authentication.access import AccessControl
+from connections.authentication.authenticator import Authenticator
+from connections.authentication.json_web_tokens import Claims, JsonWebTokens
+from connections.authentication.key_ring import KeyRing
+from connections.authentication.key_sets import KeySet
+from connections.authentication.ticket_store import RedisTickets
+from connections.authentication.tickets import Tickets
+from connections.gate.origin import Origins
+from connections.wire.errors import BadList
+
+
+def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessControl:
+    """Raises SettingsError where keys or origins can't be read."""
+    with _setting("api_keys"):
+        keys = None if settings.api_keys is None else KeyRing(settings.api_keys)
+    with _setting("allowed_origins"):
+        origins = Origins(settings.allowed_origins)
+    authenticator = Authenticator(
+        keys=keys, web_tokens=_web_tokens(settings), tickets=Tickets(RedisTickets(store))
+    )
+    return AccessControl(authenticator=authenticator, origins=origins, refresh_s=refresh_s)
+
+
+def _web_tokens(settings: Settings) -> JsonWebTokens | None:
+    if settings.jwt_secret is settings.jwks_url is None:
+        return None
+    return JsonWebTokens(
+        secret=settings.jwt_secret,
+        key_set=None if settings.jwks_url is None else KeySet(settings.jwks_url),
+        claims=Claims(audience=settings.jwt_audience, issuer=settings.jwt_issuer),
+    )
+
+
+@contextmanager
+def _setting(name: str) -> Iterator[None]:
+    """Names the setting that can't be used."""
+    try:
+        yield
+    except BadList as error:
+        raise SettingsError(f"MIDSTREAM_{name.upper()} (--{name.replace('_', '-')}): {error}") from None

@@ -1,0 +1,71 @@
+"""The vLLM that the settings ask for, as an engine. Says which settings do not go with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from app.settings import PREFIX, Settings, SettingsError
+from engine.launcher.launched import MAKE, LaunchedEngine
+from engine.launcher.options import LaunchOptions, checked_arguments
+
+MADE = Path(__file__).parents[2] / ".cache" / "vllm" / "bin" / "python"
+"""Where `make vllm` puts the Python of its environment."""
+_OTHERS = {
+    "upstreams": "a vLLM that runs elsewhere is an upstream; one that is started here is none",
+    "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES",
+    "engines": "say --engine-arg data-parallel-size=2",
+    "attn": "say --engine-arg attention-backend=…",
+    "compile": "vLLM compiles by itself; --engine-arg enforce-eager keeps it from that",
+    "quantize": "say --engine-arg quantization=…",
+    "kv_bytes": "say --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
+}
+"""Settings of Midstream's own engine, and what to say to vLLM instead."""
+
+
+def launched_engine(settings: Settings) -> LaunchedEngine | None:
+    """A vLLM to be started; None where another engine is asked for. Raises SettingsError."""
+    if settings.engine != "vllm":
+        if settings.engine_arg:
+            raise SettingsError(f"{_called('engine_arg')} is for --engine vllm.")
+        return None
+    _refuse_others(settings)
+    return LaunchedEngine(
+        LaunchOptions(
+            python=_python(settings),
+            model=settings.model_path,
+            served_name=settings.model_name,
+            arguments=_arguments(settings),
+            dtype=settings.dtype,
+            max_batch=settings.max_batch,
+            tensor_parallel=settings.tensor_parallel,
+        )
+    )
+
+
+def _refuse_others(settings: Settings) -> None:
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+    for name, instead in _OTHERS.items():
+        if getattr(settings, name) != defaults[name]:
+            raise SettingsError(f"{_called(name)} does not go with --engine vllm: {instead}.")
+
+
+def _arguments(settings: Settings) -> tuple[str, ...]:
+    try:
+        return checked_arguments(settings.engine_arg)
+    except ValueError as error:
+        raise SettingsError(f"{_called('engine_arg')}: {error}.") from error
+
+
+def _python(settings: Settings) -> str:
+    """The Python of vLLM's environment. It stays a link where it is one: by its place it finds its packages."""
+    chosen = MADE if settings.engine_python is None else Path(settings.engine_python).expanduser().absolute()
+    if not (chosen.is_file() and os.access(chosen, os.X_OK)):
+        raise SettingsError(f"--engine vllm: there is no Python at {chosen}. {MAKE}.")
+    return str(chosen)
+
+
+def _called(name: str) -> str:
+    return f"{PREFIX}{name.upper()} (--{name.replace('_', '-')})"

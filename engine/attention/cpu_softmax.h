@@ -1,0 +1,118 @@
+/* Attention of the queries that share one head, over the pages of a table.
+
+   One pass with a running maximum (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022). */
+
+#ifndef MIDSTREAM_CPU_SOFTMAX_H
+#define MIDSTREAM_CPU_SOFTMAX_H
+
+#include "cpu_elements.h"
+
+enum {
+    POSITIONS = 32, /* keys and values that are read at a time: they stay in the nearest cache */
+    PART = 64       /* elements of a head that are summed at a time: they stay in registers */
+};
+
+VECTORS SHARED void score(float *restrict scores, const float *restrict query, const float *restrict keys,
+                          float scale, count positions, count size) {
+    for (count t = 0; t < positions; t++) {
+        float sum = 0;
+        for (count i = 0; i < size; i++) sum += query[i] * keys[t * size + i];
+        scores[t] = sum * scale;
+    }
+}
+
+/* What the softmax of a query has come to: its highest score, and the sum of all weights relative to it. */
+struct softmax {
+    float highest, total;
+};
+
+/* Turn scores to weights. What was mixed before fades where a higher score has come. */
+VECTORS SHARED void weigh(float *restrict scores, struct softmax *softmax, float *restrict mixed,
+                          count positions, count size) {
+    float highest = softmax->highest, total = 0;
+    for (count t = 0; t < positions; t++) highest = scores[t] > highest ? scores[t] : highest;
+    for (count t = 0; t < positions; t++) {
+        scores[t] = exponential(scores[t] - highest);
+        total += scores[t];
+    }
+    if (highest != softmax->highest) {
+        float fade = exponential(softmax->highest - highest);
+        for (count i = 0; i < size; i++) mixed[i] *= fade;
+        softmax->total *= fade;
+    }
+    softmax->highest = highest;
+    softmax->total += total;
+}
+
+static inline __attribute__((always_inline)) void mix_part(float *restrict mixed, const float *restrict weights,
+                                                           const float *restrict values, count positions, count size,
+                                                           count part) {
+    float sums[part];
+    for (count i = 0; i < part; i++) sums[i] = mixed[i];
+    for (count t = 0; t < positions; t++)
+        for (count i = 0; i < part; i++) sums[i] += weights[t] * values[t * size + i];
+    for (count i = 0; i < part; i++) mixed[i] = sums[i];
+}
+
+VECTORS SHARED void mix(float *restrict mixed, const float *restrict weights, const float *restrict values,
+                        count positions, count size) {
+    count i = 0;
+    for (; i + PART <= size; i += PART) mix_part(mixed + i, weights, values + i, positions, size, PART);
+    for (; i + 8 <= size; i += 8) mix_part(mixed + i, weights, values + i, positions, size, 8);
+    for (; i < size; i++) mix_part(mixed + i, weights, values + i, positions, size, 1);
+}
+
+/* Keep scores between a cap and its negative: tanh, by way of e to the 2x. */
+VECTORS SHARED void cap(float *restrict scores, float softcap, count positions) {
+    for (count t = 0; t < positions; t++)
+        scores[t] = softcap * (1.0f - 2.0f / (exponential(2.0f * scores[t] / softcap) + 1.0f));
+}
+
+/* Where keys and values lie: (pages, kv_heads, page, size), values with a size of their own. */
+struct store {
+    const void *keys, *values;
+    count kv_heads, page, size, value_size;
+    int half;
+};
+
+/* How a layer attends. A query sees `window` positions up to its own, and none before the last multiple of `chunk`; 0:
+   all. `softcap`: 0 for none. */
+struct terms {
+    float scale, softcap;
+    count window, chunk;
+};
+
+/* Attend with the queries, (sharing, size), that share one head, to the positions from `first` to `stop` of a table. */
+SHARED void attend_head(float *restrict mixed, const float *restrict queries, const struct store *store,
+                        const int32_t *table, count head, count first, count stop, count sharing,
+                        const struct terms *terms) {
+    count size = store->size, value_size = store->value_size, page = store->page, some;
+    float key_room[POSITIONS * size], value_room[POSITIONS * value_size], scores[POSITIONS];
+    struct softmax softmax[sharing];
+    for (count q = 0; q < sharing; q++) softmax[q] = (struct softmax){-INFINITY, 0};
+    memset(mixed, 0, (size_t)(sharing * value_size) * sizeof *mixed);
+    for (count t = first; t < stop; t += some) {
+        count row = (table[t / page] * store->kv_heads + head) * page + t % page, left = page - t % page;
+        some = stop - t < left ? stop - t : left;
+        some = some < POSITIONS ? some : POSITIONS;
+        const float *keys = read(key_room, store->keys, row * size, some * size, store->half);
+        const float *values = read(value_room, store->values, row * value_size, some * value_size, store->half);
+        for (count q = 0; q < sharing; q++) {
+            score(scores, queries + q * size, keys, terms->scale, some, size);
+            if (terms->softcap > 0) cap(scores, terms->softcap, some);
+            weigh(scores, softmax + q, mixed + q * value_size, some, value_size);
+            mix(mixed + q * value_size, scores, values, some, value_size);
+        }
+    }
+    for (count q = 0; q < sharing; q++)
+        for (count i = 0; i < value_size; i++) mixed[q * value_size + i] /= softmax[q].total;
+}
+
+/* Return the first position that the query behind `stop` positions may see. */
+SHARED count first_seen(count stop, const struct terms *terms) {
+    count first = terms->window > 0 && stop > terms->window ? stop - terms->window : 0;
+    count chunk = terms->chunk > 0 ? (stop - 1) / terms->chunk * terms->chunk : 0;
+    return first > chunk ? first : chunk;
+}
+
+#endif

@@ -1,0 +1,352 @@
+"""Kernels in Triton's language: attention over block tables, for decode steps and for prompts, and the store of pages.
+
+A block table is a row of page numbers for each request: the key at position p lies in page `table[p // PAGE]`, at the
+offset `p % PAGE`. Queries that share a KV head are computed together, so that keys and values are read once for all of
+them. Sources: online softmax is Milakov and Gimelshein 2018, in blocks FlashAttention (Dao et al. 2022); splitting long
+contexts between programs is Flash-Decoding (Dao et al. 2023).
+
+Nothing at a position that a query may not see is ever read: what an older request left in a page can't reach a sum.
+Tables and lengths are parts of one tensor and lie anywhere in it: no kernel is compiled anew for where they begin.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _first_visible(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
+    """The first position that a query at `position` may see. 0 as a window or a chunk: there is none."""
+    first = position * 0
+    if WINDOW > 0:
+        first = tl.maximum(first, position - (WINDOW - 1))
+    if CHUNK > 0:
+        first = tl.maximum(first, position // CHUNK * CHUNK)
+    return first
+
+
+@triton.jit
+def _in_pages(table, positions, wanted, page_stride, offset_stride, PAGE: tl.constexpr):
+    """Where the keys at these positions lie, in elements. Pages that nobody wants are not looked up."""
+    pages = tl.load(table + positions // PAGE, mask=wanted, other=0)
+    return pages.to(tl.int64) * page_stride + (positions % PAGE) * offset_stride
+
+
+@triton.jit
+def _product(left, right, PRECISION: tl.constexpr):
+    """A matrix product with sums of float32. Of float32 throughout where "ieee" is asked for."""
+    if PRECISION == "ieee":
+        left, right = left.to(tl.float32), right.to(tl.float32)
+    return tl.dot(left, right, input_precision=PRECISION)
+
+
+@triton.jit
+def _scores(queries, keys, scale, softcap, CAPPED: tl.constexpr, PRECISION: tl.constexpr):
+    """Scores as powers of two: exp2 is what the device computes."""
+    scores = _product(queries, keys, PRECISION) * scale
+    if CAPPED:
+        # tanh(x) is 1 - 2 / (exp(2x) + 1), which is right for infinite exponentials too.
+        scores = softcap * (1 - 2 / (tl.exp(2 * scores / softcap) + 1))
+    return scores * LOG2_E
+
+
+@triton.jit
+def _block(
+    state,
+    queries,
+    keys,
+    values,
+    table,
+    positions,
+    first,
+    last,
+    strides,
+    scale,
+    softcap,
+    SIZE: tl.constexpr,
+    SIZE_PADDED: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
+    VALUE_PADDED: tl.constexpr,
+    PAGE: tl.constexpr,
+    CAPPED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Take one block of keys and values into the sums. Query rows see the positions from `first` to `last`, both included."""
+    top, total, mixed = state
+    key_page, key_offset, value_page, value_offset = strides
+    wanted = (positions >= tl.min(first)) & (positions <= tl.max(last))
+    sizes, value_sizes = tl.arange(0, SIZE_PADDED), tl.arange(0, VALUE_PADDED)
+    at_keys = _in_pages(table, positions, wanted, key_page, key_offset, PAGE)
+    at_values = _in_pages(table, positions, wanted, value_page, value_offset, PAGE)
+    turned = tl.load(
+        keys + at_keys[None, :] + sizes[:, None], mask=wanted[None, :] & (sizes < SIZE)[:, None], other=0.0
+    )
+    scores = _scores(queries, turned, scale, softcap, CAPPED, PRECISION)
+    visible = (positions[None, :] >= first[:, None]) & (positions[None, :] <= last[:, None])
+    scores = tl.where(visible, scores, -float("inf"))
+    higher = tl.maximum(top, tl.max(scores, 1))
+    # A row that saw nothing yet has no top: infinite minus infinite would be no number.
+    base = tl.where(higher == -float("inf"), 0.0, higher)
+    weights = tl.exp2(scores - base[:, None])
+    faded = tl.exp2(top - base)
+    taken = tl.load(
+        values + at_values[:, None] + value_sizes[None, :],
+        mask=wanted[:, None] & (value_sizes < VALUE_SIZE)[None, :],
+        other=0.0,
+    )
+    mixed = mixed * faded[:, None] + _product(weights.to(taken.dtype), taken, PRECISION)
+    return higher, total * faded + tl.sum(weights, 1), mixed
+
+
+@triton.jit(do_not_specialize_on_alignment=["tables", "lengths"])
+def decode_partitions(
+    queries,
+    keys,
+    values,
+    tables,
+    lengths,
+    mixed,
+    weights,
+    scale,
+    softcap,
+    query_row,
+    query_head,
+    key_page,
+    key_offset,
+    key_head,
+    value_page,
+    value_offset,
+    value_head,
+    table_row,
+    PARTS: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    SIZE: tl.constexpr,
+    SIZE_PADDED: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
+    VALUE_PADDED: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTITION: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CAPPED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """One query a request: attend to each partition of its context by itself, for `merge_partitions`.
+
+    A partition is always of the same positions, whoever computes it: a reply's numbers don't depend on its neighbours.
+    Program (request, KV head, split) takes every num_programs(2)-th partition.
+    """
+    request, kv_head = tl.program_id(0), tl.program_id(1)
+    length = tl.load(lengths + request)
+    if length > 0:
+        first = _first_visible(length - 1, WINDOW, CHUNK)
+        member = tl.arange(0, ROWS)
+        head = kv_head * GROUP + member
+        sizes, value_sizes = tl.arange(0, SIZE_PADDED), tl.arange(0, VALUE_PADDED)
+        asked = tl.load(
+            queries + request.to(tl.int64) * query_row + head[:, None] * query_head + sizes[None, :],
+            mask=(member < GROUP)[:, None] & (sizes < SIZE)[None, :],
+            other=0.0,
+        )
+        table = tables + request.to(tl.int64) * table_row
+        begins = tl.zeros([ROWS], tl.int32) + first
+        ends = tl.zeros([ROWS], tl.int32) + length - 1
+        strides = key_page, key_offset, value_page, value_offset
+        parts = tl.cdiv(length, PARTITION)
+        for part in range(first // PARTITION + tl.program_id(2), parts, tl.num_programs(2)):
+            state = (
+                tl.full([ROWS], -float("inf"), tl.float32),
+                tl.zeros([ROWS], tl.float32),
+                tl.zeros([ROWS, VALUE_PADDED], tl.float32),
+            )
+            begin = tl.maximum(part * PARTITION, first // BLOCK * BLOCK)
+            end = tl.minimum((part + 1) * PARTITION, length)
+            for start in range(begin, end, BLOCK):
+                state = _block(
+                    state, asked, keys + kv_head * key_head, values + kv_head * value_head, table,
+                    start + tl.arange(0, BLOCK), begins, ends, strides, scale, softcap,
+                    SIZE, SIZE_PADDED, VALUE_SIZE, VALUE_PADDED, PAGE, CAPPED, PRECISION,
+                )  # fmt: skip
+            top, total, sums = state
+            place = (request.to(tl.int64) * GROUP * tl.num_programs(1) + head) * PARTS + part
+            tl.store(weights + place, top + tl.log2(total), mask=member < GROUP)
+            tl.store(
+                mixed + place[:, None] * VALUE_SIZE + value_sizes[None, :],
+                sums / total[:, None],
+                mask=(member < GROUP)[:, None] & (value_sizes < VALUE_SIZE)[None, :],
+            )
+
+
+@triton.jit(do_not_specialize_on_alignment=["lengths"])
+def merge_partitions(
+    mixed,
+    weights,
+    lengths,
+    sinks,
+    out,
+    out_row,
+    out_head,
+    PARTS: tl.constexpr,
+    PARTS_PADDED: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
+    VALUE_PADDED: tl.constexpr,
+    PARTITION: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CHUNK: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
+):
+    """Bring the partitions of each request and head together. A request without keys, an idle row, gets zeros."""
+    request, head = tl.program_id(0), tl.program_id(1)
+    length = tl.load(lengths + request)
+    parts, value_sizes = tl.arange(0, PARTS_PADDED), tl.arange(0, VALUE_PADDED)
+    first = _first_visible(length - 1, WINDOW, CHUNK)
+    computed = (parts >= first // PARTITION) & (parts < tl.cdiv(length, PARTITION))
+    place = (request.to(tl.int64) * tl.num_programs(1) + head) * PARTS + parts
+    powers = tl.load(weights + place, mask=computed, other=-float("inf"))
+    top = tl.max(powers, 0)
+    sink = top
+    if HAS_SINKS:
+        sink = tl.load(sinks + head).to(tl.float32) * LOG2_E
+        top = tl.maximum(top, sink)
+    base = tl.where(top == -float("inf"), 0.0, top)
+    shares = tl.exp2(powers - base)
+    total = tl.sum(shares, 0)
+    if HAS_SINKS:
+        total += tl.exp2(sink - base)
+    partly = tl.load(
+        mixed + place[:, None] * VALUE_SIZE + value_sizes[None, :],
+        mask=computed[:, None] & (value_sizes < VALUE_SIZE)[None, :],
+        other=0.0,
+    )
+    whole = tl.sum(partly * shares[:, None], 0) / tl.where(total == 0.0, 1.0, total)
+    at = out + request.to(tl.int64) * out_row + head * out_head + value_sizes
+    tl.store(at, whole.to(out.dtype.element_ty), mask=value_sizes < VALUE_SIZE)
+
+
+@triton.jit(do_not_specialize_on_alignment=["tables", "query_starts", "lengths"])
+def attend_prompts(
+    queries,
+    keys,
+    values,
+    tables,
+    query_starts,
+    lengths,
+    sinks,
+    out,
+    scale,
+    softcap,
+    query_row,
+    query_head,
+    key_page,
+    key_offset,
+    key_head,
+    value_page,
+    value_offset,
+    value_head,
+    table_row,
+    out_row,
+    out_head,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    SIZE: tl.constexpr,
+    SIZE_PADDED: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
+    VALUE_PADDED: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CAPPED: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Many queries a request: program (tile of queries, KV head, request). Blocks that no query of a tile sees are not read."""
+    kv_head, request = tl.program_id(1), tl.program_id(2)
+    start = tl.load(query_starts + request)
+    count = tl.load(query_starts + request + 1) - start
+    length = tl.load(lengths + request)
+    TOKENS: tl.constexpr = ROWS // GROUP
+    if tl.program_id(0) * TOKENS < count:
+        row = tl.arange(0, ROWS)
+        token = tl.program_id(0) * TOKENS + row // GROUP
+        head = kv_head * GROUP + row % GROUP
+        asks = (row < TOKENS * GROUP) & (token < count)
+        sizes, value_sizes = tl.arange(0, SIZE_PADDED), tl.arange(0, VALUE_PADDED)
+        at = (start + token).to(tl.int64)
+        asked = tl.load(
+            queries + at[:, None] * query_row + head[:, None] * query_head + sizes[None, :],
+            mask=asks[:, None] & (sizes < SIZE)[None, :],
+            other=0.0,
+        )
+        # A row of nobody stands for the tile's first token: it widens nothing that is read.
+        position = length - count + tl.where(asks, token, tl.program_id(0) * TOKENS)
+        first = _first_visible(position, WINDOW, CHUNK)
+        table = tables + request.to(tl.int64) * table_row
+        strides = key_page, key_offset, value_page, value_offset
+        state = (
+            tl.full([ROWS], -float("inf"), tl.float32),
+            tl.zeros([ROWS], tl.float32),
+            tl.zeros([ROWS, VALUE_PADDED], tl.float32),
+        )
+        for begin in range(tl.min(first) // BLOCK * BLOCK, tl.max(position) + 1, BLOCK):
+            state = _block(
+                state, asked, keys + kv_head * key_head, values + kv_head * value_head, table,
+                begin + tl.arange(0, BLOCK), first, position, strides, scale, softcap,
+                SIZE, SIZE_PADDED, VALUE_SIZE, VALUE_PADDED, PAGE, CAPPED, PRECISION,
+            )  # fmt: skip
+        top, total, mixed = state
+        if HAS_SINKS:
+            sink = tl.load(sinks + head, mask=asks, other=0.0).to(tl.float32) * LOG2_E
+            total += tl.exp2(sink - top)
+        tl.store(
+            out + at[:, None] * out_row + head[:, None] * out_head + value_sizes[None, :],
+            (mixed / total[:, None]).to(out.dtype.element_ty),
+            mask=asks[:, None] & (value_sizes < VALUE_SIZE)[None, :],
+        )
+
+
+@triton.jit(do_not_specialize_on_alignment=["pages", "offsets"])
+def store_rows(
+    keys,
+    values,
+    pages,
+    offsets,
+    stored_keys,
+    stored_values,
+    key_row,
+    key_head,
+    value_row,
+    value_head,
+    key_page,
+    key_offset,
+    key_stored_head,
+    value_page,
+    value_offset,
+    value_stored_head,
+    HEADS: tl.constexpr,
+    HEADS_PADDED: tl.constexpr,
+    SIZE: tl.constexpr,
+    SIZE_PADDED: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
+    VALUE_PADDED: tl.constexpr,
+):
+    """Write one token's keys and values to (page, offset). A token whose page is below 0 belongs to nobody."""
+    token = tl.program_id(0)
+    page = tl.load(pages + token).to(tl.int64)
+    if page >= 0:
+        offset = tl.load(offsets + token)
+        heads = tl.arange(0, HEADS_PADDED)[:, None]
+        sizes, value_sizes = tl.arange(0, SIZE_PADDED)[None, :], tl.arange(0, VALUE_PADDED)[None, :]
+        there = (heads < HEADS) & (sizes < SIZE)
+        made = tl.load(keys + token.to(tl.int64) * key_row + heads * key_head + sizes, mask=there)
+        at = page * key_page + offset * key_offset + heads * key_stored_head + sizes
+        tl.store(stored_keys + at, made, mask=there)
+        there = (heads < HEADS) & (value_sizes < VALUE_SIZE)
+        made = tl.load(values + token.to(tl.int64) * value_row + heads * value_head + value_sizes, mask=there)
+        at = page * value_page + offset * value_offset + heads * value_stored_head + value_sizes
+        tl.store(stored_values + at, made, mask=there)

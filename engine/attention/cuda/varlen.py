@@ -1,0 +1,73 @@
+"""Attention over block tables as torch has it, from 2.12 on: FlashAttention 2, or a newer one that is activated.
+
+Source: `torch.nn.attention.varlen`. Pages of 256 are what FlashAttention 2 asks for.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from engine.attention.cuda.operators import Asked
+
+PAGE = 256
+LARGEST_HEAD = 256
+HALVES = (torch.bfloat16, torch.float16)
+
+try:
+    from torch.nn.attention import current_flash_attention_impl
+    from torch.nn.attention.varlen import varlen_attn_out
+except ImportError:  # an older torch: Triton's kernels serve alone
+    HAS_VARLEN = False
+else:
+    HAS_VARLEN = True
+
+
+class Varlen:
+    """One call for replies and prompts alike; plain causal attention and sliding windows."""
+
+    name = "varlen"
+
+    def serves(self, asked: Asked) -> bool:
+        """Whether it computes what a layer asks for."""
+        keys, values = asked.layer
+        page, _, size = keys.shape[1:]
+        plain = asked.terms.softcap is None and asked.terms.chunk is None and asked.sinks is None
+        fits = keys.shape == values.shape and page % PAGE == 0
+        return HAS_VARLEN and plain and fits and _is_served(size, keys.dtype)
+
+    def decode(self, asked: Asked) -> None:
+        """Attend with the step's first rows, one a request."""
+        _attend(asked, slice(asked.step.decode_rows), slice(asked.step.decode_rows + 1), most=1)
+
+    def prompts(self, asked: Asked) -> None:
+        """Attend with the queries behind them; where these begin is counted from the step's first row on."""
+        behind = slice(asked.step.decode_rows, None)
+        _attend(asked, behind, behind, most=asked.step.longest_prompt)
+
+
+def _is_served(size: int, dtype: torch.dtype) -> bool:
+    return dtype in HALVES and size <= LARGEST_HEAD and size % 8 == 0
+
+
+def _attend(asked: Asked, requests: slice, borders: slice, *, most: int) -> None:
+    step, (keys, values) = asked.step, asked.layer
+    newer = current_flash_attention_impl() is not None
+    rows = slice(step.decode_rows) if most == 1 else slice(None)
+    window = asked.terms.window
+    varlen_attn_out(
+        asked.out[rows],
+        asked.queries[rows],
+        keys,
+        values,
+        step.query_starts[borders],
+        None if newer else step.key_starts[borders],
+        most,
+        step.tables.shape[1] * keys.shape[1],
+        scale=asked.terms.scale,
+        window_size=(-1 if window is None else window - 1, 0),
+        enable_gqa=True,
+        seqused_k=step.lengths[requests],
+        block_table=step.tables[requests],
+        # FlashAttention 2 was seen to give NaN where it splits contexts in pages.
+        num_splits=None if newer else 1,
+    )

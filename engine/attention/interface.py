@@ -1,0 +1,138 @@
+"""Attention over pages as transformers' modules ask for it, under the name `midstream`.
+
+The models themselves say what a query may see: causal, a sliding window, chunks. Other rules are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import (
+    causal_mask_function,
+    chunked_causal_mask_function,
+    sliding_window_causal_mask_function,
+)
+
+from engine.attention import cpu_kernels
+from engine.attention.cpu import Cpu
+from engine.attention.cuda.attention import Cuda
+from engine.attention.reference import Reference
+from engine.attention.terms import AttentionNotSupported, Backend, Terms
+from engine.cache.layout import StepLayout
+from engine.cache.paged_cache import LayerPages
+
+NAME = "midstream"
+
+MaskFunction = Callable[[Tensor, int, Tensor, Tensor], Tensor]
+
+CAUSAL: MaskFunction = cast("MaskFunction", causal_mask_function)
+"""transformers' own rule that a query sees what is not behind it; its types say integers."""
+
+
+class Paged(NamedTuple):
+    """What a module passes on to its attention, as the keyword `paged` of its forward."""
+
+    step: StepLayout
+    backend: Backend
+
+
+class MaskRule(NamedTuple):
+    """What a query may see, as the model states it: see `Terms`."""
+
+    window: int | None = None
+    chunk: int | None = None
+
+
+def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
+    """Return the attention that serves a device and a dtype best."""
+    if device.type == "cuda" and find_spec("triton") is not None:
+        return Cuda(processors=torch.cuda.get_device_properties(device).multi_processor_count)
+    return Cpu() if cpu_kernels.serve(torch.empty(0, dtype=dtype, device=device)) else Reference()
+
+
+def keeps_latents(module: nn.Module) -> bool:
+    """Whether a module caches latents, of which it makes keys and values when it reads them (DeepSeek's attention)."""
+    return getattr(getattr(module, "config", None), "kv_lora_rank", None) is not None
+
+
+def gathered(step: StepLayout) -> StepLayout:
+    """Return the layout of a step whose contexts were brought together: each is one long page."""
+    tables = torch.arange(len(step.tables), dtype=torch.int32, device=step.tables.device)
+    return replace(step, tables=tables.unsqueeze(1))
+
+
+def register() -> None:
+    """Make the name known to transformers. Repeating it does no harm."""
+    AttentionInterface.register(NAME, paged_attention)
+    AttentionMaskInterface.register(NAME, mask_rule)
+
+
+def mask_rule(*, mask_function: MaskFunction, use_vmap: bool = False, **_sizes: Any) -> MaskRule:
+    """Answer a model's wish for a mask. Raises AttentionNotSupported where its rule is not a plain one."""
+    if mask_function is CAUSAL:
+        return MaskRule()
+    known = None if use_vmap else _known_rules().get(_code(mask_function))
+    if known is None:
+        raise AttentionNotSupported("it masks attention with rules of its own")
+    name, number = known
+    overlay = _parts(mask_function)[0]
+    return MaskRule(**{name: overlay.__closure__[overlay.__code__.co_freevars.index(number)].cell_contents})
+
+
+def paged_attention(  # noqa: PLR0917 - transformers calls it with these, in this order
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: MaskRule,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend with a step's queries, (1, heads, rows, size), to a layer's pages, which the cache handed out.
+
+    Returns (1, rows, heads, value size). Raises AttentionNotSupported for what some models do to scores.
+    """
+    paged = _checked(module, attention_mask, kwargs)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    terms = Terms(scale, *attention_mask, softcap=kwargs.get("softcap"))
+    layer = LayerPages(key, value)
+    if keeps_latents(module):
+        layer = LayerPages(*(made.contiguous().transpose(1, 2) for made in layer))
+    mixed = paged.backend.attend(query[0].transpose(0, 1), layer, paged.step, terms)
+    return mixed.unsqueeze(0), None
+
+
+def _checked(module: nn.Module, rule: object, kwargs: dict[str, Any]) -> Paged:
+    paged = kwargs.get("paged")
+    if not isinstance(paged, Paged) or not isinstance(rule, MaskRule):
+        raise AttentionNotSupported(f"{type(module).__name__} does not pass on what attention needs")
+    for feature in ("s_aux", "position_bias"):
+        if kwargs.get(feature) is not None:
+            raise AttentionNotSupported(f"{type(module).__name__} uses {feature}")
+    return paged
+
+
+@cache
+def _known_rules() -> dict[tuple[Any, ...], tuple[str, str]]:
+    """Return what transformers' rules are called here, and which of their variables is the number."""
+    sliding: Any = sliding_window_causal_mask_function(1)
+    chunked: Any = chunked_causal_mask_function(1, torch.zeros(1))
+    return {_code(sliding): ("window", "sliding_window"), _code(chunked): ("chunk", "chunk_size")}
+
+
+def _parts(rule: Any) -> tuple[Any, ...]:
+    """Return the functions that a rule of transformers joins with `and`; none where it is something else."""
+    found = [cell.cell_contents for cell in getattr(rule, "__closure__", None) or ()]
+    return found[0] if len(found) == 1 and isinstance(found[0], tuple) else ()
+
+
+def _code(rule: Any) -> tuple[Any, ...]:
+    """Return what tells one kind of rule from another, whatever its numbers are."""
+    return (rule.__code__, *(part.__code__ for part in _parts(rule)))

@@ -1,0 +1,72 @@
+"""Attention over pages in plain torch, with sums of float32: what the other backends are compared with.
+
+It serves where there is no compiler, and devices and dtypes that no other backend knows. Pages are gathered.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.attention.terms import Terms
+from engine.cache.layout import StepLayout
+from engine.cache.paged_cache import LayerPages
+
+QUERY_BLOCK = 256
+"""Queries of a prompt that share one score matrix: it bounds memory."""
+
+
+class Reference:
+    """See `engine.attention.terms.Backend`."""
+
+    def store(self, layer: LayerPages, step: StepLayout, keys: Tensor, values: Tensor) -> None:
+        """See `Backend`."""
+        places = step.pages[: step.rows], step.offsets[: step.rows]
+        for pages, rows in zip(layer, (keys, values), strict=True):
+            pages.index_put_(places, rows[: step.rows])
+
+    def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: Terms) -> Tensor:
+        """See `Backend`."""
+        mixed = queries.new_zeros(*queries.shape[:2], layer.values.shape[3])
+        if step.decode_rows:
+            rows = slice(0, step.decode_rows)
+            positions = step.position_ids[0, rows].unsqueeze(1)
+            mixed[rows] = _attend(queries[rows].unsqueeze(1), positions, layer, step.tables[rows], terms)[
+                :, 0
+            ]
+        row = step.decode_rows
+        for number, (start, stop) in enumerate(step.spans[step.decode_rows :], start=step.decode_rows):
+            table = step.tables[number : number + 1, : -(-stop // layer.keys.shape[1])]
+            last = row + stop - start
+            for first in range(row, last, QUERY_BLOCK):
+                rows = slice(first, min(first + QUERY_BLOCK, last))
+                positions = step.position_ids[:, rows]
+                mixed[rows] = _attend(queries[rows].unsqueeze(0), positions, layer, table, terms)[0]
+            row = last
+        return mixed
+
+
+def visible(positions: Tensor, keys: Tensor, terms: Terms) -> Tensor:
+    """Tell which keys, at positions (…, keys), queries at positions (…, queries) may see: (…, queries, keys)."""
+    asking, keys = positions.unsqueeze(-1), keys.unsqueeze(-2)
+    seen = keys <= asking
+    if terms.window is not None:
+        seen = seen & (keys > asking - terms.window)
+    if terms.chunk is not None:
+        seen = seen & (keys >= asking // terms.chunk * terms.chunk)
+    return seen
+
+
+def _attend(queries: Tensor, positions: Tensor, layer: LayerPages, tables: Tensor, terms: Terms) -> Tensor:
+    """Attend with (requests, queries, heads, size) at positions, (requests, queries), to the pages of each request."""
+    keys, values = (store[tables].flatten(1, 2).float() for store in layer)
+    seen = visible(positions, torch.arange(keys.shape[1], device=keys.device).unsqueeze(0), terms)
+    # What lies at a place that nobody may see may be anything, and 0 times NaN is NaN.
+    values = values.masked_fill(~seen.any(dim=1)[:, :, None, None], 0.0)
+    heads = keys.shape[2]
+    shared = queries.float().reshape(*queries.shape[:2], heads, -1, queries.shape[3]) * terms.scale
+    scores = torch.einsum("rqhgd,rkhd->rhgqk", shared, keys)
+    if terms.softcap is not None:
+        scores = torch.tanh(scores / terms.softcap) * terms.softcap
+    weights = scores.masked_fill(~seen[:, None, None], -torch.inf).softmax(dim=-1)
+    return torch.einsum("rhgqk,rkhd->rqhgd", weights, values).flatten(2, 3).to(queries.dtype)

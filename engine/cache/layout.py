@@ -1,0 +1,171 @@
+"""One step's tokens, laid out for a single forward pass over the pages of the KV cache.
+
+All tokens of a step form one row of a batch of one: first one token for each running reply, then chunks of prompts.
+Linear layers see a flat list of tokens; only attention sees the pages.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+ROWS_STEP = 16
+"""Steps with prompts are padded to a multiple of this many rows: every new number of rows costs kernels that are kept."""
+
+NOBODY = -1
+"""The page of an idle row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Neighbouring tokens of one request: `tokens[i]` is at position `start + i`. `samples`: its last logits are wanted.
+
+    `slot`: the request's place among those that run. `pages`: its block table.
+    """
+
+    slot: int
+    start: int
+    tokens: Sequence[int]
+    samples: bool
+    pages: Sequence[int]
+
+    @property
+    def stop(self) -> int:
+        """The position behind the last token."""
+        return self.start + len(self.tokens)
+
+
+@dataclass(slots=True, eq=False)
+class StepLayout:
+    """Where a step's queries are, and where their keys and values lie. Tensors are on the device, int32 unless said otherwise.
+
+    The first `decode_rows` requests have one query each; those behind have as many as `query_starts` says.
+    `masks` is room for what layers share.
+    """
+
+    input_ids: Tensor
+    """(1, rows) of int64, as modules take them; so are `position_ids`."""
+    position_ids: Tensor
+    sampled_rows: Tensor | None
+    """The rows whose logits are wanted, int64; None: those of all."""
+    decode_rows: int
+    rows: int
+    """Rows of requests; those behind are nobody's."""
+    spans: tuple[tuple[int, int], ...]
+    """Where each request's queries start and stop, in positions."""
+    tables: Tensor
+    """(requests, pages of the longest context): the pages of each request, in order."""
+    query_starts: Tensor
+    """(requests + 1,): where the queries of each request begin."""
+    lengths: Tensor
+    """(requests,): how many keys each has, those of this step included."""
+    key_starts: Tensor
+    """(requests + 1,): the lengths summed up."""
+    pages: Tensor
+    """(tokens,): the page that each row's keys and values are stored in; -1 for a row of nobody."""
+    offsets: Tensor
+    """(tokens,): and where in that page."""
+    masks: dict[object, Tensor]
+
+    @property
+    def longest_prompt(self) -> int:
+        """The most queries of a request behind those that decode; 0 where there is none."""
+        return max((stop - start for start, stop in self.spans[self.decode_rows :]), default=0)
+
+    @property
+    def extent(self) -> int:
+        """The position behind the last of all requests."""
+        return max(stop for _, stop in self.spans)
+
+
+def lay_out(
+    spans: Sequence[Span], *, page_size: int, device: torch.device, most_pages: int = 0
+) -> StepLayout:
+    """Lay out spans: the ones of a single token that sample first. Raises ValueError where a table is too short.
+
+    `most_pages`: block tables are of so many pages at least. Kernels are compiled for their width.
+    """
+    decoding = next((place for place, span in enumerate(spans) if len(span.tokens) != 1), len(spans))
+    ids = [token for span in spans for token in span.tokens]
+    rows, positions = len(ids), [place for span in spans for place in range(span.start, span.stop)]
+    idle = -rows % ROWS_STEP if len(spans) > decoding else 0
+    wanted = None if len(spans) == decoding and all(span.samples for span in spans) else _sampled_rows(spans)
+    widest = max(most_pages, *(-(-span.stop // page_size) for span in spans))
+    longs = [torch.tensor([ids + [0] * idle, positions + [0] * idle]), *([] if wanted is None else [wanted])]
+    tables = _tables(spans, widest, page_size)
+    sent = send([*longs, tables, *_places(spans, page_size, idle), *_counts(spans)], device)
+    tables, pages, offsets, query_starts, lengths, key_starts = sent[len(longs) :]
+    return StepLayout(
+        input_ids=sent[0][0:1],
+        position_ids=sent[0][1:2],
+        sampled_rows=None if wanted is None else sent[1],
+        decode_rows=decoding,
+        rows=rows,
+        spans=tuple((span.start, span.stop) for span in spans),
+        tables=tables,
+        query_starts=query_starts,
+        lengths=lengths,
+        key_starts=key_starts,
+        pages=pages,
+        offsets=offsets,
+        masks={},
+    )
+
+
+def send(tensors: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
+    """Return tensors on a device, sent in one copy. From pinned memory: nobody waits for it on CUDA.
+
+    Those of int64 come first, so that all of them are aligned.
+    """
+    if device.type == "cpu":
+        return tensors
+    sizes, pinned = [one.nbytes for one in tensors], device.type == "cuda"
+    host = torch.empty(sum(sizes), dtype=torch.uint8, pin_memory=pinned)
+    torch.cat([one.reshape(-1).view(torch.uint8) for one in tensors], out=host)
+    # The allocator of pinned memory lends it out again only once the copy is done.
+    parts = torch.split(host.to(device, non_blocking=pinned), sizes)
+    return [part.view(one.dtype).view(one.shape) for part, one in zip(parts, tensors, strict=True)]
+
+
+def _tables(spans: Sequence[Span], widest: int, page_size: int) -> Tensor:
+    """Return the block tables, (requests, widest); what lies behind a table is page 0, which is never read."""
+    packed = bytearray()
+    for span in spans:
+        needed = -(-span.stop // page_size)
+        if len(span.pages) < needed:
+            raise ValueError(f"{span.stop} tokens do not lie in {len(span.pages)} pages of {page_size}")
+        packed += array("i", span.pages[:needed]).tobytes().ljust(4 * widest, b"\0")
+    return torch.frombuffer(packed, dtype=torch.int32).view(len(spans), widest)
+
+
+def _places(spans: Sequence[Span], page_size: int, idle: int) -> tuple[Tensor, Tensor]:
+    """Return the page and the offset that each row is stored at."""
+    places = [(span.pages, place) for span in spans for place in range(span.start, span.stop)]
+    pages = [table[place // page_size] for table, place in places] + [NOBODY] * idle
+    offsets = [place % page_size for _, place in places] + [0] * idle
+    return torch.tensor(pages, dtype=torch.int32), torch.tensor(offsets, dtype=torch.int32)
+
+
+def _counts(spans: Sequence[Span]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where queries start, how many keys there are, and these summed up."""
+    lengths = [span.stop for span in spans]
+    starts = accumulate((len(span.tokens) for span in spans), initial=0)
+    sums = accumulate(lengths, initial=0)
+    numbers = torch.tensor([*starts, *lengths, *sums], dtype=torch.int32)
+    query_starts, counts, key_starts = torch.split(numbers, [len(spans) + 1, len(spans), len(spans) + 1])
+    return query_starts, counts, key_starts
+
+
+def _sampled_rows(spans: Sequence[Span]) -> Tensor:
+    """Return the rows whose logits are wanted."""
+    rows, row = [], 0
+    for span in spans:
+        row += len(span.tokens)
+        if span.samples:
+            rows.append(row - 1)
+    return torch.tensor(rows, dtype=torch.int64)

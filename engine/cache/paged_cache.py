@@ -1,0 +1,114 @@
+"""Keys and values of all requests: for each layer two tensors of pages, made once and never moved.
+
+Knows shapes and memory, not what attention does with them. Layers are made when the model first writes to them, with the
+shapes that it writes, so that no table of model types is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from engine.cache.layout import StepLayout
+from engine.cache.pages import Copy
+
+
+class LayerPages(NamedTuple):
+    """One layer's keys and values, (pages, page size, heads, head size); what was never written may be any bits.
+
+    In memory the tokens of a head lie side by side within a page: a CPU reads them in one piece.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    @classmethod
+    def make(cls, keys: Tensor, values: Tensor, pages: int, size: int) -> LayerPages:
+        """Make pages for keys and values like these, (rows, heads, head size)."""
+        made = [one.new_empty(pages, one.shape[1], size, one.shape[2]) for one in (keys, values)]
+        return cls(made[0].transpose(1, 2), made[1].transpose(1, 2))
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Memory for one token."""
+        return sum(one.element_size() * one.shape[2] * one.shape[3] for one in self)
+
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """Copy pages, one after the other."""
+        for store in self:
+            for source, target in copies:
+                store[target].copy_(store[source])
+
+
+Store = Callable[[LayerPages, StepLayout, Tensor, Tensor], None]
+"""Writes keys and values, (rows, heads, head size), to the pages that a layout says: an attention's own."""
+
+
+class PagedCache(Cache):
+    """The cache that a transformers module is given: it stores a step's keys and values, and hands out whole layers.
+
+    Attention reads from them what it needs (`engine.attention`). With `gathers` the cache hands out the contexts of a
+    step's requests instead, (requests, heads, tokens, head size), for modules that make keys and values of them first.
+    """
+
+    layers: list[LayerPages]  # type: ignore[assignment] # transformers' own layers know one length, not pages
+
+    def __init__(self, *, pages: int, page_size: int, store: Store, gathers: bool = False) -> None:
+        super().__init__(layers=[])
+        self.gathers = gathers
+        self.pages = pages
+        self.page_size = page_size
+        self._store = store
+        self._step: StepLayout | None = None
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens all pages hold."""
+        return self.pages * self.page_size
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Memory for one token over all layers. Known once the model ran."""
+        return sum(layer.bytes_per_token for layer in self.layers)
+
+    def begin(self, step: StepLayout) -> None:
+        """Direct what the module writes to the pages of a step."""
+        self._step = step
+
+    @torch.inference_mode()
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """Copy pages in all layers, in order."""
+        for layer in self.layers:
+            layer.copy(copies)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_args: Any, **_kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Store a step's keys and values, each of shape (1, heads, rows, head size); return the layer's pages."""
+        if self._step is None:
+            raise RuntimeError("the cache was written to outside a step")
+        keys, values = key_states[0].transpose(0, 1), value_states[0].transpose(0, 1)
+        layer = self.layer(layer_idx, keys, values)
+        self._store(layer, self._step, keys, values)
+        if not self.gathers:
+            return layer
+        contexts = [store[self._step.tables].flatten(1, 2).transpose(1, 2) for store in layer]
+        return contexts[0], contexts[1]
+
+    def layer(self, number: int, keys: Tensor, values: Tensor) -> LayerPages:
+        """Return a layer, made now where the model never wrote to it, for keys and values like these, (rows, heads, size)."""
+        while len(self.layers) <= number:
+            self.layers.append(LayerPages.make(keys, values, self.pages, self.page_size))
+        return self.layers[number]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
+        """Return 0: no single length fits all requests, and positions are always given."""
+        return 0
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return (positions, offset) for masks, which attention makes by itself."""
+        return self.tokens, 0

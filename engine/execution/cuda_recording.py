@@ -1,0 +1,71 @@
+"""What of a step is CUDA's own: recording it as a graph, fetching its tokens behind the host's back, measuring it.
+
+Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+REPETITIONS = 20
+"""Calls that are measured together: a kernel of ten microseconds is shorter than the launch of the next one."""
+
+
+class CudaRecorder:
+    """Records steps on one device. They share memory: one of them runs at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+        """Run a step once, so that nothing is left to be made, and record it. Raises RuntimeError."""
+        before = torch.cuda.current_stream(self._device)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            self._stream.wait_stream(before)
+            with torch.cuda.stream(self._stream):
+                run()
+            before.wait_stream(self._stream)
+            # Other threads of this process do other things: what they do must not end the recording.
+            with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
+                logits = run()
+        except RuntimeError:
+            # A recording that broke off may have left its own stream behind.
+            torch.cuda.set_stream(before)
+            torch.cuda.synchronize(self._device)
+            raise
+        return graph.replay, logits
+
+    def measure(self, call: Callable[[], None]) -> float:
+        """Return for how many seconds a call keeps the device busy. Waits for it."""
+        events: Any = torch.cuda.Event
+        start, end = events(enable_timing=True), events(enable_timing=True)
+        call()
+        start.record()
+        for _ in range(REPETITIONS):
+            call()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1000 / REPETITIONS
+
+
+class Coming:
+    """Numbers on their way from a CUDA device."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        """Begin to fetch them, behind all that was launched."""
+        self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+        self._host.copy_(numbers, non_blocking=True)
+        self._there: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._there.record(torch.cuda.current_stream(numbers.device))
+
+    def numbers(self) -> list[int]:
+        """Wait for them: for nothing that was launched since."""
+        self._there.synchronize()
+        return self._host.tolist()

@@ -1,0 +1,125 @@
+"""Linear layers of few rows on CPUs, `cpu_linear.c`: bound by memory, so the weights are read once, and as they lie.
+
+The weights stay torch's, so products of many rows are torch's own and need no second copy. Where torch is much slower
+with plain weights, a packed copy is kept for these (`engine.model.packed_linear`), unless the model is too large for two.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.attention import cpu_kernels
+from engine.model.packed_linear import PackedLinear, can_pack
+
+MOST_ROWS = 96
+"""Up to so many rows our kernels are the faster ones, or as fast. Beyond, torch's with plain weights take bf16 4 % longer
+than with packed ones.
+
+Measured on two cores with AVX512-BF16, all linear layers of a 768x12 Llama, bf16, time against packed weights: 0.69 at
+one row, 0.8 at four, 0.85 at eight, 1.0 at 16, 1.05 at 32 to 128.
+"""
+
+MOST_ROWS_BESIDE_PACKED = 12
+"""The same where there is a packed copy as well."""
+
+LARGEST_COPY = 2**30
+"""Bytes of weights of which a packed copy is kept, where plain ones make prompts slow: 1.2 to 1.7 times in float32."""
+
+_KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+
+
+class Matrix(ctypes.Structure):
+    """`struct matrix` of cpu_linear.h."""
+
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        ("scale", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("outputs", ctypes.c_ssize_t),
+        ("inputs", ctypes.c_ssize_t),
+        ("kind", ctypes.c_int64),
+    )
+
+
+def matrix(weight: Tensor, bias: Tensor | None = None, scale: Tensor | None = None) -> Matrix:
+    """Describe weights, (outputs, inputs), contiguous, to the kernels. The tensors must outlive it."""
+    outputs, inputs = weight.shape
+    return Matrix(
+        weight.data_ptr(),
+        None if scale is None else scale.data_ptr(),
+        None if bias is None else bias.data_ptr(),
+        outputs,
+        inputs,
+        _KINDS[weight.dtype],
+    )
+
+
+def serve(given: Tensor, weight: Tensor) -> bool:
+    """Whether there are kernels for rows, (…, inputs), and weights, (outputs, inputs)."""
+    kinds = (given.dtype, torch.int8)
+    return cpu_kernels.serve(given) and weight.dtype in kinds and weight.is_contiguous()
+
+
+def multiply(by: Matrix, given: Tensor, added: Tensor | None = None) -> Tensor:
+    """Return rows, (rows, inputs), times a matrix, its bias and `added`, (rows, outputs), added: (rows, outputs)."""
+    if given.shape[1] != by.inputs or (added is not None and added.shape != (len(given), by.outputs)):
+        raise ValueError("rows and weights of these shapes do not go together")
+    given = given.contiguous()
+    added = None if added is None else added.contiguous()
+    made = given.new_empty(len(given), by.outputs)
+    served = cpu_kernels.library().midstream_linear(
+        *(ctypes.addressof(by), given.data_ptr(), None if added is None else added.data_ptr()),
+        *(len(given), given.dtype is torch.bfloat16, False, made.data_ptr()),
+    )
+    if not served:
+        raise ValueError("rows and weights of these kinds do not go together")
+    return made
+
+
+class CpuLinear(nn.Module):
+    """A linear layer, (rows, in) to (rows, out). With `added` it returns that much more: one operation instead of two."""
+
+    def __init__(self, linear: nn.Linear, *, packed: bool) -> None:
+        """`packed`: keep a packed copy for many rows."""
+        super().__init__()
+        self.weight: Tensor = linear.weight.detach().contiguous()
+        self.bias: Tensor | None = None if linear.bias is None else linear.bias.detach()
+        self.packed = PackedLinear(linear) if packed else None
+        self._matrix = matrix(self.weight, self.bias)
+        self._most_rows = MOST_ROWS_BESIDE_PACKED if packed else MOST_ROWS
+
+    def forward(self, given: Tensor, added: Tensor | None = None) -> Tensor:
+        """Multiply, add the bias where there is one, and `added`, (rows, out)."""
+        if len(given) <= self._most_rows:
+            return multiply(self._matrix, given, added)
+        if self.packed is not None:
+            packed: Tensor = self.packed(given, added)
+            return packed
+        made = functional.linear(given, self.weight, self.bias)
+        return made if added is None else made.add_(added)
+
+
+@torch.no_grad()
+def take_over(module: nn.Module) -> None:
+    """Give the plain linear layers of a module, whose weights must be `serve`d, these kernels, in place."""
+    layers = [
+        (parent, name, child)
+        for parent in module.modules()
+        for name, child in parent.named_children()
+        if type(child) is nn.Linear
+    ]
+    weights = {layer.weight.data_ptr(): layer.weight for _, _, layer in layers}.values()
+    total = sum(weight.numel() * weight.element_size() for weight in weights)
+    for parent, name, layer in layers:
+        packed = _plain_is_slow(layer.weight) and total <= LARGEST_COPY
+        setattr(parent, name, CpuLinear(layer, packed=packed))
+
+
+def _plain_is_slow(weight: Tensor) -> bool:
+    """Whether torch's products of many rows take much longer with plain weights than with packed ones."""
+    tiles = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 - its only name
+    return can_pack(weight.device, weight.dtype) and (weight.dtype is torch.float32 or tiles)

@@ -1,0 +1,99 @@
+"""Requests into jobs for whoever makes prompts, and what they made into requests for the core. Knows no tokenizer's prompts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import partial
+
+from engine.messages import Count, Counted, Finished, FinishReason, Params, Request
+from engine.prompts.jobs import Answer, Build, Built, Rejected, Stopped, TooLong
+from engine.text.detokenizer import Detokenizer
+from engine.text.prepared import PreparedRequest, resolve_sampling
+from engine.text.reply_logprobs import ReplyLogprobs
+from engine.text.reply_memory import ReplyNotes, WrittenReply
+from engine.text.reply_text import ReplyText
+
+
+class Preparer:
+    """Makes requests ready for the core. For one thread."""
+
+    def __init__(
+        self,
+        detokenizers: Callable[[], Detokenizer],
+        defaults: Params,
+        *,
+        context_tokens: int,
+        remember: Callable[[str, WrittenReply], None],
+    ) -> None:
+        """Take what the loaded model brought along. `context_tokens`: of a prompt and its reply, at most.
+
+        `remember` is told how each reply was written: a salt, and the reply. It is called by whoever steps.
+        """
+        self._detokenizers = detokenizers
+        self._defaults = defaults
+        self._context_tokens = context_tokens
+        self._remember = remember
+
+    def job(self, asked: Request | Count) -> Build:
+        """Return what is to be made of a request's messages, or of those that are counted.
+
+        Prompts were counted as the tokenizer spells them; the window's last quarter is the reply's, if it needs as much.
+        """
+        window = self._context_tokens
+        if isinstance(asked, Count):
+            return Build(asked.messages, window, counts=True)
+        sampling = resolve_sampling(asked.params, self._defaults)
+        room = min(sampling.max_new_tokens, window // 4)
+        return Build(
+            asked.messages,
+            window,
+            salt=asked.cache_salt,
+            most=window - room,
+            shares_system=asked.shares_system,
+        )
+
+    def prepared(self, request: Request, made: Answer) -> PreparedRequest | Finished:
+        """Return the request made ready, or its end where there is no prompt."""
+        if not isinstance(made, Built):
+            return _refused(request, self._why(made))
+        prompt = array("i", made.token_ids).tolist()
+        sampling = resolve_sampling(request.params, self._defaults)
+        notes = ReplyNotes(partial(self._remember, request.cache_salt))
+        detokenizer = self._detokenizers()
+        logprobs = None if sampling.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
+        reply = ReplyText(detokenizer, request.params.stop, notes, logprobs)
+        return PreparedRequest(
+            request.request_id,
+            prompt,
+            sampling,
+            reply,
+            cache_salt=request.cache_salt,
+            client=request.client,
+            priority=request.priority,
+            shared_tokens=made.shared_tokens,
+            logprobs=logprobs,
+        )
+
+    def counted(self, count: Count, made: Answer) -> Counted:
+        """Return the prompt's length, as far as it was read, or why there is none."""
+        if isinstance(made, Built | TooLong):
+            return Counted(count.count_id, made.tokens)
+        return Counted(count.count_id, 0, self._why(made))
+
+    def _why(self, made: TooLong | Rejected | Stopped) -> str:
+        if isinstance(made, TooLong):
+            within = self._context_tokens
+            return f"The prompt has {made.tokens} tokens or more; with its reply it must fit into {within}."
+        return made.why if isinstance(made, Rejected) else "Nobody waits for the prompt."
+
+
+def _refused(request: Request, why: str) -> Finished:
+    return Finished(
+        request.request_id,
+        FinishReason.ERROR,
+        prompt_tokens=0,
+        cached_tokens=0,
+        generated_tokens=0,
+        error=why,
+    )

@@ -1,0 +1,84 @@
+"""The process that makes prompts: `python -m engine.prompts FD MODEL`. It has a tokenizer, and neither torch nor a model.
+
+So templates and tokenization take nothing from the step loop: no core that it computes on, no lock of its interpreter. What it remembers
+of replies is lost with it: their next prompts are spelled as the tokenizer does, and computed anew.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, cast
+
+import msgspec
+
+from engine import process_log
+from engine.errors import ModelNotUsable
+from engine.prompts.builder import Builder
+from engine.prompts.jobs import Answer, Build, FromPrompts, Ready, Remember, ToPrompts
+
+NOT_USABLE = 3
+"""The exit code where the tokenizer can't be read: the engine's process says why."""
+
+_PR_SET_PDEATHSIG = 1
+_KIBIBYTE = 1024
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> int:
+    """Make prompts until the engine's process goes. `arguments`: the descriptor of the line to it, the model."""
+    process_log.set_up()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    line = Connection(int(arguments[0]))
+    try:
+        builder = _builder(arguments[1])
+    except ModelNotUsable:
+        return NOT_USABLE
+    gc.collect()
+    gc.freeze()
+    try:
+        _tell(line, Ready(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE))
+        _serve(line, builder)
+    except (EOFError, OSError):
+        log.debug("the engine's process is gone")
+    return 0
+
+
+def _builder(model: str) -> Builder:
+    """Load the tokenizer. Raises ModelNotUsable."""
+    # transformers takes torch along wherever it can be imported: 200 MB and three seconds that no tokenizer needs.
+    cast("dict[str, Any]", sys.modules)["torch"] = None
+    from engine.loading.tokenizer import read_tokenizer  # noqa: PLC0415 - behind that
+    from engine.text.prompt import PromptBuilder  # noqa: PLC0415
+
+    return Builder(PromptBuilder(read_tokenizer(model)))
+
+
+def _serve(line: Connection, builder: Builder) -> None:
+    decoder: msgspec.msgpack.Decoder[ToPrompts] = msgspec.msgpack.Decoder(ToPrompts)
+    stops: Callable[[], bool] = line.poll
+    while True:
+        told = decoder.decode(line.recv_bytes())
+        if isinstance(told, Remember):
+            builder.remember(told)
+        elif isinstance(told, Build):
+            # While one is made, nothing but its `Stop` can come.
+            answer: Answer = builder.build(told, stops)
+            _tell(line, answer)
+
+
+def _tell(line: Connection, told: FromPrompts) -> None:
+    line.send_bytes(msgspec.msgpack.encode(told))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

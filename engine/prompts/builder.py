@@ -1,0 +1,84 @@
+"""One prompt at a time: messages in, token ids out, no further than the window. Knows no process."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Sequence
+
+from engine.errors import PromptRejected
+from engine.messages import Message
+from engine.prompts.jobs import Answer, Build, Built, Rejected, Remember, Stopped, TooLong
+from engine.text.prompt import PromptBuilder
+from engine.text.reply_memory import ReplyMemory
+
+CHARS_A_TOKEN = 6
+"""A text with more characters for each token of the window hardly fits: it is read piece by piece first."""
+
+PIECE_CHARS = 16_384
+
+CUT_TOKENS = 4
+"""By so many tokens, at most, a cut within a text makes two pieces longer than the whole."""
+
+log = logging.getLogger(__name__)
+
+
+class Builder:
+    """Makes prompts, and remembers how replies were written: they are spelled so in the prompts that repeat them."""
+
+    def __init__(self, prompts: PromptBuilder) -> None:
+        """Take what renders and tokenizes."""
+        self._prompts = prompts
+        self._memory = ReplyMemory()
+
+    def remember(self, told: Remember) -> None:
+        """Remember a reply."""
+        self._memory.keep(told.salt, told.reply())
+
+    def build(self, job: Build, stops: Callable[[], bool]) -> Answer:
+        """Return the prompt. `stops` is asked now and then whether somebody still waits for it."""
+        try:
+            return self._build(job, stops)
+        except PromptRejected as error:
+            return Rejected(str(error))
+        except Exception:
+            # The one broad catch for a prompt: it must not take the others' along.
+            log.exception("a prompt could not be made")
+            return Rejected("The prompt could not be prepared.")
+
+    def _build(self, job: Build, stops: Callable[[], bool]) -> Answer:
+        if sum(len(message.content) for message in job.messages) > CHARS_A_TOKEN * job.window:
+            tokens = self._least_tokens(job, stops)
+            if tokens is None:
+                return Stopped()
+            if tokens >= job.window:
+                return TooLong(tokens)
+        token_ids = self._token_ids(job)
+        if job.counts:
+            return Built(len(token_ids))
+        if len(token_ids) >= job.window:
+            return TooLong(len(token_ids))
+        shared = self._prompts.system_tokens(job.messages, token_ids) if job.shares_system else 0
+        return Built(len(token_ids), array("i", token_ids).tobytes(), shared)
+
+    def _token_ids(self, job: Build) -> Sequence[int]:
+        """Return the prompt as the model spelled its own replies, unless that leaves the new one too little room."""
+        own = None if job.counts else self._memory.of(job.salt)
+        if own is None:
+            return self._prompts.token_ids(job.messages)
+        return self._prompts.spelled_ids(job.messages, own, most=job.most)
+
+    def _least_tokens(self, job: Build, stops: Callable[[], bool]) -> int | None:
+        """Return how many tokens a prompt has at least: no more of it is read than the window takes. None: stopped."""
+        tokens = 0
+        for piece in self._pieces(job.messages):
+            if stops():
+                return None
+            tokens += max(0, self._prompts.count(piece) - CUT_TOKENS)
+            if tokens >= job.window:
+                break
+        return tokens
+
+    def _pieces(self, messages: Sequence[Message]) -> list[str]:
+        text = self._prompts.rendered(messages)
+        return [text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS)]

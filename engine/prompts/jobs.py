@@ -1,0 +1,82 @@
+"""What the engine's process and the one that makes prompts tell each other. Token ids travel as an array's bytes."""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+
+from engine.messages import Message
+from engine.text.reply_memory import WrittenReply
+
+
+class Build(msgspec.Struct, frozen=True, tag="build"):
+    """Asks for the prompt of messages, or for its length alone. One is asked at a time.
+
+    `window`: tokens from which on a prompt fits no more. `salt`: whose replies are spelled as they were written, if that
+    takes `most` tokens or fewer. `shares_system`: how long the system prompt is has to be told.
+    """
+
+    messages: tuple[Message, ...]
+    window: int
+    counts: bool = False
+    salt: str = ""
+    most: int = 0
+    shares_system: bool = False
+
+
+class Remember(msgspec.Struct, frozen=True, tag="remember"):
+    """Tells how the model wrote a reply: a `WrittenReply` of a salt."""
+
+    salt: str
+    text: str
+    token_ids: bytes
+    ends: bytes
+
+    @classmethod
+    def of(cls, salt: str, reply: WrittenReply) -> Remember:
+        """Pack a reply."""
+        return cls(salt, reply.text, reply.token_ids.tobytes(), reply.ends.tobytes())
+
+    def reply(self) -> WrittenReply:
+        """Unpack it."""
+        return WrittenReply(self.text, array("i", self.token_ids), array("i", self.ends))
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """Nobody waits for what was asked last. Answered by `Stopped`, or by whatever was ready before."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The tokenizer is loaded. `memory_bytes`: what the process takes of memory."""
+
+    memory_bytes: int
+
+
+class Built(msgspec.Struct, frozen=True, tag="built"):
+    """A prompt of `tokens` tokens; `token_ids` are left out where it was counted. `shared_tokens`: the system prompt's."""
+
+    tokens: int
+    token_ids: bytes = b""
+    shared_tokens: int = 0
+
+
+class TooLong(msgspec.Struct, frozen=True, tag="too long"):
+    """The prompt has at least `tokens` tokens, which is beyond the window: it was not read to its end."""
+
+    tokens: int
+
+
+class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
+    """There is no prompt of these messages."""
+
+    why: str
+
+
+class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
+    """The work was given up: nobody waits for it."""
+
+
+Answer = Built | TooLong | Rejected | Stopped
+ToPrompts = Build | Remember | Stop
+FromPrompts = Ready | Built | TooLong | Rejected | Stopped

@@ -1,0 +1,188 @@
+"""The process that makes prompts, as the engine's process has it: started, asked, started again where it dies or hangs."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+import msgspec
+
+from engine.errors import EngineError
+from engine.prompts.jobs import (
+    Answer,
+    Build,
+    FromPrompts,
+    Ready,
+    Rejected,
+    Remember,
+    Stop,
+    ToPrompts,
+)
+from engine.text.reply_memory import WrittenReply
+
+STARTS = 3
+"""Starts in a row that may fail."""
+
+START_TIMEOUT_S = 120.0
+JOB_TIMEOUT_S = 60.0
+"""A prompt that fits a window takes milliseconds, of the longest windows a second."""
+
+ATTEMPTS = 2
+"""A prompt with which the process died is asked once more of the next one, and refused then."""
+
+log = logging.getLogger(__name__)
+
+
+class PromptsUnavailable(EngineError):
+    """The process that makes prompts can't be started: nothing can be served."""
+
+
+class PromptMaker(Protocol):
+    """Who makes prompts. `start` and `ask` are one thread's, which lives on; the others may be called by any."""
+
+    def start(self) -> None:
+        """Begin to get ready, without waiting for it."""
+        ...
+
+    def ask(self, job: Build) -> Answer:
+        """Return what became of a job. Raises PromptsUnavailable."""
+        ...
+
+    def stop(self) -> None:
+        """Give up the job that is being done, if one is."""
+        ...
+
+    def remember(self, salt: str, reply: WrittenReply) -> None:
+        """Tell how a reply was written, before the next job is asked."""
+        ...
+
+
+class _Dead(Exception):
+    """The process ended, or did not answer in time."""
+
+
+class PromptProcess:
+    """A `PromptMaker` with a process of its own. Nothing that was asked is lost with one."""
+
+    def __init__(
+        self, model: str, *, environment: Mapping[str, str], job_timeout_s: float = JOB_TIMEOUT_S
+    ) -> None:
+        """Take whose tokenizer it is. `environment`: the process'."""
+        self._command = [sys.executable, "-P", "-m", "engine.prompts"]
+        self._model = model
+        self._environment = dict(environment)
+        self._job_timeout_s = job_timeout_s
+        self._decoder: msgspec.msgpack.Decoder[FromPrompts] = msgspec.msgpack.Decoder(FromPrompts)
+        self._sending = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: Connection | None = None
+        self._is_ready = self._is_asked = False
+        self._notes: deque[Remember] = deque()
+
+    @property
+    def pid(self) -> int | None:
+        """The process' id, where one runs."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """See `PromptMaker`. The process ends with the thread that started it."""
+        line, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - Python itself
+                [*self._command, str(theirs.fileno()), self._model],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=self._environment,
+            )
+        self._line, self._is_ready = line, False
+
+    def ask(self, job: Build) -> Answer:
+        """See `PromptMaker`."""
+        for _ in range(ATTEMPTS):
+            self._get_ready()
+            try:
+                return self._ask(job)
+            except _Dead as why:
+                log.warning("the process that makes prompts is started again: %s", why)
+                self.end()
+        return Rejected("The prompt could not be prepared.")
+
+    def stop(self) -> None:
+        """See `PromptMaker`."""
+        with self._sending, suppress(OSError):
+            if self._is_asked and self._line is not None:
+                self._line.send_bytes(msgspec.msgpack.encode(Stop()))
+            self._is_asked = False
+
+    def remember(self, salt: str, reply: WrittenReply) -> None:
+        """See `PromptMaker`."""
+        self._notes.append(Remember.of(salt, reply))
+
+    def end(self) -> None:
+        """End the process, if there is one. For the thread that asks."""
+        process, line, self._process, self._line = self._process, self._line, None, None
+        if line is not None:
+            line.close()
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def _get_ready(self) -> None:
+        pause_s = 0.1
+        for attempt in range(STARTS):
+            if self._is_ready and self._line is not None:
+                return
+            if attempt:
+                threading.Event().wait(pause_s * 2**attempt)
+            try:
+                self._wait_for_ready()
+            except _Dead as why:
+                log.warning("the process that makes prompts could not be started: %s", why)
+                self.end()
+        if not self._is_ready:
+            raise PromptsUnavailable("The process that makes prompts can't be started.")
+
+    def _wait_for_ready(self) -> None:
+        if self._line is None:
+            self.start()
+        told = self._receive(START_TIMEOUT_S)
+        if isinstance(told, Ready):
+            self._is_ready = True
+            log.info("prompts are made by process %s, in %d MB", self.pid, told.memory_bytes >> 20)
+
+    def _ask(self, job: Build) -> Answer:
+        while self._notes:
+            self._send(self._notes.popleft())
+        self._send(job)
+        answer = self._receive(self._job_timeout_s)
+        with self._sending:
+            self._is_asked = False
+        assert not isinstance(answer, Ready)  # noqa: S101 - that is told once
+        return answer
+
+    def _send(self, told: ToPrompts) -> None:
+        packed = msgspec.msgpack.encode(told)
+        try:
+            with self._sending:
+                assert self._line is not None  # noqa: S101 - what is ready has one
+                self._is_asked = isinstance(told, Build)
+                self._line.send_bytes(packed)
+        except OSError as error:
+            raise _Dead(str(error)) from error
+
+    def _receive(self, timeout_s: float) -> FromPrompts:
+        assert self._line is not None  # noqa: S101 - what was sent to has one
+        try:
+            if not self._line.poll(timeout_s):
+                raise _Dead(f"it gave no answer within {timeout_s:g} s")
+            return self._decoder.decode(self._line.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise _Dead("it ended") from error

@@ -1,0 +1,70 @@
+"""A few places that many want one after another, fair between groups: who comes seldom does not wait behind who comes often.
+
+A group that neither has a place nor waits goes first, then one of each group in turn (the lists of new and old flows of
+RFC 8290, section 4.2, where each weighs the same).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+Waiters = deque[asyncio.Future[None]]
+
+
+class FairPlaces:
+    """So many places. How many may wait is bounded by whoever lets them in."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._taken: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, Waiters] = OrderedDict()
+
+    @asynccontextmanager
+    async def place(self, group: str) -> AsyncIterator[None]:
+        """Wait for a place, and have it within the block."""
+        if self._free > 0 and not self._waiting:
+            self._take(group)
+        else:
+            await self._wait(group)
+        try:
+            yield
+        finally:
+            self._give_back(group)
+
+    def _take(self, group: str) -> None:
+        self._free -= 1
+        self._taken[group] += 1
+
+    def _give_back(self, group: str) -> None:
+        self._free += 1
+        self._taken[group] -= 1
+        if not self._taken[group]:
+            del self._taken[group]
+        self._fill()
+
+    async def _wait(self, group: str) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if group not in self._waiting:
+            self._waiting[group] = deque()
+            if group not in self._taken:
+                self._waiting.move_to_end(group, last=False)
+        self._waiting[group].append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._give_back(group)  # its turn came in the same moment
+            raise
+
+    def _fill(self) -> None:
+        while self._free > 0 and self._waiting:
+            group, waiters = self._waiting.popitem(last=False)
+            turn = waiters.popleft()
+            if waiters:
+                self._waiting[group] = waiters
+            if not turn.done():
+                self._take(group)
+                turn.set_result(None)

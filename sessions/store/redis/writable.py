@@ -1,0 +1,84 @@
+"""Whether the store takes what a message would write, on every server of it, and as safely as is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import SlotNotCoveredError
+
+from sessions.errors import StoreDown
+from sessions.store.redis.client import store_errors
+from sessions.store.redis.durability import WAIT_MS, Confirming, Durability
+
+PROBE_MS = 10_000
+"""How long a probe's key stays."""
+READ_S = 1.0
+WRITE_S = 1.0 + WAIT_MS / 1000
+MOST_SERVERS = 64
+"""Masters of a cluster that are probed; who has more is told of these alone."""
+_NAMES = tuple(f"ms:probe:{number}" for number in range(16 * MOST_SERVERS))
+"""Keys that fall everywhere: one of them is found for each master that has its part of the slots."""
+
+
+class RefusesWrites(StoreDown):
+    """The store is read, but a message could not be written."""
+
+
+class Writable:
+    """Probes the store: a small write on each server, each confirmed as an `accepted` is."""
+
+    def __init__(self, client: Redis, durability: Durability) -> None:
+        self._client = client
+        self._confirming = Confirming(client, durability)
+
+    async def check(self) -> None:
+        """Raises RefusesWrites where some messages would be refused, StoreDown where the store does not answer."""
+        try:
+            async with asyncio.timeout(READ_S):
+                keys = await self._keys()
+        except TimeoutError as late:
+            raise StoreDown(f"The store does not answer ({type(late).__name__}).") from late
+        if None in keys:
+            raise RefusesWrites("The store has slots that no server serves.")
+        for (
+            key
+        ) in keys.values():  # one by one: the client closes all of a cluster's connections where one fails
+            try:
+                await self._write(key)
+            except (StoreDown, TimeoutError) as trouble:
+                whose = f" on one of its {len(keys)} masters" if len(keys) > 1 else ""
+                reason = type(trouble.__cause__ or trouble).__name__
+                raise RefusesWrites(f"The store is read, but takes no writes{whose} ({reason}).") from trouble
+
+    async def _write(self, key: str) -> None:
+        async with asyncio.timeout(WRITE_S):
+            with store_errors():
+                await self._client.set(key, b"1", px=PROBE_MS)
+            await self._confirming.confirm(key, ttl_ms=PROBE_MS)
+
+    async def _keys(self) -> Mapping[str | None, str]:
+        """A key for each server; None stands for slots that have none."""
+        cluster = cast("object", self._client)
+        with store_errors():
+            if not isinstance(cluster, RedisCluster):
+                await self._client.ping()
+                return {"": _NAMES[0]}
+            await cluster.initialize()
+        masters = min(len(cluster.get_primaries()), MOST_SERVERS)
+        found: dict[str | None, str] = {}
+        for name in _NAMES:
+            found.setdefault(_server_of(cluster, name), name)
+            if len(found) - (None in found) >= masters:
+                break
+        return found
+
+
+def _server_of(cluster: RedisCluster, key: str) -> str | None:
+    try:
+        node = cluster.get_node_from_key(key)
+    except SlotNotCoveredError:
+        return None
+    return None if node is None else node.name

@@ -1,0 +1,99 @@
+"""Every error that a client is told is counted by its door and code, so that an operator sees what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from connections.http.refusals import MOST_CODES, Door, Refusals
+from engine.scripted.engine import ScriptedEngine
+from tests.app.in_process import Running, Socket, serving
+from tests.app.raw import peer
+from tests.refusing_store import refusing_writes
+
+CHAT = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
+
+
+def send(room: str) -> dict[str, Any]:
+    return {"type": "send", "client_msg_id": room, "content": "Hello?", "conversation_id": room}
+
+
+async def counted(running: Running) -> dict[str, float]:
+    """What was told so far: a door and a code, and how often."""
+    _, _, text = await running.get("/metrics")
+    lines = [line for line in text.splitlines() if line.startswith("midstream_errors_total{")]
+    found = {}
+    for line in lines:
+        labels, _, count = line.removeprefix("midstream_errors_total{").partition("} ")
+        code, door = (label.split('"')[1] for label in labels.split(","))
+        found[f"{door} {code}"] = float(count)
+    return found
+
+
+async def post(running: Running, body: object, **headers: str) -> int:
+    text = json.dumps(body)
+    lines = {"Host": f"127.0.0.1:{running.port}", "Connection": "close", "Content-Length": str(len(text))}
+    head = "\r\n".join(f"{name}: {value}" for name, value in (lines | headers).items())
+    async with peer(running) as client:
+        client.write(f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n\r\n{text}")
+        return int((await client.rest()).split()[1])
+
+
+async def test_what_is_overloaded_is_counted_at_every_door(tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(tmp_path, engine, max_turns=1) as running, running.socket() as socket:
+        await socket.ask(**send("one"))
+        assert (await socket.ask(**send("two")))["code"] == "overloaded"
+        assert await post(running, CHAT) == 503
+        assert await counted(running) == {"native overloaded": 1.0, "chat overloaded": 1.0}
+
+
+async def test_a_store_that_refuses_is_counted(tmp_path: Path, store_url: str, store: Redis) -> None:
+    async with (
+        serving(tmp_path, redis_url=store_url) as running,
+        running.socket() as socket,
+        refusing_writes(store),
+    ):
+        await socket.ask(**send("one"))
+        assert await counted(running) == {"native store_unavailable": 1.0}
+
+
+async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        for hello in ('{"type":"hello","token":"x"}', '{"type":"ping"}'):
+            async with connect(running.ws_url) as opened:
+                await opened.send(hello)
+                assert (await Socket(opened).closed())[0] == 4401
+        with pytest.raises(InvalidStatus):
+            async with connect(running.ws_url.replace("/ws", "/realtime")):
+                pass
+        assert await post(running, CHAT) == 401
+        for path, method in (
+            ("/v1/models", "GET"),
+            ("/v1/tickets", "POST"),
+            ("/v1/conversations/c/events", "GET"),
+        ):
+            assert (await running.get(path, method=method, Authorization="Bearer x"))[0] == 401
+        expected = {f"{door.value} unauthenticated": 1.0 for door in Door}
+        assert await counted(running) == expected | {"native unauthenticated": 2.0}
+
+
+async def test_what_is_said_in_a_wrong_way_is_counted(running: Running) -> None:
+    async with running.socket() as socket:
+        assert (await socket.ask(type="nonsense"))["code"] == "bad_frame"
+    assert await post(running, {"model": "midstream-demo", "messages": []}) == 400
+    assert await counted(running) == {"native bad_frame": 1.0, "chat invalid_value": 1.0}
+
+
+def test_a_door_has_so_many_codes_at_most() -> None:
+    refusals = Refusals()
+    for number in range(2 * MOST_CODES):
+        refusals.tell(Door.CHAT, f"code{number}")
+    assert len(refusals.told()[Door.CHAT]) == MOST_CODES + 1
+    assert refusals.told()[Door.CHAT]["other"] == MOST_CODES

@@ -1,0 +1,56 @@
+"""Who stays in as keys come and go, and what an `Authorization` header has to do with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from app.operations import key_file
+from connections.authentication.access import AccessControl
+from connections.authentication.authenticator import Authenticator, bearer
+from connections.authentication.key_ring import KeyRing
+from connections.authentication.ticket_store import RedisTickets
+from connections.authentication.tickets import Tickets
+from connections.gate.origin import Origins
+from connections.wire.errors import CloseCode
+from connections.wire.frames import Error
+from tests.connections.peer import Peer
+
+
+async def test_a_key_that_is_revoked_while_the_model_loads_does_not_stay(
+    tmp_path: Path, store: Redis
+) -> None:
+    """Between the token and the first frame there may be seconds."""
+    file, peer = tmp_path / "keys", Peer()
+    key = key_file.add(file, "ann")
+    authenticator = Authenticator(
+        keys=KeyRing(str(file)), web_tokens=None, tickets=Tickets(RedisTickets(store))
+    )
+    access = AccessControl(authenticator=authenticator, origins=Origins(()))
+    identity = await access.identify(authorization=f"Bearer {key}")
+    with access.inside(identity, peer):
+        access.reread()
+        assert peer.closes == []
+    key_file.revoke(file, "ann")
+    access.look()
+    with access.inside(identity, peer):
+        assert [close.code for close in peer.closes] == [CloseCode.UNAUTHENTICATED]
+        assert isinstance(peer.frames[0], Error)
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        (None, None),
+        ("", None),
+        ("Basic YTpi", None),
+        ("Bearer", ""),
+        ("Bearer abc", "abc"),
+        ("bEaReR  abc ", "abc"),
+        ("Bearerabc", None),
+    ],
+)
+def test_a_bearer_token_is_found_in_its_header_alone(header: str | None, token: str | None) -> None:
+    assert bearer(header) == token

@@ -1,0 +1,97 @@
+"""Whole steps of a model on a CUDA device that is not there, and the same model over the same kernels for its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from engine.attention.cuda.attention import Cuda
+from engine.cache.layout import Span
+from engine.execution import runner as runners
+from engine.execution.runner import Runner
+from engine.model.fused_decoder import FusedDecoder, fused_decoder
+from engine.sampling.sampler import Chooser, Sampler
+from engine.text.prepared import Sampling
+from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
+from tests.engine.tiny_models import make, prompt, served
+
+LAYERS, PAGE, CONTEXT = 2, 256, 8192
+MIXED = (200, 8000, 1, 512, 3000, 77, 256, 257)
+SAMPLED = Sampling(9, True, 1.0, 0.95, 0, 1.0, None, None)
+
+
+@pytest.fixture(autouse=True)
+def kernels_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it runs."""
+    monkeypatch.setattr(runners, "backend_for", lambda _device, _dtype: Cuda(processors=132, others=()))
+
+
+def llama() -> FusedDecoder:
+    """A model of the shape of Llama 8B but for its layers, whose weights are not there."""
+    config = LlamaConfig(
+        vocab_size=128_256, hidden_size=4096, intermediate_size=14_336, num_hidden_layers=LAYERS,
+        num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=CONTEXT,
+    )  # fmt: skip
+    with torch.device(CUDA):
+        module: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    fused = fused_decoder(module)
+    assert fused is not None
+    return fused
+
+
+def spans(lengths: Sequence[int], *prompts: tuple[int, int]) -> list[Span]:
+    """Replies of so many tokens, then chunks of prompts: (tokens before, tokens in it)."""
+    table = list(range(CONTEXT // PAGE))
+    replies = [Span(slot, length - 1, [1], True, table) for slot, length in enumerate(lengths)]
+    return [*replies, *(Span(9, before, [1] * count, True, table) for before, count in prompts)]
+
+
+def traced(asked: list[Span]) -> Launches:
+    """The second step of these spans, from its input on to its tokens."""
+    with fake_cuda():
+        run = Runner(llama(), pages=100, page_size=PAGE, context_tokens=CONTEXT)
+        sampler = Sampler(slots=len(asked), vocabulary=128_256, device=CUDA)
+        for slot in range(len(asked)):
+            sampler.join(slot, Chooser.of(SAMPLED), [1])
+        for _ in range(2):
+            with Launches() as launches:
+                tokens = sampler.choose(run.run(asked), range(len(asked)))
+        assert tokens.device == CUDA
+        assert tokens.shape == (len(asked),)
+    return launches
+
+
+def test_a_steps_launches_do_not_grow_with_replies_nor_with_their_lengths() -> None:
+    """1, 8, 64 and 256 replies of mixed lengths; nothing is fetched but by whoever wants the tokens."""
+    steps = [traced(spans([MIXED[row % len(MIXED)] for row in range(rows)])) for rows in (1, 8, 64, 256)]
+    assert len({tuple(sorted(step.found.items())) for step in steps[1:]}) == 1
+    assert all(step.total <= 20 * LAYERS + 16 for step in steps)
+    assert all(step.sent["fetched"] == 0 for step in steps)
+    assert all(step.sent["sent"] <= 3 for step in steps)
+
+
+def test_a_chunk_of_a_prompt_costs_one_launch_a_layer_beside_replies() -> None:
+    plain, mixed = traced(spans(MIXED * 8)), traced(spans(MIXED * 8, (4000, 500)))
+    assert mixed.found["midstream::attend_prompts"] == LAYERS
+    assert mixed.total <= plain.total + LAYERS + 2
+    assert mixed.sent["fetched"] == 0
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "llama4"])
+@torch.inference_mode()
+def test_requests_side_by_side_get_what_they_get_alone(family: str) -> None:
+    """Sliding windows, soft caps and chunks among them, by the kernels' own numbers."""
+    run = Runner(served(family).module, pages=10, page_size=16)
+    texts, tables = [prompt(9), prompt(40, 1), prompt(15, 2)], ([5, 0, 3], [7, 1, 8], [2, 9, 4])
+    asked = list(enumerate(zip(texts, tables, strict=True)))
+    run.run([Span(n, 0, text[:-1], samples=False, pages=table) for n, (text, table) in asked])
+    logits = run.run(
+        [Span(n, len(text) - 1, text[-1:], samples=True, pages=table) for n, (text, table) in asked]
+    )
+    for row, text in zip(logits, texts, strict=True):
+        expected = make(family)(torch.tensor([text])).logits[0, -1]
+        torch.testing.assert_close(row, expected, rtol=1e-3, atol=1e-3)

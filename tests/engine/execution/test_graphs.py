@@ -1,0 +1,95 @@
+"""Decode steps that are recorded: on the CPU a recording computes anew from the place where its input lies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.cache.layout import Span
+from engine.execution.runner import Runner
+from engine.loading.probe import probe
+from engine.model.fused_decoder import FusedDecoder
+from tests.engine.attention.paged import DEVICE
+from tests.engine.families import VOCABULARY
+from tests.engine.tiny_models import make, prompt
+
+PAGE = 16
+TABLES = ([5, 0, 3], [7, 1, 8], [2, 9, 4])
+
+
+def computes_anew(run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+    """Stands for a device's own recording: the same operations on the same places."""
+    logits = run()
+    return lambda: logits.copy_(run()), logits
+
+
+def fails_beyond_two(run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+    repeat, logits = computes_anew(run)
+    if len(logits) > 2:
+        raise RuntimeError("no memory for so many rows")
+    return repeat, logits
+
+
+@pytest.fixture(scope="module")
+def module() -> FusedDecoder:
+    fused = probe(make("llama").to(DEVICE), VOCABULARY).module
+    assert isinstance(fused, FusedDecoder)
+    return fused
+
+
+def runner(module: FusedDecoder) -> Runner:
+    return Runner(module, pages=10, page_size=PAGE, context_tokens=48)
+
+
+def steps_of(run: Runner, lengths: tuple[int, ...]) -> Tensor:
+    """The logits of three decode steps behind prompts of these lengths."""
+    texts = [prompt(length + 3, salt) for salt, length in enumerate(lengths)]
+    asked = list(zip(texts, TABLES, strict=False))
+    run.run([Span(n, 0, text[:-3], samples=False, pages=table) for n, (text, table) in enumerate(asked)])
+    rows = []
+    for place in (-3, -2, -1):
+        spans = [
+            Span(n, len(text) + place, [text[place]], samples=True, pages=table)
+            for n, (text, table) in enumerate(asked)
+        ]
+        rows.append(run.run(spans).clone())
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize("lengths", [(5,), (20, 3), (30, 14, 2)])
+def test_recorded_steps_compute_what_plain_ones_do(module: FusedDecoder, lengths: tuple[int, ...]) -> None:
+    """Three replies take the steps of four: nobody's row has no keys and stores none."""
+    recorded, plain = runner(module), runner(module)
+    recorded.record(4, computes_anew, lambda _call: 0.0)
+    torch.testing.assert_close(steps_of(recorded, lengths), steps_of(plain, lengths), rtol=1e-4, atol=1e-4)
+    assert recorded._graphs is not None
+    assert set(recorded._graphs._recorded) == {1, 2, 4}
+
+
+def test_a_number_of_rows_that_cannot_be_recorded_is_given_up_alone(
+    module: FusedDecoder, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = runner(module)
+    with caplog.at_level(logging.WARNING):
+        run.record(4, fails_beyond_two, lambda _call: 0.0)
+    assert "steps of 4 replies are launched plainly" in caplog.text
+    assert run._graphs is not None
+    assert set(run._graphs._recorded) == {1, 2}
+    torch.testing.assert_close(
+        steps_of(run, (30, 14, 2)), steps_of(runner(module), (30, 14, 2)), rtol=1e-4, atol=1e-4
+    )
+
+
+@torch.inference_mode()
+def test_steps_with_a_prompt_and_rows_that_give_no_token_are_launched_plainly(module: FusedDecoder) -> None:
+    run = runner(module)
+    run.record(4, computes_anew, lambda _call: 0.0)
+    assert run._graphs is not None
+    one = Span(0, 4, [1], samples=True, pages=TABLES[0])
+    assert run._graphs.run([one]) is not None
+    assert run._graphs.run([one, Span(1, 0, [1, 2], samples=True, pages=TABLES[1])]) is None
+    assert run._graphs.run([Span(0, 4, [1], samples=False, pages=TABLES[0])]) is None

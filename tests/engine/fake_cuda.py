@@ -1,0 +1,108 @@
+"""A CUDA device that is not there: steps are traced on it, with their shapes and devices, and their launches counted.
+
+torch's `FakeTensorMode` computes no numbers. What would wait for the device raises: a number can't be read, and an index
+can't be made of a mask. Tensors of two devices in one operation raise, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.attention.cuda.operators import LAUNCHES
+
+CUDA = torch.device("cuda", 0)
+_META, _CUDA, _KINDS = 14, 1, 22
+_FREE = (
+    "view",
+    "slice",
+    "select",
+    "split",
+    "expand",
+    "permute",
+    "transpose",
+    "t",
+    "detach",
+    "alias",
+    "as_strided",
+)
+_FREE_TOO = (
+    "unsqueeze",
+    "squeeze",
+    "reshape",
+    "_unsafe_view",
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "chunk",
+)
+NO_LAUNCH = frozenset(
+    f"aten::{name}" for name in (*_FREE, *_FREE_TOO, "split_with_sizes", "_reshape_alias", "unbind", "narrow")
+)
+"""What only looks at tensors in another way, or makes room for one."""
+
+
+class Launches(TorchDispatchMode):
+    """Counts what operations on the device launch, and what is sent and fetched. A matrix product counts as one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        """All launches."""
+        return self.found.total()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        name = func.name().split(".")[0]
+        devices = [one.device.type for one in _tensors((args, kwargs or {}, made))]
+        if name in {"aten::_to_copy", "aten::copy_"} and len(set(devices)) > 1:
+            fetched = _tensors(made)[0].device.type == "cpu"
+            self.sent["fetched" if fetched else "sent"] += 1
+        elif "cuda" in devices and name not in NO_LAUNCH and not name.startswith("prim::"):
+            self.found[name] += LAUNCHES.get(name.removeprefix("midstream::"), 1)
+        return made
+
+
+def _tensors(given: Any) -> list[torch.Tensor]:
+    return [one for one in torch.utils._pytree.tree_leaves(given) if isinstance(one, torch.Tensor)]
+
+
+@contextmanager
+def fake_cuda() -> Iterator[None]:
+    """Inside, tensors may be on CUDA; they have no numbers."""
+    _let_indexing_pass()
+    with _without_constants(), torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True):
+        yield
+
+
+@contextmanager
+def _without_constants() -> Iterator[None]:
+    """A tensor of a single number, or none, would be computed for real, and sent to where nothing is."""
+    before, fake_tensor.CONSTANT_NUMEL_LIMIT = fake_tensor.CONSTANT_NUMEL_LIMIT, -1
+    try:
+        yield
+    finally:
+        fake_tensor.CONSTANT_NUMEL_LIMIT = before
+
+
+def _let_indexing_pass() -> None:
+    """A CPU's build of torch lacks what selects a CUDA device before it indexes: that of devices without any is put there."""
+    if torch.cuda.is_available() or torch.version.cuda is not None:
+        return
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    guards = (ctypes.c_void_p * _KINDS).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+    guards[_CUDA] = guards[_META]

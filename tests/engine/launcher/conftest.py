@@ -1,0 +1,31 @@
+"""A `python` whose vLLM is the small server of `program.py`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.launcher.options import LaunchOptions
+
+PROGRAM = Path(__file__).with_name("program.py")
+
+
+@pytest.fixture
+def mood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], object]:
+    """Sets the error that the next starts end with; by nothing they go well."""
+    file = tmp_path / "mood"
+    file.write_text("")
+    monkeypatch.setenv("STAND_IN_MOOD", str(file))
+    return file.write_text
+
+
+@pytest.fixture
+def options(tmp_path: Path, mood: Callable[[str], object]) -> LaunchOptions:
+    """What to start it with."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
+    python.chmod(0o755)
+    return LaunchOptions(python=str(python), model="some/model", served_name="model")

@@ -1,0 +1,112 @@
+"""What vLLM is started with: the operator's arguments as far as they are the operator's."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from engine.launcher.options import (
+    RESERVED,
+    LaunchOptions,
+    checked_arguments,
+    command_of,
+    environment_of,
+    upstream_of,
+)
+
+PLAIN = LaunchOptions(python="/env/bin/python", model="org/model", served_name="model")
+
+
+def started_with(*given: str) -> LaunchOptions:
+    return msgspec.structs.replace(PLAIN, arguments=checked_arguments(given))
+
+
+def argument(options: LaunchOptions, name: str) -> str | None:
+    """The value that vLLM takes: the last one."""
+    found = [
+        one.partition("=")[2] for one in command_of(options, 1234) if one.partition("=")[0] == f"--{name}"
+    ]
+    return found[-1] if found else None
+
+
+def test_arguments_are_written_as_vllm_reads_them() -> None:
+    given = ("tensor-parallel-size=4", "enable-lora", "max_model_len=8192", 'compilation-config={"level": 3}')
+    assert checked_arguments(given) == (
+        "--tensor-parallel-size=4",
+        "--enable-lora",
+        "--max-model-len=8192",
+        '--compilation-config={"level": 3}',
+    )
+    assert checked_arguments(("--no-enable-prefix-caching", "hf-overrides.rope_theta=1")) == (
+        "--no-enable-prefix-caching",
+        "--hf-overrides.rope_theta=1",
+    )
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_where_it_listens_and_who_may_ask_is_the_gateways_business(name: str) -> None:
+    for given in (f"{name}=x", f"--{name}=x", name, name.replace("-", "_"), f"{name[:-1]}=x", f"no-{name}"):
+        with pytest.raises(ValueError, match="the gateway's business"):
+            checked_arguments([given])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "=4",
+        "-tp=4",
+        "Tensor=4",
+        "two words=3",
+        "dtype=",
+        "max-num-seqs=0",
+        "max-num-seqs=many",
+        "lora-modules=a",
+    ],
+)
+def test_what_is_no_argument_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match=r"is no argument|has no value|names no"):
+        checked_arguments([given])
+
+
+def test_settings_hold_where_no_argument_says_otherwise() -> None:
+    assert argument(PLAIN, "max-num-seqs") == "32"
+    assert argument(PLAIN, "tensor-parallel-size") == "1"
+    chosen = started_with(
+        "max-num-seqs=200", "max-num-seqs=256", "tensor-parallel-size=4", "scheduling-policy=fcfs"
+    )
+    assert argument(chosen, "max-num-seqs") == "256"
+    assert argument(chosen, "tensor-parallel-size") == "4"
+    upstream = upstream_of(chosen, "http://127.0.0.1:1/v1", window=4096)
+    assert (upstream.max_requests, upstream.features.priority) == (256, "off")
+    assert upstream_of(PLAIN, "http://127.0.0.1:1/v1", window=4096).features.priority == "low_first"
+
+
+def test_it_listens_on_loopback_whatever_else_is_said() -> None:
+    forced = msgspec.structs.replace(PLAIN, arguments=("--host=0.0.0.0", "--port=1"))
+    assert (argument(forced, "host"), argument(forced, "port")) == ("127.0.0.1", "1234")
+
+
+def test_replies_are_asked_of_the_adapter_where_there_is_one() -> None:
+    adapted = started_with("enable-lora", "lora-modules=support=/adapters/support")
+    assert upstream_of(adapted, "http://127.0.0.1:1/v1", window=4096).model == "support"
+    assert upstream_of(PLAIN, "http://127.0.0.1:1/v1", window=4096).model == "model"
+
+
+def test_its_environment_is_not_the_gateways() -> None:
+    inherited = {
+        "MIDSTREAM_JWT_SECRET": "secret",
+        "PYTHONPATH": "/ours",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "VLLM_API_KEY": "another",
+        "VLLM_NO_USAGE_STATS": "0",
+        "PATH": "/bin",
+    }
+    assert environment_of(inherited, "/env/bin/python", "key") == {
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "VLLM_API_KEY": "key",
+        "VLLM_NO_USAGE_STATS": "0",
+        "PATH": "/env/bin:/bin",
+        "PYTHONUNBUFFERED": "1",
+        "NO_COLOR": "1",
+    }

@@ -1,0 +1,95 @@
+"""A prompt is read as far as the window, and no further once nobody waits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from engine.messages import Message
+from engine.prompts.builder import PIECE_CHARS, Builder
+from engine.prompts.jobs import Build, Built, Rejected, Stopped, TooLong
+from engine.text.prompt import PromptBuilder
+from tests.engine.conftest import small_tokenizer
+
+WINDOW = 4096
+
+
+def never() -> bool:
+    return False
+
+
+def saying(content: str) -> tuple[Message, ...]:
+    return (Message("user", content),)
+
+
+class Noting(PromptBuilder):
+    """Notes how many characters were tokenized in pieces, and how often a whole prompt was."""
+
+    def __init__(self) -> None:
+        super().__init__(small_tokenizer())
+        self.chars = self.whole = 0
+
+    def count(self, text: str) -> int:
+        self.chars += len(text)
+        return super().count(text)
+
+    def token_ids(self, messages: Sequence[Message]) -> list[int]:
+        self.whole += 1
+        return super().token_ids(messages)
+
+
+def test_a_prompt_that_cannot_fit_is_not_read_to_its_end() -> None:
+    prompts = Noting()
+    made = Builder(prompts).build(Build(saying("word " * 1_000_000), WINDOW, counts=True), never)
+    assert isinstance(made, TooLong)
+    assert made.tokens >= WINDOW
+    assert (prompts.whole, prompts.chars) == (0, PIECE_CHARS)
+
+
+def test_a_long_text_that_fits_is_made_whole() -> None:
+    """Twenty characters a token: more than most have."""
+    prompts = Noting()
+    text = "hello there user assistant system" * 1000
+    window = len(prompts.token_ids(saying(text))) + 1
+    made = Builder(prompts).build(Build(saying(text), window // 2), never)
+    assert isinstance(made, TooLong)
+    made = Builder(prompts).build(Build(saying(text), window), never)
+    assert isinstance(made, Built)
+    assert made.tokens == window - 1
+
+
+@pytest.mark.parametrize("asks", [1, 2, 3])
+def test_a_prompt_that_nobody_waits_for_is_read_no_further(asks: int) -> None:
+    prompts, times = Noting(), iter(range(9))
+    job = Build(saying(" " * 10_000_000), WINDOW, counts=True)
+    made = Builder(prompts).build(job, lambda: next(times) == asks - 1)
+    assert isinstance(made, Stopped | TooLong)
+    assert prompts.chars <= (asks - 1) * PIECE_CHARS
+    assert prompts.whole == 0
+
+
+def test_a_prompt_at_the_window_is_too_long_and_one_below_fits() -> None:
+    builder = Builder(PromptBuilder(small_tokenizer()))
+    whole = builder.build(Build(saying("hello there"), WINDOW, counts=True), never)
+    assert isinstance(whole, Built)
+    assert builder.build(Build(saying("hello there"), whole.tokens), never) == TooLong(whole.tokens)
+    made = builder.build(Build(saying("hello there"), whole.tokens + 1), never)
+    assert isinstance(made, Built)
+    assert len(made.token_ids) == 4 * whole.tokens
+
+
+def test_refusals_and_defects_are_told_and_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(PromptBuilder):
+        def token_ids(self, messages: Sequence[Message]) -> list[int]:
+            raise RuntimeError("a defect")
+
+    builder = Builder(PromptBuilder(small_tokenizer()))
+    refused = builder.build(Build(saying("unspeakable"), WINDOW), never)
+    assert isinstance(refused, Rejected)
+    assert "unspeakable" in refused.why
+    assert Builder(Broken(small_tokenizer())).build(Build(saying("a"), WINDOW), never) == Rejected(
+        "The prompt could not be prepared."
+    )
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]

@@ -1,0 +1,116 @@
+"""The process that makes prompts, a real one: it dies, hangs, forgets nothing that was asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import engine
+from engine.messages import Message
+from engine.prompts.jobs import Build, Built, Rejected, TooLong
+from engine.prompts.worker import PromptProcess, PromptsUnavailable
+from engine.text.prompt import PromptBuilder
+from engine.text.reply_memory import WrittenReply
+from tests.engine.conftest import small_tokenizer
+from tests.traced import traced
+
+HELLO = (Message("user", "hello there"),)
+JOB = Build(HELLO, 4096)
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(engine.__file__).parents[1])}
+Make = Callable[..., PromptProcess]
+
+
+@pytest.fixture
+def process(tiny_llama: Path) -> Iterator[Make]:
+    made: list[PromptProcess] = []
+
+    def make(model: Path = tiny_llama, **how: float) -> PromptProcess:
+        with traced():
+            made.append(PromptProcess(str(model), environment=ENVIRONMENT, **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+def pid_of(process: PromptProcess) -> int:
+    assert process.pid is not None
+    return process.pid
+
+
+def test_prompts_are_what_the_template_makes_of_them(process: Make) -> None:
+    prompts = process()
+    made = prompts.ask(JOB)
+    assert isinstance(made, Built)
+    assert array("i", made.token_ids).tolist() == PromptBuilder(small_tokenizer()).token_ids(HELLO)
+    assert prompts.ask(Build(HELLO, 4096, counts=True)) == Built(made.tokens)
+    assert isinstance(prompts.ask(Build((Message("user", "word " * 100_000),), 4096)), TooLong)
+    assert isinstance(prompts.ask(Build((Message("user", "unspeakable"),), 4096)), Rejected)
+
+
+def test_it_has_no_torch_and_little_memory(process: Make) -> None:
+    prompts = process()
+    prompts.ask(JOB)
+    mapped = Path(f"/proc/{pid_of(prompts)}/maps")
+    if not mapped.exists():
+        pytest.skip("no /proc here")
+    assert "libtorch" not in mapped.read_text()
+
+
+def test_how_a_reply_was_written_is_known_to_the_next_prompt(process: Make) -> None:
+    prompts, tokenizer = process(), small_tokenizer()
+    odd = [token for letter in "hello" for token in tokenizer.encode(letter)]
+    ends = array("i", range(1, len(odd) + 1))
+    prompts.remember("salt", WrittenReply("hello", array("i", odd), ends))
+    talk = (*HELLO, Message("assistant", "hello"), *HELLO)
+    own, others = (prompts.ask(Build(talk, 4096, salt=salt, most=4000)) for salt in ("salt", "another"))
+    assert isinstance(own, Built)
+    assert isinstance(others, Built)
+    assert own.tokens == others.tokens + len(odd) - len(tokenizer.encode("hello"))
+
+
+def test_one_that_died_is_started_again_and_what_was_asked_is_answered(
+    process: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    prompts = process()
+    first, died = prompts.ask(JOB), pid_of(prompts)
+    os.kill(died, signal.SIGKILL)
+    assert prompts.ask(JOB) == first
+    assert pid_of(prompts) != died
+    assert "started again" in caplog.text
+
+
+def test_one_that_hangs_is_started_again_and_what_was_asked_is_answered(
+    process: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    prompts = process(job_timeout_s=5.0)
+    first, hangs = prompts.ask(JOB), pid_of(prompts)
+    os.kill(hangs, signal.SIGSTOP)
+    assert prompts.ask(JOB) == first
+    assert pid_of(prompts) != hangs
+    assert "no answer within 5 s" in caplog.text
+
+
+def test_a_prompt_with_which_it_dies_twice_is_refused_and_the_next_one_is_made(process: Make) -> None:
+    """A job that takes no time at all to be given up on stands for one that kills."""
+    prompts = process(job_timeout_s=0.0)
+    huge = Build((Message("user", "\u00e9" * 3_000_000),), 10_000_000)
+    assert prompts.ask(huge) == Rejected("The prompt could not be prepared.")
+
+
+def test_a_stop_reaches_the_job_alone_that_is_being_done(process: Make) -> None:
+    prompts = process()
+    first = prompts.ask(JOB)
+    prompts.stop()
+    assert prompts.ask(JOB) == first
+
+
+def test_a_tokenizer_that_cannot_be_read_ends_it(process: Make, tmp_path: Path) -> None:
+    with pytest.raises(PromptsUnavailable):
+        process(tmp_path / "nowhere").ask(JOB)

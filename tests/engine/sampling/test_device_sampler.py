@@ -1,0 +1,50 @@
+"""The sampler on a CUDA device that is not there: it chooses without waiting, and its tokens are fetched once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from engine.sampling.sampler import Chooser, Sampler
+from engine.text.prepared import Sampling
+from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
+
+VOCABULARY = 1000
+GREEDY = Sampling(9, False, 1.0, 1.0, 0, 1.0, None, None)
+WAYS = {
+    "greedy": GREEDY,
+    "shortlist": replace(GREEDY, do_sample=True, top_k=20, top_p=0.9, temperature=0.7),
+    "whole": replace(GREEDY, do_sample=True, top_p=0.95, top_k=0),
+    "long tail": replace(GREEDY, do_sample=True, top_k=0),
+    "penalised": replace(GREEDY, do_sample=True, top_p=0.9, top_k=0, repetition_penalty=1.2),
+}
+
+
+def chosen(*ways: Sampling, again: int = 1) -> tuple[Tensor, Launches]:
+    sampler = Sampler(slots=256, vocabulary=VOCABULARY, device=CUDA)
+    for slot, way in enumerate(ways):
+        sampler.join(slot, Chooser.of(way), [1, 2, 3])
+    logits = torch.empty(len(ways), VOCABULARY, dtype=torch.bfloat16, device=CUDA)
+    for _ in range(again):
+        with Launches() as launches:
+            tokens = sampler.choose(logits, range(len(ways)))
+    return tokens, launches
+
+
+@pytest.mark.parametrize("rows", [1, 8, 64, 256])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_tokens_are_chosen_without_waiting(way: Sampling, rows: int) -> None:
+    with fake_cuda():
+        tokens, launches = chosen(*[way] * rows, again=2)
+    assert (tokens.shape, tokens.device) == ((rows,), CUDA)
+    assert launches.sent["fetched"] == 0
+    assert launches.total <= 24
+
+
+def test_launches_grow_with_the_ways_of_choosing_not_with_rows() -> None:
+    with fake_cuda():
+        few, many = (chosen(*[*WAYS.values()] * times, again=2)[1] for times in (2, 50))
+    assert few.found == many.found
+    assert few.sent == many.sent

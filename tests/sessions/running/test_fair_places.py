@@ -1,0 +1,78 @@
+"""Who comes seldom does not wait behind who comes often."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions.running.fair_places import FairPlaces
+
+
+async def served(places: FairPlaces, groups: list[str]) -> list[str]:
+    """The order in which tasks of these groups get the one place, each asking in this order."""
+    order: list[str] = []
+
+    async def one(group: str) -> None:
+        async with places.place(group):
+            await asyncio.sleep(0)
+            order.append(group)
+
+    await asyncio.gather(*(one(group) for group in groups))
+    return order
+
+
+async def test_one_of_each_group_goes_in_turn() -> None:
+    assert await served(FairPlaces(1), ["a"] * 4 + ["b"] * 2) == ["a", "b", "a", "b", "a", "a"]
+
+
+async def test_who_was_not_there_goes_first() -> None:
+    assert await served(FairPlaces(1), ["a", "a", "b", "b", "c"]) == ["a", "c", "b", "a", "b"]
+
+
+async def test_no_more_have_a_place_than_there_are() -> None:
+    places, inside, most = FairPlaces(3), 0, 0
+
+    async def one(number: int) -> None:
+        nonlocal inside, most
+        async with places.place(str(number % 4)):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(one(number) for number in range(40)))
+    assert most == 3
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30), st.integers(1, 4))
+def test_a_place_comes_back_however_its_holder_ends(asked: list[tuple[str, bool]], count: int) -> None:
+    async def scene() -> None:
+        places = FairPlaces(count)
+
+        async def one(group: str) -> None:
+            async with places.place(group):
+                await asyncio.sleep(0)
+
+        tasks = [(asyncio.create_task(one(group)), leaves) for group, leaves in asked]
+        await asyncio.sleep(0)
+        for task, leaves in tasks:
+            if leaves:
+                task.cancel()
+        await asyncio.gather(*(task for task, _ in tasks), return_exceptions=True)
+        assert await served(places, ["x"] * count) == ["x"] * count
+        assert places._free == count
+        assert not places._taken
+        assert not places._waiting
+
+    asyncio.run(scene())
+
+
+async def test_who_fails_inside_gives_its_place_back() -> None:
+    places = FairPlaces(1)
+    with pytest.raises(ValueError, match="inside"):
+        async with places.place("a"):
+            raise ValueError("inside")
+    assert await served(places, ["b"]) == ["b"]
