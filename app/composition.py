@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
@@ -22,8 +21,9 @@ from app.settings import Settings, SettingsError
 from app.setup.authentication import access_of
 from app.setup.launcher import launched_engine
 from app.setup.limits import TurnTokens, limiters_of, quotas_of
+from app.setup.models import engine_of_file, with_names
+from app.setup.own_engines import own_engines
 from app.setup.store import asked_of, look_at_store
-from app.setup.upstreams import shown_model, upstream_engine
 from connections.authentication.standing import REFRESH_S
 from connections.gate.cross_origin import CrossOrigin
 from connections.http.json_answers import foreign_page
@@ -35,13 +35,6 @@ from connections.native.endpoint import HELLO_S
 from connections.native.greeting import SERVER, Greeter, Offer
 from connections.wire.frames import ServerFacts
 from engine.door import Engine
-from engine.fleet.engines import EngineFleet
-from engine.launcher.launched import LaunchedEngine
-from engine.options import EngineOptions, ForwardOptions, spread
-from engine.process.client import EngineClient
-from engine.process.supervision import HeartbeatOptions
-from engine.upstream.engine import UpstreamEngine
-from engine.upstream.fleet import UpstreamFleet
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Several
@@ -58,45 +51,29 @@ async def serve(settings: Settings) -> None:
     Raises SettingsError, EmbeddedStoreFailed, StoreDown, and EngineError where the model can't be served.
     """
     with listen(settings.host, settings.port) as listener:
-        async with engines_of(settings).running() as engine, composed(settings, engine) as service:
+        models = with_names(settings, engines_of(settings))
+        async with models.running(), composed(settings, models) as service:
             await service.run(listener)
 
 
-def engines_of(
-    settings: Settings,
-) -> EngineClient | EngineFleet | LaunchedEngine | UpstreamEngine | UpstreamFleet:
+def engines_of(settings: Settings) -> Engine:
     """The engine that the settings ask for, here or upstream, or all of them behind one door. Raises SettingsError."""
     if (launched := launched_engine(settings)) is not None:
         return launched
     if settings.upstreams is not None:
-        return upstream_engine(settings)
-    options = EngineOptions(
-        model=settings.model_path,
-        dtype=settings.dtype,
-        max_batch=settings.max_batch,
-        kv_bytes=settings.kv_bytes,
-        forward=ForwardOptions(
-            attn=settings.attn,
-            compile=settings.compile,
-            quantize=settings.quantize,
-            tensor_parallel=settings.tensor_parallel,
-        ),
-    )
-    placed = spread(options, devices=settings.devices, each=settings.engines, cores=_cores())
-    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
-    if len(placed) == 1:
-        return EngineClient(placed[0], heartbeat=heartbeat)
-    return EngineFleet(placed, heartbeat=heartbeat)
+        return engine_of_file(settings)
+    return own_engines(settings)
 
 
 @asynccontextmanager
 async def composed(
     settings: Settings, engine: Engine, *, hello_s: float = HELLO_S, refresh_s: float = REFRESH_S
 ) -> AsyncIterator[Service]:
-    """The service over any engine, with its store.
+    """The service over any engine, or the models of several, with its store.
 
     `hello_s`: how long a connection has for its `hello`; `refresh_s`: for `auth.refresh` once its token has expired.
     """
+    models = with_names(settings, engine)
     refusals, bounds = Refusals(), Bounds()
     tls, gate = tls_of(settings), gate_of(settings, refusals)
     registry = Registry(
@@ -115,10 +92,10 @@ async def composed(
         await look_at_store(settings, store)
         replica = await replica_name(store)
         sessions = Sessions(
-            client=store, engine=engine, policy=policy, observer=observer, replica=replica, lane=lane
+            client=store, engine=models, policy=policy, observer=observer, replica=replica, lane=lane
         )
         metrics.watch(
-            engine=engine,
+            models=models,
             connections=registry.statistics,
             sessions=sessions.statistics,
             refusals=refusals,
@@ -126,10 +103,10 @@ async def composed(
         )
         async with sessions.running(alone=settings.redis_url is None):
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
-            readiness = Readiness(engine=engine, store=Writable(store, policy.durability))
+            readiness = Readiness(models=models, store=Writable(store, policy.durability))
             routes = doors(
                 sessions=sessions,
-                greeter=Greeter(engine, _offer(settings)),
+                greeter=Greeter(models, _offer(settings)),
                 access=access,
                 presence=presence,
                 limiters=limiters,
@@ -146,7 +123,7 @@ async def composed(
                 server=ServerFacts(SERVER, version("midstream")),
             )
             yield Service(
-                engine=engine,
+                engine=models,
                 sessions=sessions,
                 access=access,
                 presence=presence,
@@ -154,11 +131,6 @@ async def composed(
                 server=server(app, patience=patience_of(settings), bounds=bounds, tls=tls),
                 drain_s=settings.drain_s,
             )
-
-
-def _cores() -> int:
-    """How many cores this process may use; where the system does not tell, how many there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _policy(settings: Settings) -> Policy:
@@ -199,7 +171,6 @@ def _store_client(url: str) -> Redis:
 
 def _offer(settings: Settings) -> Offer:
     return Offer(
-        model=shown_model(settings),
         server_version=version("midstream"),
         heartbeat_ms=int(HEARTBEAT_S * 1000),
         resume_ttl_s=int(settings.conversation_ttl_s),

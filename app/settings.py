@@ -66,9 +66,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: Annotated[
         str | None,
         Meta(
-            description="TOML file of OpenAI-compatible servers that make the replies instead of an engine here."
+            description="TOML file of OpenAI-compatible servers, and of engines here, that make the replies of one model or several."
         ),
     ] = None
+    served_names: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Further names of models, separated by commas: NAME for the default model, NAME=MODEL for another one."
+        ),
+    ] = ()
     engine: Annotated[
         Literal["midstream", "vllm"],
         Meta(
@@ -310,7 +316,7 @@ def _from_environment(cls: type[Settings], environ: Mapping[str, str]) -> dict[s
 
 def _parsed(name: str, value: Any) -> Any:
     match name, value:
-        case "allowed_origins" | "allowed_hosts" | "allowed_ips" | "trusted_proxies", str():
+        case "allowed_origins" | "allowed_hosts" | "allowed_ips" | "trusted_proxies" | "served_names", str():
             return tuple(part.strip() for part in value.split(",") if part.strip())
         case "engine_arg", str():
             return _words(name, value)

@@ -119,6 +119,10 @@ class Engine(Protocol):
         """Return the latest facts of the running process; zeros before the first."""
         ...
 
+    async def run(self) -> None:
+        """Serve until this is cancelled, or nobody tries any more. Leaves nothing behind."""
+        ...
+
 
 _NEUTRAL: dict[str, float] = {"top_k": 0, "repetition_penalty": 1.0}
 """What changes nothing, and may be asked of everyone."""

@@ -46,7 +46,8 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     `cache_salt`: whose keys and values this prompt may begin with; those of another salt are never matched.
     `shares_system`: the system prompt is the operator's, so its keys and values may be shared by all. `client`: among whom the engine is fair (of a group: the group's name, `IN_GROUP`, its own). A higher `priority` leaves the queue first.
     `conversation`: which of the salt's kept keys and values the prompt goes on from; where there are several engines
-    it is served by the one that has them, if it can.
+    it is served by the one that has them, if it can. `model`: which of several is asked; empty: the only one. `fallbacks`: those
+    that serve now and can answer instead: so a request that can't be served at once ends at once, by what went wrong.
     """
 
     request_id: str
@@ -57,6 +58,8 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     client: str = ""
     priority: int = 0
     conversation: str = ""
+    model: str = ""
+    fallbacks: tuple[str, ...] = ()
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

@@ -47,16 +47,20 @@ def spread(
 
     Engines of one device share its memory, those that may compute on the CPU its `cores`: at least one thread each.
     """
-    placed = [device for device in devices for _ in range(each)]
-    together = Counter(placed)
-    computing = sum(device in _ON_CPU for device in placed)
+    placed = [msgspec.structs.replace(options, device=device) for device in devices for _ in range(each)]
+    return shared_out(placed, cores=cores)
+
+
+def shared_out(engines: Sequence[EngineOptions], *, cores: int) -> tuple[EngineOptions, ...]:
+    """Return the options of engines of one machine, whichever models they serve, with each one's part of it."""
+    together = Counter(engine.device for engine in engines)
+    computing = sum(engine.device in _ON_CPU for engine in engines)
     threads = max(1, cores // computing) if computing > 1 else None
     return tuple(
         msgspec.structs.replace(
-            options,
-            device=device,
-            memory_share=options.memory_share / together[device],
-            threads=threads if device in _ON_CPU else options.threads,
+            engine,
+            memory_share=engine.memory_share / together[engine.device],
+            threads=threads if engine.device in _ON_CPU else engine.threads,
         )
-        for device in placed
+        for engine in engines
     )

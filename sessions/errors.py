@@ -6,6 +6,7 @@ SessionError
 │   ├── Conflict            other content under a known client_msg_id, or an exchange that has successors
 │   ├── ContextOverflow     the message alone does not fit the model's window
 │   ├── NotFound            no such message or conversation of this owner
+│   ├── ModelNotFound       no such model is served
 │   ├── BadParams           a parameter is out of the model's range
 │   ├── Filtered            a filter of the operator's refuses the message
 │   ├── QueueFull           as many messages wait in the conversation as may
@@ -20,6 +21,7 @@ SessionError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -65,6 +67,16 @@ class NotFound(Refused):
     """The owner has no such message or conversation."""
 
     code = "not_found"
+
+
+class ModelNotFound(Refused):
+    """No such model is served. `names`: those that are."""
+
+    code = "model_not_found"
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        served = ", ".join(f'"{one}"' for one in names)
+        super().__init__(f'There is no model "{name}" here. This server has: {served}.')
 
 
 class BadParams(Refused):

@@ -84,7 +84,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     """A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root.
 
-    `queue_position`: its place behind the running turn, 1 being the next.
+    `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
     """
 
     client_msg_id: str
@@ -98,6 +98,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     duplicate: bool = False
     content: str | None = None
     parent_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    model: str | None = None
 
 
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):
@@ -112,7 +113,10 @@ class Delta(Event, frozen=True, kw_only=True, tag="delta"):
 
 
 class Done(Event, frozen=True, kw_only=True, tag="done"):
-    """The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8."""
+    """The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8.
+
+    `model`: which one wrote the reply; `requested_model`: the one that was asked for, where another one stood in for it.
+    """
 
     turn_id: str
     message_id: str
@@ -127,6 +131,8 @@ class Done(Event, frozen=True, kw_only=True, tag="done"):
     removed: bool = False
     cancel: CancelFacts | None = None
     error: Failure | None = None
+    model: str | None = None
+    requested_model: str | None = None
 
 
 class Removed(Event, frozen=True, kw_only=True, tag="removed"):
@@ -140,13 +146,15 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 class Status(Event, frozen=True, kw_only=True, tag="status"):
     """Where a turn stands, for people; not journalled.
 
-    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1.
+    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1; `model`
+    (fallback) is the one that answers instead of the one that was asked for.
     """
 
     turn_id: str
     state: StatusState
     queue_position: int | None = None
     progress: float | None = None
+    model: str | None = None
 
 
 class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):

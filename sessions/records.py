@@ -35,7 +35,10 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as kept. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds."""
+    """A message as kept. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
+
+    `model`: which one wrote it, of a reply; None where that is not known.
+    """
 
     message_id: str
     parent_id: str | None
@@ -45,12 +48,14 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     created_at: int
     usage: Usage | None = None
+    model: str | None = None
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a duplicate of a `client_msg_id` is answered from. `digest`: SHA-256 of the content.
 
-    `text_seq`: of its first delta, where it has ended and has text.
+    `text_seq`: of its first delta, where it has ended and has text. `model`: which one was asked for; `fallback`: which one
+    stood in for it. Both are empty where there is no such, or none has a name.
     """
 
     turn_id: str
@@ -62,12 +67,30 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     accepted_seq: int
     text_seq: int | None = None
     done: Done | None = None
+    model: str = ""
+    fallback: str = ""
+
+    def signed(self, done: Done) -> Done:
+        """The turn's end, with the name of the model that wrote the reply."""
+        return signed(done, self.model, self.fallback)
+
+    @property
+    def writer(self) -> str | None:
+        """The model that writes the reply, as far as that is known."""
+        return self.fallback or self.model or None
+
+
+def signed(done: Done, model: str, fallback: str) -> Done:
+    """The end of a turn that asked for a model, in whose place a fallback may have answered."""
+    requested = model if fallback else None
+    return msgspec.structs.replace(done, model=fallback or model or None, requested_model=requested)
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of a conversation. `seq`: of its last journalled event; `running`: the turn that has no end yet.
 
-    `runner`: the replica that ran the last turn, and runs `running`; `queue`: the turns that wait behind that.
+    `runner`: the replica that ran the last turn, and runs `running`; `queue`: the turns that wait behind that. `model`: which one
+    was named last; empty: none was.
     """
 
     epoch: str
@@ -81,6 +104,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     queue: list[str]
     updated_at: int
     messages: int
+    model: str = ""
 
     @classmethod
     def new(cls, epoch: str) -> Self:

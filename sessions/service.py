@@ -20,6 +20,7 @@ from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.store.history.index import Listed, Page
 from sessions.turn.cancelling import Cancel, Cancelled, Tell
+from sessions.turn.choosing import ModelChoice
 from sessions.turn.live_turn import Subscriber
 from sessions.turn.policy import Policy
 from sessions.turn.sends import Generation, Send
@@ -34,7 +35,7 @@ class SessionStatistics(msgspec.Struct, frozen=True):
 
 
 class Sessions:
-    """What may be asked of this replica. Use `running()` around everything else.
+    """What may be asked of this replica. Use `running()` around everything else. `choice`: the models that may be asked for.
 
     `lane`: a client of its own for what running turns write, so that their ends do not wait behind requests.
     """
@@ -49,6 +50,7 @@ class Sessions:
         replica: str | None = None,
         lane: Redis | None = None,
     ) -> None:
+        self.choice = ModelChoice(engine)
         self.parts = compose(
             client=client,
             engine=engine,

@@ -35,7 +35,7 @@ ROOMS = {
     "engine": (
         *("messages", "errors", "options", "tracebacks", "process_log", "stream", "door"),
         *("text", "cache", "sampling", "attention", "model", "execution", "loading", "prompts", "scheduling"),
-        *("process", "fleet", "upstream", "launcher", "scripted"),
+        *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
     "sessions": (
         *("errors", "events", "records", "observer"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -14,6 +14,7 @@ from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds
 from connections.line.registry import RegistryStatistics
 from engine.door import Engine, EngineState
+from engine.served_models import ServedModels
 from sessions.events import Done
 from sessions.records import Client
 from sessions.service import SessionStatistics
@@ -66,6 +67,12 @@ class Metrics:
         self._gap = _Gaps("midstream_delta_gap_seconds", "Between two deltas of a turn.")
         self._registry.register(self._gap)
         self._turns = Counter("midstream_turns", "Turns that ended.", ["reason"], registry=self._registry)
+        self._models = Counter(
+            "midstream_model_turns",
+            "Turns that ended, by the model that wrote them and the one that was asked for.",
+            ["model", "requested"],
+            registry=self._registry,
+        )
         self._tokens = Counter(
             "midstream_tokens", "Tokens of ended turns.", ["kind"], registry=self._registry
         )
@@ -87,6 +94,7 @@ class Metrics:
     def ended(self, done: Done, _: Client) -> None:
         """Counts an ended turn."""
         self._turns.labels(done.reason.value).inc()
+        self._models.labels(done.model or "", done.requested_model or done.model or "").inc()
         for kind in ("prompt", "cached", "generated", "sent", "wasted"):
             self._tokens.labels(kind).inc(getattr(done.usage, f"{kind}_tokens"))
         if done.cancel is not None:
@@ -96,14 +104,14 @@ class Metrics:
     def watch(
         self,
         *,
-        engine: Engine,
+        models: ServedModels,
         connections: Callable[[], RegistryStatistics],
         sessions: Callable[[], SessionStatistics],
         refusals: Refusals,
         bounds: Bounds,
     ) -> None:
         """Pulls these at every scrape."""
-        self._registry.register(_Pulled(engine, connections, sessions))
+        self._registry.register(_Pulled(models, connections, sessions))
         self._registry.register(_TurnedAway(refusals))
         self._registry.register(_Bounded(bounds))
 
@@ -136,11 +144,11 @@ class _Gaps(Collector):
 class _Pulled(Collector):
     def __init__(
         self,
-        engine: Engine,
+        models: ServedModels,
         connections: Callable[[], RegistryStatistics],
         sessions: Callable[[], SessionStatistics],
     ) -> None:
-        self._engine = engine
+        self._models = models
         self._connections = connections
         self._sessions = sessions
 
@@ -149,7 +157,7 @@ class _Pulled(Collector):
             yield GaugeMetricFamily(f"midstream_{name}", text, value)
         for name, (text, total) in self._counters().items():
             yield CounterMetricFamily(f"midstream_{name}", text, total)
-        yield from _of_engines(self._engine.parts)
+        yield from _of_engines(self._models)
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
         connections, sessions = self._connections(), self._sessions()
@@ -207,14 +215,15 @@ class _Bounded(Collector):
         yield closes
 
 
-def _of_engines(engines: Sequence[Engine]) -> Iterable[Metric]:
+def _of_engines(models: ServedModels) -> Iterable[Metric]:
     """Tell of each by its number where there are several: a sum would fall when one of them starts anew."""
-    labels = ["engine"] if len(engines) > 1 else []
+    engines = list(models.parts_by_model)
+    labels = (["engine"] if len(engines) > 1 else []) + (["model"] if len(models.models) > 1 else [])
     families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
-    for number, engine in enumerate(engines):
+    for number, (model, engine) in enumerate(engines):
         for family, name, text, value in _facts_of(engine):
             metric = families.setdefault(name, family(f"midstream_{name}", text, labels=labels))
-            metric.add_metric([str(number)] if labels else [], value)
+            metric.add_metric([str(number), model][: len(labels)], value)
     return families.values()
 
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from engine.door import Engine, EngineState, EngineStatus
+from engine.door import EngineState, EngineStatus
+from engine.served_models import ServedModels
 from sessions.errors import StoreDown
 from sessions.store.redis.writable import RefusesWrites, Writable
 
@@ -29,7 +30,8 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`ready`, and the state of each part. `store_message`: why the store takes no message, in words.
 
-    Where several engines serve, `engines` has the state of each, and `engines_ready` says how many of them serve.
+    Where several engines serve, `engines` has the state of each, and `engines_ready` says how many of them serve; where there
+    are several models, `models` has the state of each by its name. One of them that serves is enough to be ready.
     """
 
     ready: bool
@@ -39,6 +41,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     engine: EngineReport
     engines_ready: int | None = None
     engines: tuple[EngineReport, ...] | None = None
+    models: dict[str, EngineState] | None = None
 
 
 class _Store(msgspec.Struct, frozen=True):
@@ -52,8 +55,8 @@ class _Store(msgspec.Struct, frozen=True):
 class Readiness:
     """Looks at the parts."""
 
-    def __init__(self, *, engine: Engine, store: Writable) -> None:
-        self._engine = engine
+    def __init__(self, *, models: ServedModels, store: Writable) -> None:
+        self._models = models
         self._store = store
         self._probed = _Store("unavailable")
         self._probing = asyncio.Lock()
@@ -61,7 +64,7 @@ class Readiness:
 
     async def report(self) -> Report:
         """What is so at this moment."""
-        status, parts = self._engine.status, self._engine.parts
+        status, parts, models = self._models.status, self._models.parts, self._models.models
         store = await self._store_takes_writes()
         several = [part.status for part in parts] if len(parts) > 1 else None
         return Report(
@@ -72,6 +75,7 @@ class Readiness:
             engine=_told(status),
             engines_ready=None if several is None else sum(one.state is EngineState.READY for one in several),
             engines=None if several is None else tuple(map(_told, several)),
+            models={model.name: model.engine.status.state for model in models} if len(models) > 1 else None,
         )
 
     async def _store_takes_writes(self) -> _Store:

@@ -1,22 +1,26 @@
-"""What every client is told in `ready`: the model, the server's limits, how long things are kept."""
+"""What every client is told in `ready`: the models, the server's limits, how long things are kept."""
 
 from __future__ import annotations
 
 import msgspec
 
 from connections.limits.limits import MAX_FRAME_BYTES
-from connections.wire.frames import Limits, ServerFacts
-from engine.door import Engine
+from connections.wire.frames import Limits, Model, Params, ServerFacts
 from engine.messages import ModelFacts
+from engine.served_models import ServedModel, ServedModels
 
 SERVER = "midstream"
 LOADING_S = 10.0
+UNKNOWN_WINDOW = 2**31 - 1
+"""Of a model that was not loaded yet: what it can't do is refused once that is known."""
+
+
+_PARAMS = frozenset(Params.__struct_fields__)
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """The part that is known before the model is loaded."""
+    """The part that is known before a model is loaded."""
 
-    model: str
     server_version: str
     heartbeat_ms: int
     resume_ttl_s: int
@@ -30,50 +34,68 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of `ready` that are the same for everybody."""
 
     model: str
+    models: tuple[Model, ...]
     heartbeat_ms: int
     resume_ttl_s: int
     limits: Limits
     server: ServerFacts
 
 
-def greeting(offer: Offer, facts: ModelFacts) -> Greeting:
-    """What is said once the model is known."""
-    return Greeting(
-        model=offer.model,
-        heartbeat_ms=offer.heartbeat_ms,
-        resume_ttl_s=offer.resume_ttl_s,
-        server=ServerFacts(SERVER, offer.server_version),
-        limits=Limits(
-            max_frame_bytes=MAX_FRAME_BYTES,
-            max_content_chars=offer.max_content_chars,
-            max_new_tokens=facts.context_tokens,
-            context_tokens=facts.context_tokens,
-            max_active_turns=offer.max_turns,
-            max_queued_turns=offer.max_queued,
-            messages_per_minute=offer.messages_per_minute,
-        ),
-    )
-
-
 class Greeter:
-    """Knows the model once it is loaded."""
+    """Knows the models once they are loaded."""
 
-    def __init__(self, engine: Engine, offer: Offer) -> None:
-        self._engine = engine
+    def __init__(self, models: ServedModels, offer: Offer) -> None:
+        self._models = models
         self._offer = offer
 
     @property
-    def model(self) -> str:
-        """The name of the model that is served."""
-        return self._offer.model
+    def models(self) -> tuple[ServedModel, ...]:
+        """The models that are served, the default first."""
+        return self._models.models
 
-    @property
-    def context_tokens(self) -> int | None:
-        """The model's window; None before it is loaded."""
-        facts = self._engine.facts
-        return None if facts is None else facts.context_tokens
+    def model(self, name: str | None) -> ServedModel | None:
+        """A model by its name or an alias, the default for None; None where there is no such."""
+        return self._models.default if name is None else self._models.find(name)
 
     async def greeting(self) -> Greeting:
-        """What is said; waits a moment for a model that is loading, and never once it was loaded. Raises EngineError."""
-        facts = self._engine.facts or await self._engine.ready(LOADING_S)
-        return greeting(self._offer, facts)
+        """What is said; waits a moment for a model that is loading, and never once one was loaded. Raises EngineError."""
+        facts = self._models.facts or await self._models.ready(LOADING_S)
+        offer = self._offer
+        return Greeting(
+            model=self._models.default.name,
+            models=tuple(map(_shown, self.models)),
+            heartbeat_ms=offer.heartbeat_ms,
+            resume_ttl_s=offer.resume_ttl_s,
+            server=ServerFacts(SERVER, offer.server_version),
+            limits=_limits(offer, facts.context_tokens),
+        )
+
+    async def limits(self, model: ServedModel) -> Limits:
+        """What may be asked of a model; waits a moment while none is loaded. Raises EngineError."""
+        if self._models.facts is None:
+            await self._models.ready(LOADING_S)
+        facts = model.engine.facts
+        return _limits(self._offer, UNKNOWN_WINDOW if facts is None else facts.context_tokens)
+
+
+def _limits(offer: Offer, window: int) -> Limits:
+    return Limits(
+        max_frame_bytes=MAX_FRAME_BYTES,
+        max_content_chars=offer.max_content_chars,
+        max_new_tokens=window,
+        context_tokens=window,
+        max_active_turns=offer.max_turns,
+        max_queued_turns=offer.max_queued,
+        messages_per_minute=offer.messages_per_minute,
+    )
+
+
+def _shown(model: ServedModel) -> Model:
+    facts: ModelFacts | None = model.engine.facts
+    return Model(
+        name=model.name,
+        aliases=model.aliases,
+        context_tokens=None if facts is None else facts.context_tokens,
+        unsupported=() if facts is None else tuple(name for name in facts.lacks if name in _PARAMS),
+        fallbacks=model.fallbacks,
+    )

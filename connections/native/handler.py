@@ -82,7 +82,8 @@ class FrameHandler:
             group=connection.caller.group,
             client_id=connection.client.client_id,
         )
-        generation = params.generation(frame.params, max_new_tokens=self._limits.max_new_tokens)
+        longest = self._sessions.choice.longest_window or params.MAX_INTEGER
+        generation = params.generation(frame.params, max_new_tokens=longest)
         return _refusal(self._sessions.send(connection.owner, connection, send, generation))
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> Slow | None:

@@ -76,7 +76,8 @@ def ask_of(request: ChatRequest, limits: frames.Limits) -> Ask:
         generation = params.generation(asked, max_new_tokens=limits.max_new_tokens)
     except BadParams as error:
         raise _out_of_range(error, length) from None
-    return Ask(messages, msgspec.structs.replace(generation.params, top_logprobs=_top_logprobs(request)))
+    params_of = msgspec.structs.replace(generation.params, top_logprobs=_top_logprobs(request))
+    return Ask(messages, params_of, affinity=request.prompt_cache_key or "")
 
 
 def _top_logprobs(request: ChatRequest) -> int | None:

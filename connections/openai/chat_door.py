@@ -52,15 +52,19 @@ class ChatDoor:
         self, exchange: Exchange, caller: Caller, request: ChatRequest, place: ExitStack
     ) -> None:
         """`place`: of a large body, until the window is known to hold its text."""
-        self._reception.serves(request.model)
-        ask = ask_of(request, await self._reception.limits())
-        ask = msgspec.structs.replace(ask, client_id=caller.client.client_id, group=caller.group)
+        model = self._reception.model(request.model)
+        ask = msgspec.structs.replace(
+            ask_of(request, await self._reception.limits(model)),
+            client_id=caller.client.client_id,
+            group=caller.group,
+            model=model.name,
+        )
         await self._reception.count(caller)
         reply = await self._sessions.answer(caller.owner, ask)
         place.close()
         telling = Telling(
             turn_id=reply.turn_id,
-            model=request.model,
+            model=reply.model,
             created=int(time.time()),
             usage=request.includes_usage,
             logprobs=bool(request.logprobs),
@@ -76,7 +80,10 @@ async def _stream(exchange: Exchange, reply: EphemeralReply, telling: Telling) -
     await exchange.begin_events(reply.turn_id)
     await exchange.write(telling.begin())
     async for text in reply:
+        if reply.model != telling.model:  # another one stands in
+            telling = msgspec.structs.replace(telling, model=reply.model)
         await exchange.write(telling.text(text, reply.logprobs))
+    telling = msgspec.structs.replace(telling, model=reply.model)
     await exchange.write(telling.end(reply.ended), more=False)
 
 
@@ -85,5 +92,5 @@ async def _whole(exchange: Exchange, reply: EphemeralReply, telling: Telling) ->
     parts = [(part, reply.logprobs) async for part in reply]
     text, tokens = "".join(part for part, _ in parts), [one for _, some in parts for one in some]
     headers = {"Cache-Control": "no-store", "X-Request-Id": reply.turn_id}
-    body = telling.whole(text, reply.ended, tokens)
+    body = msgspec.structs.replace(telling, model=reply.model).whole(text, reply.ended, tokens)
     await exchange.answer(Response(body, headers=headers, media_type="application/json"))

@@ -1,8 +1,9 @@
-"""`GET /v1/models` and `/v1/models/{model}`: the one model that is served."""
+"""`GET /v1/models` and `/v1/models/{model}`: the models that are served, under all of their names."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import UNSET
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from connections.http.refusals import Door
 from connections.openai.reception import Reception
 from connections.openai.wire import Model, Models
+from engine.served_models import ServedModel
 from sessions.errors import Refused
 
 
@@ -33,11 +35,26 @@ class ModelsDoor:
 
     async def _answer(self, request: Request) -> Response:
         await self._reception.caller(request)
-        window = self._reception.context_tokens or UNSET
-        model = Model(
-            id=self._reception.model, created=self._created, max_model_len=window, context_length=window
-        )
-        self._reception.serves(request.path_params.get("model", model.id))
-        answer = model if "model" in request.path_params else Models(data=(model,))
+        name: str | None = request.path_params.get("model")
+        answer: Model | Models
+        if name is None:
+            answer = Models(data=tuple(self._all()))
+        else:
+            answer = self._shown(self._reception.model(name), name)
         body = msgspec.json.encode(answer)
         return Response(body, headers={"Cache-Control": "no-store"}, media_type="application/json")
+
+    def _all(self) -> Iterator[Model]:
+        for model in self._reception.models:
+            for name in (model.name, *model.aliases):
+                yield self._shown(model, name)
+
+    def _shown(self, model: ServedModel, name: str) -> Model:
+        window = UNSET if model.engine.facts is None else model.engine.facts.context_tokens
+        return Model(
+            id=name,
+            created=self._created,
+            max_model_len=window,
+            context_length=window,
+            root=UNSET if name == model.name else model.name,
+        )

@@ -24,6 +24,7 @@ _STATUS = {
     "context_overflow": 400,
     "filtered": 400,
     "internal": 500,
+    "model_not_found": 404,
     "request_too_large": 413,
     "unsupported_content_encoding": 415,
 }
@@ -31,7 +32,12 @@ _CODES = {
     "context_overflow": "context_length_exceeded",
     "rate_limited": "rate_limit_exceeded",
 }  # as clients know them
-_PARAMS = {"content_too_long": "messages", "context_overflow": "messages", "filtered": "messages"}
+_PARAMS = {
+    "content_too_long": "messages",
+    "context_overflow": "messages",
+    "filtered": "messages",
+    "model_not_found": "model",
+}
 
 
 class Problem(Refused):

@@ -17,11 +17,12 @@ from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.native.greeting import Greeter
-from connections.openai.problems import Problem, counted_as, nobody, problem_of
+from connections.openai.problems import counted_as, nobody, problem_of
 from connections.wire.errors import Unauthenticated
 from connections.wire.frames import Counts, Limits
 from engine.errors import EngineError
-from sessions.errors import EngineDown, Overloaded, Refused
+from engine.served_models import ServedModel
+from sessions.errors import EngineDown, ModelNotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
 
 CLIENT = "/openai"
@@ -37,14 +38,9 @@ class Reception:
         self._greeter = greeter
 
     @property
-    def model(self) -> str:
-        """The name of the model that is served."""
-        return self._greeter.model
-
-    @property
-    def context_tokens(self) -> int | None:
-        """The model's window; None before it is loaded."""
-        return self._greeter.context_tokens
+    def models(self) -> tuple[ServedModel, ...]:
+        """The models that are served, the default first."""
+        return self._greeter.models
 
     async def caller(self, request: Request) -> Caller:
         """Who asks. Raises Refused."""
@@ -59,16 +55,16 @@ class Reception:
         except Unauthenticated as refused:
             raise nobody(refused) from None
 
-    def serves(self, model: str) -> None:
-        """Raises Problem where that is another one."""
-        if model != self.model:
-            why = f'This server serves the model "{self.model}". It has no model "{model}".'
-            raise Problem(404, why, code="model_not_found", param="model")
+    def model(self, name: str | None) -> ServedModel:
+        """The model that a client names; the default, where it names none. Raises ModelNotFound."""
+        if (model := self._greeter.model(name)) is None:
+            raise ModelNotFound(name or "", [one.name for one in self.models])
+        return model
 
-    async def limits(self) -> Limits:
-        """What may be asked for; waits a moment for a model that is loading. Raises EngineDown."""
+    async def limits(self, model: ServedModel) -> Limits:
+        """What may be asked of a model; waits a moment while none is loaded. Raises EngineDown."""
         try:
-            return (await self._greeter.greeting()).limits
+            return await self._greeter.limits(model)
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
 

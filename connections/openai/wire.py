@@ -52,6 +52,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     top_logprobs: int | None = None
     top_k: int | None = None
     repetition_penalty: float | None = None
+    prompt_cache_key: str | None = None
 
     @property
     def includes_usage(self) -> bool:
@@ -154,7 +155,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that is served. `created`: since when, in Unix seconds.
+    """A model that is served, or an alias of one, whose name is its `root` then. `created`: since when, in Unix seconds.
 
     Its window in tokens has the name that vLLM gives it and the one that OpenRouter does: clients read the one or the
     other. Neither is there before the model is loaded.
@@ -166,6 +167,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     owned_by: Literal["midstream"] = "midstream"
     max_model_len: int | msgspec.UnsetType = msgspec.UNSET
     context_length: int | msgspec.UnsetType = msgspec.UNSET
+    root: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):

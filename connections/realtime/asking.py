@@ -53,12 +53,24 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asking:
-    """One session, as far as its client shapes it. One turn at a time is on its way in."""
+    """One session, as far as its client shapes it. One turn at a time is on its way in.
 
-    def __init__(self, items: Items, *, conversation_id: str, model: str, limits: frames.Limits) -> None:
+    `names_model`: its client named the model, which all of its turns are asked of then.
+    """
+
+    def __init__(
+        self,
+        items: Items,
+        *,
+        conversation_id: str,
+        model: str,
+        limits: frames.Limits,
+        names_model: bool = False,
+    ) -> None:
         self.conversation_id = conversation_id
         self._items = items
         self._model = model
+        self._named = model if names_model else None
         self._limits = limits
         self._session_id = f"sess_{secrets.token_hex(12)}"
         self._settings = Settings()
@@ -158,7 +170,7 @@ class Asking:
 
     def _params(self, settings: Settings) -> frames.Params:
         """A turn's system prompt stays with its conversation: one that is for one reply alone is taken back by the next."""
-        params = settings.params()
+        params = msgspec.structs.replace(settings.params(), model=self._named)
         return msgspec.structs.replace(params, system="") if self._bent and params.system is None else params
 
     def _refuse_too_much(self, text: str) -> None:

@@ -50,6 +50,7 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     caller: Caller
     limits: Limits
+    model: str
 
 
 class RealtimeDoor:
@@ -104,12 +105,11 @@ class RealtimeDoor:
             raise invalid(error.field, str(error)) from None
         authorization = websocket.headers.get("authorization")
         identity = await self._reception.identity(authorization, asked.key)
-        if asked.model is not None:
-            self._reception.serves(asked.model)
-        limits = await self._reception.limits()
+        model = self._reception.model(asked.model)
+        limits = await self._reception.limits(model)
         name = _client_id(asked, identity, bearer(authorization) or asked.key)
         caller = caller_of(identity, name, websocket.scope)
-        return Guest(asked=asked, identity=identity, caller=caller, limits=limits)
+        return Guest(asked=asked, identity=identity, caller=caller, limits=limits, model=model.name)
 
     async def _live(self, socket: Socket, guest: Guest) -> None:
         try:
@@ -124,7 +124,13 @@ class RealtimeDoor:
 
     async def _serve(self, socket: Socket, guest: Guest) -> None:
         items, place = Items(), guest.asked.conversation_id
-        asking = Asking(items, conversation_id=place, model=self._reception.model, limits=guest.limits)
+        asking = Asking(
+            items,
+            conversation_id=place,
+            model=guest.model,
+            limits=guest.limits,
+            names_model=guest.asked.model is not None,
+        )
         telling = Telling(items, asking, after=guest.asked.after)
         coding = Coding(telling, conversation_id=place)
         connection = Connection(

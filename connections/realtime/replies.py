@@ -79,6 +79,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             status_details=details,
             output=(shown,),
             usage=_usage(done),
+            model=done.model or msgspec.UNSET,
         )
         return [
             OutputTextDone(response_id=self.response_id, item_id=self.item_id, text=item.text),

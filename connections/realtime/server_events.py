@@ -108,7 +108,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply."""
+    """A reply. `model` is ours: which one wrote it, once it has ended."""
 
     id: str
     object: Literal["realtime.response"] = "realtime.response"
@@ -120,6 +120,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: Tokens = "inf"
     metadata: Metadata | None = None
     usage: Usage | None = None
+    model: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

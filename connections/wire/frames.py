@@ -32,6 +32,7 @@ Ref = Annotated[str, Meta(max_length=128)]
 Id = Annotated[str, Meta(min_length=1, max_length=128)]
 Content = Annotated[str, Meta(min_length=1)]
 Title = Annotated[str, Meta(min_length=1, max_length=200)]
+ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
 Token = Annotated[str, Meta(max_length=16_384)]
 PageSize = Annotated[int, Meta(ge=1, le=200)]
 
@@ -47,7 +48,7 @@ class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """How the reply is made; see `sessions` and `engine` for the meaning."""
+    """How the reply is made; see `sessions` and `engine` for the meaning. `model`: by its name or an alias, from now on."""
 
     max_new_tokens: int | None = None
     do_sample: bool | None = None
@@ -59,6 +60,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     max_time_s: float | None = None
     system: str | None = None
+    model: ModelName | None = None
 
 
 class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
@@ -177,6 +179,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     messages_per_minute: int | None
 
 
+class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model that may be named. `context_tokens`: its window; None while it was not loaded yet.
+
+    `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    context_tokens: int | None = None
+    unsupported: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+
+
 class ServerFacts(msgspec.Struct, frozen=True):
     """Who answers."""
 
@@ -191,12 +206,16 @@ class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", o
 
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
-    """Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base."""
+    """Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base.
+
+    `models`: those that may be named in `params`; `model`: the default, which `limits` are of.
+    """
 
     connection_id: str
     client_id: str
     features: tuple[str, ...]
     model: str
+    models: tuple[Model, ...]
     heartbeat_ms: int
     resume_ttl_s: int
     limits: Limits

@@ -26,12 +26,12 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
     for field, why in _wrong(params, max_new_tokens):
         raise BadParams(why, field=f"params.{field}")
     fields = msgspec.structs.asdict(params)
-    system = fields.pop("system")
+    system, model = fields.pop("system"), fields.pop("model")
     if params.temperature == 0:
         fields |= {"do_sample": False, "temperature": None}
     elif params.temperature is not None and params.do_sample is None:
         fields["do_sample"] = True
-    return Generation(Params(**fields), system)
+    return Generation(Params(**fields), system, model)
 
 
 def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[tuple[str, str]]:

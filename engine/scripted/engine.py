@@ -135,6 +135,10 @@ class ScriptedEngine:
         running = sum(run.started for run in self._runs.values())
         return EngineStatistics(running=running, queued=len(self._runs) - running, **self._counts)
 
+    async def run(self) -> None:
+        """Wait until this is cancelled: scripts are played without it."""
+        await asyncio.Event().wait()
+
     def script(self, reply: str | Sequence[str]) -> None:
         """Queue the reply to the next request: text, played word by word, or its chunks."""
         self._scripts.append(_WORDS.findall(reply) if isinstance(reply, str) else tuple(reply))

@@ -228,7 +228,7 @@ class UpstreamEngine:
             if self._turned_away(opened.request, opened.stream, error):
                 self._close(opened)
                 return
-            if not isinstance(error, EngineLost):
+            if not isinstance(error, EngineLost) or opened.request.fallbacks:
                 raise error
             if (pause_s := next(pauses, None)) is None:
                 raise EngineUnavailable(str(error)) from error

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import TypeVar
@@ -19,13 +20,18 @@ import msgspec
 from engine.errors import EngineError, EngineLost
 from engine.messages import Message, Request
 from engine.upstream.errors import complaint_of, error_for, error_inside, retry_after
-from engine.upstream.options import UpstreamOptions
+from engine.upstream.options import Features, UpstreamOptions
 from engine.upstream.reply import Completion
-from engine.upstream.request import body_of, headers_of, messages_of
+from engine.upstream.request import body_of, messages_of, session_of
 from engine.upstream.server_sent_events import EventReader, EventTooLong, ServerSentEvent
 
 AFTER_END_S = 2.0
 """How long to listen for the totals once the reason of the end was told."""
+
+KEPT_TOKENS = 16_384
+"""Conversations of which a router's own name is remembered; of one that was silent for longest it is forgotten first."""
+TOKEN_CHARS = 1024
+"""The longest name that is remembered."""
 
 _DONE = "[DONE]"
 _MOST_COMPLAINT = 64 * 1024
@@ -70,12 +76,42 @@ def http_client(options: UpstreamOptions, key: str | None) -> httpx.AsyncClient:
     )
 
 
+class RouterSessions:
+    """By which header a router knows a conversation again. What a router names itself is remembered of the newest ones."""
+
+    def __init__(self, features: Features) -> None:
+        self._header = features.session_header
+        self._gives = features.session_token
+        self._tokens: OrderedDict[str, str] = OrderedDict()
+
+    def headers_of(self, request: Request) -> dict[str, str]:
+        """Return what keeps a conversation with one replica of the upstream."""
+        session = session_of(request)
+        if self._header is None or session is None:
+            return {}
+        value = self._tokens.get(session) if self._gives else session
+        return {} if value is None else {self._header: value}
+
+    def hear(self, request: Request, headers: Mapping[str, str]) -> None:
+        """Remember the name that a router gave to a conversation."""
+        session = session_of(request)
+        if not self._gives or self._header is None or session is None:
+            return
+        token = headers.get(self._header)
+        if token and len(token) <= TOKEN_CHARS and token.isascii() and token.isprintable():
+            self._tokens[session] = token
+            self._tokens.move_to_end(session)
+            if len(self._tokens) > KEPT_TOKENS:
+                self._tokens.popitem(last=False)
+
+
 class Exchange:
     """Asks one upstream."""
 
     def __init__(self, client: httpx.AsyncClient, options: UpstreamOptions) -> None:
         self._client = client
         self._options = options
+        self._sessions = RouterSessions(options.features)
 
     async def reply(self, request: Request, max_new_tokens: int, on_chunk: OnChunk) -> None:
         """Hand over the chunks of the answer, up to the mark of its end.
@@ -90,7 +126,7 @@ class Exchange:
             headers={
                 "Content-Type": "application/json",
                 "Accept": "text/event-stream",
-                **headers_of(request, options.features),
+                **self._sessions.headers_of(request),
             },
         )
         listening = _Listening(options, on_chunk, asyncio.get_running_loop().time)
@@ -99,6 +135,7 @@ class Exchange:
             try:
                 if response.status_code != httpx.codes.OK:
                     raise await listening.in_time(self._refusal(response))
+                self._sessions.hear(request, response.headers)
                 await listening.to_the_end(response)
             finally:
                 await response.aclose()

@@ -11,13 +11,29 @@ Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 
+RouterName = Literal["dynamo", "llm-d", "production-stack", "sglang", "litellm"]
+
+SESSION_HEADERS: dict[str, str] = {
+    "dynamo": "X-Dynamo-Session-ID",  # --router-session-affinity-ttl-secs
+    "llm-d": "x-session-token",  # session-affinity-filter or -scorer
+    "production-stack": "x-user-id",  # --routing-logic session; as its --session-key is in its papers
+    "sglang": "X-SMG-Routing-Key",  # --policy manual or consistent_hashing, or --sticky-sessions
+    "litellm": "x-litellm-session-id",  # optional_pre_call_checks: ["session_affinity"]
+}
+"""The header by which each kind of router knows a session, and what makes it look."""
+TOKEN_ROUTERS = frozenset({"llm-d"})
+"""Routers that name a session themselves: with the first answer comes a token, which the next requests bring back."""
+
+
 class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the upstream understands beyond OpenAI's own fields. What it does not understand is not sent.
 
     `usage`: a last chunk with totals, asked for by `stream_options`; `continuous_usage`: totals in each chunk (vLLM).
     `priority`: which numbers leave its queue first (vLLM: the low ones; SGLang: the high ones).
     `cache_salt`: prompts share keys and values within one salt only (vLLM, SGLang); a digest of ours is sent.
-    `affinity_header`: the header that keeps a conversation with one replica behind a balancer; a digest is sent.
+    `router`: what keeps a conversation with one replica behind this kind of inference router. `affinity_header`: the header
+    that does so behind any other; of owner and conversation a digest is sent. `prompt_cache_key`: OpenAI's field for the
+    same; the same digest.
     `logprobs`: log-probabilities of tokens and of up to 20 alternatives, in OpenAI's shape.
     `tokenize`: where prompts are counted exactly, relative to the URL (vLLM, SGLang: "../tokenize").
     """
@@ -30,8 +46,20 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_completion_tokens: bool = False
     priority: Literal["off", "low_first", "high_first"] = "off"
     cache_salt: bool = False
+    router: RouterName | None = None
     affinity_header: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+$")] | None = None
+    prompt_cache_key: bool = False
     tokenize: str | None = None
+
+    @property
+    def session_header(self) -> str | None:
+        """The header that names the session, if one does."""
+        return self.affinity_header or (SESSION_HEADERS[self.router] if self.router else None)
+
+    @property
+    def session_token(self) -> bool:
+        """Whether the router itself gives the session its name, in its answers, and wants it back."""
+        return self.router in TOKEN_ROUTERS
 
 
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +73,10 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One upstream. `url` has its base path, mostly ending with `/v1`; `model` is its own word for the model.
+    """One upstream. All that have one served name are one model.
+
+    `url` has its base path, mostly ending with `/v1`; `model` is its own word for the model, `served_name` what clients
+    call it, where that is another one.
 
     `key_variable`: the variable of the environment that holds its key. `max_requests`: replies at once, as many as it
     runs well; further requests wait here. `retries`: of a request that failed before its first text, where no other
@@ -57,6 +88,7 @@ class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: Annotated[str, Meta(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")]
     model: Annotated[str, Meta(min_length=1)]
     context_tokens: Count
+    served_name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     key_variable: Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*$")] | None = None
     ca_file: str | None = None
     max_requests: Count = 256
@@ -67,8 +99,7 @@ class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     features: Features = Features()
     timeouts: Timeouts = Timeouts()
 
-
-class UpstreamFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: one table `[[upstream]]` for each."""
-
-    upstream: Annotated[tuple[UpstreamOptions, ...], Meta(min_length=1)]
+    @property
+    def public_name(self) -> str:
+        """What clients call the model."""
+        return self.served_name or self.model

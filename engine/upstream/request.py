@@ -52,6 +52,8 @@ def body_of(request: Request, options: UpstreamOptions, max_new_tokens: int) -> 
             body["stream_options"]["continuous_usage_stats"] = True
     if features.priority != "off":
         body["priority"] = request.priority if features.priority == "high_first" else -request.priority
+    if features.prompt_cache_key and (session := session_of(request)) is not None:
+        body["prompt_cache_key"] = session
     if features.cache_salt and request.cache_salt:
         body["cache_salt"] = _digest(request.cache_salt)
     return body
@@ -62,11 +64,9 @@ def messages_of(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
-def headers_of(request: Request, features: Features) -> dict[str, str]:
-    """Return what keeps a conversation with one replica of the upstream."""
-    if features.affinity_header is None or not request.conversation:
-        return {}
-    return {features.affinity_header: _digest(f"{request.cache_salt}\n{request.conversation}")}
+def session_of(request: Request) -> str | None:
+    """Return a name of the conversation that tells nobody whose it is, nor what it is called; None where there is none."""
+    return _digest(f"{request.cache_salt}\n{request.conversation}") if request.conversation else None
 
 
 def lacking(features: Features) -> tuple[str, ...]:

@@ -154,7 +154,7 @@ class UpstreamWatch:
 
 def _facts_of(options: UpstreamOptions) -> ModelFacts:
     return ModelFacts(
-        model=options.model,
+        model=options.public_name,
         context_tokens=options.context_tokens,
         defaults=Params(max_new_tokens=min(options.max_new_tokens, options.context_tokens)),
         device=options.name,

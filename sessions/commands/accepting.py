@@ -49,8 +49,10 @@ class Acceptor:
         """What is to run. Raises Refused, Duplicate, Elsewhere, and Moved where the store changed meanwhile."""
         async with self._at_once.place(live.send.group or live.send.client_id):
             meta, place = await self._look(conversation, live)
+        requested = self._prompts.choice.asked(generation.model, place.model, meta.model)
         record = live.record = msgspec.structs.replace(
             live.record,
+            model=requested,
             message_id=place.answered.message_id if place.answered else live.record.message_id,
             parent_id=place.parent_id,
             accepted_seq=meta.seq + 1,
@@ -59,8 +61,12 @@ class Acceptor:
         system = self._prompts.system(meta, generation)
         # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
         client = asker(conversation.owner, live.send.group)
-        making = self._prompts.prompt(conversation.keys, message, generation, meta, client=client)
+        making = self._prompts.prompt(
+            conversation.keys, message, generation, meta, requested=requested, client=client
+        )
         prompt = await live.engine.in_time(making)
+        answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
+        record = live.choose(answering.model)
         event = accepted_event(conversation, record, live.send, meta.epoch)
         beginning = Beginning(
             message=None if place.answered else message,
@@ -70,12 +76,19 @@ class Acceptor:
             system=system.named,
             context_from=prompt.context_from if prompt else meta.context_from or record.message_id,
             continues=live.send.place == Behind(),
+            model=self._prompts.choice.named(generation.model),
         )
         async with self._at_once.place(live.send.group or live.send.client_id):
             await self._announcer.announce(conversation, record.turn_id)
             await self._write(conversation, live, beginning)
         return request_of(
-            conversation, record.turn_id, prompt, generation.params, system, group=live.send.group
+            conversation,
+            record.turn_id,
+            prompt,
+            generation.params,
+            system,
+            group=live.send.group,
+            answering=answering,
         )
 
     async def _look(self, conversation: Conversation, live: LiveTurn) -> tuple[Meta, Placed]:
@@ -98,6 +111,7 @@ class Acceptor:
                 watched = await self._history.begin(conversation.keys, beginning, attached=attached)
                 others.entered(watched=watched, watching=attached, news=news)
                 live.turn.accept(now=monotonic())
+                live.delivery.fallback = beginning.turn.fallback
                 conversation.publish_accepted(live, beginning.event)
         except (Duplicate, Moved, NotFound):
             await self._announcer.withdraw(beginning.turn.turn_id)

@@ -29,10 +29,14 @@ _BUSY = "A reply is being written in this conversation; its branch is the active
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the history. `answered`: the message that the turn answers once more; None where it brings its own."""
+    """A place in the history. `answered`: the message that the turn answers once more; None where it brings its own.
+
+    `model`: the one that was asked for the reply that gets a sibling; empty where there is none.
+    """
 
     parent_id: str | None
     answered: MessageRecord | None = None
+    model: str = ""
 
 
 async def placed(history: History, keys: Keys, place: Place, meta: Meta) -> Placed:
@@ -55,11 +59,17 @@ async def _placed(history: History, keys: Keys, place: Place, meta: Meta) -> Pla
             return Placed(parent_id=parent_id)
         case Beside(message_id):
             edited = await _message(history, keys, message_id, field="message_id", role="user")
-            return Placed(parent_id=edited.parent_id)
+            return Placed(parent_id=edited.parent_id, model=await _asked_model(history, keys, edited.turn_id))
         case Again(reply_id):
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
             answered = await _message(history, keys, reply.parent_id or "", field="message_id", role="user")
-            return Placed(parent_id=answered.parent_id, answered=answered)
+            model = await _asked_model(history, keys, reply.turn_id)
+            return Placed(parent_id=answered.parent_id, answered=answered, model=model)
+
+
+async def _asked_model(history: History, keys: Keys, turn_id: str) -> str:
+    record = await history.turn(keys, turn_id)
+    return record.model if record is not None else ""
 
 
 async def _message(history: History, keys: Keys, message_id: str, *, field: str, role: str) -> MessageRecord:

@@ -13,6 +13,7 @@ from sessions.errors import Refused, StoreDown, StoreFault
 from sessions.events import Failure
 from sessions.records import Meta
 from sessions.store.history.history import History
+from sessions.turn.choosing import Answering
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.policy import SystemPrompt
 from sessions.turn.prompt import Prompt, Prompts
@@ -45,6 +46,7 @@ class Dequeuer:
             generation.params,
             SystemPrompt("", ""),
             group=live.send.group,
+            answering=Answering(live.record.model),
         )
 
     async def _started(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> Request:
@@ -52,9 +54,18 @@ class Dequeuer:
         system = self._prompts.system(meta, generation)
         prompt = await self._prompt(conversation, live, generation, meta)
         context_from = prompt.context_from if prompt else meta.context_from or live.record.message_id
+        requested = live.record.model
+        answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
+        live.choose(answering.model)
         await self._queue.start(conversation, live, named=system.named, context_from=context_from)
         return request_of(
-            conversation, live.record.turn_id, prompt, generation.params, system, group=live.send.group
+            conversation,
+            live.record.turn_id,
+            prompt,
+            generation.params,
+            system,
+            group=live.send.group,
+            answering=answering,
         )
 
     async def _prompt(
@@ -63,8 +74,11 @@ class Dequeuer:
         try:
             message = await self._history.message(conversation.keys, live.record.message_id)
             if message is not None and not live.turn.is_over:
+                requested = live.record.model
                 client = asker(conversation.owner, live.send.group)
-                prompt = self._prompts.prompt(conversation.keys, message, generation, meta, client=client)
+                prompt = self._prompts.prompt(
+                    conversation.keys, message, generation, meta, requested=requested, client=client
+                )
                 return await live.engine.in_time(prompt)
         except Refused as refused:  # too late to refuse it: its end says why
             live.failure = Failure(

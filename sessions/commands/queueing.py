@@ -81,12 +81,18 @@ class Queue:
             raise Duplicate(known)
         place = await self._place(conversation, live)
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
+        choice = self._prompts.choice
+        kept = await self._history.load(conversation.keys) or Meta.new("")
+        requested = choice.asked(generation.model, place.model, kept.model)
+        live.record = msgspec.structs.replace(live.record, model=requested)
         client = asker(conversation.owner, live.send.group)
-        await live.engine.in_time(self._prompts.check(message, generation, Meta.new(""), client=client))
+        check = self._prompts.check(message, generation, Meta.new(""), requested=requested, client=client)
+        await live.engine.in_time(check)
         await self._announcer.announce(conversation, live.record.turn_id)
         head = conversation.live
         try:
-            if await self._write(conversation, live, place, message):
+            named = choice.named(generation.model)
+            if await self._write(conversation, live, place, message, named):
                 return True
         except OwnershipLost:  # this message was not written; the running turn will notice too
             if head is not None:
@@ -101,7 +107,7 @@ class Queue:
         return await placed(self._history, conversation.keys, live.send.place, Meta.new(""))
 
     async def _write(
-        self, conversation: Conversation, live: LiveTurn, place: Placed, message: MessageRecord
+        self, conversation: Conversation, live: LiveTurn, place: Placed, message: MessageRecord, named: str
     ) -> bool:
         async with conversation.locks.ordering:
             journal = _head(conversation)
@@ -127,7 +133,7 @@ class Queue:
                 content=message.content,
                 queue_position=position,
             )
-            patch = _entry(conversation, live, None if place.answered else message)
+            patch = _entry(conversation, live, None if place.answered else message, named)
             try:
                 await self._keep(conversation, journal, event, patch)
             except StoreFault:
@@ -198,6 +204,7 @@ class Queue:
             journal = head.journal
             live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
             done = live.turn.end(Reason.CANCELLED, seq=conversation.next_seq(), now=monotonic())
+            done = live.record.signed(done)
             conversation.turns.remove(live)
             if done.removed and conversation.known.newest_reply == live.record.reply_id:
                 conversation.known.newest_reply = _accepted(conversation)[-1].record.reply_id
@@ -268,8 +275,8 @@ def _ids(conversation: Conversation) -> str:
     return " ".join(live.record.turn_id for live in _queued(conversation))
 
 
-def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | None) -> bytes:
-    """What the store changes besides when a message enters the queue. None: it was there before."""
+def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | None, named: str) -> bytes:
+    """What the store changes besides when a message enters the queue. None: it was there before. `named`: its model."""
     record = live.record
     fields = {
         f"sent:{record.client_msg_id}": record.turn_id,
@@ -277,7 +284,7 @@ def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | 
         "leaf": record.message_id,
         "queue": f"{_ids(conversation)} {record.turn_id}".strip(),
         "updated_at": str(now_ms()),
-    }
+    } | ({"model": named} if named else {})
     children = [[record.message_id, record.reply_id]]
     if message is not None:
         fields[f"message:{record.message_id}"] = encode_message(message).decode()

@@ -85,6 +85,7 @@ def accepted_event(
         ref=send.ref if duplicate else None,
         duplicate=duplicate,
         parent_id=record.parent_id,
+        model=record.model or None,
     )
 
 

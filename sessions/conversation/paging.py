@@ -170,6 +170,7 @@ def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, 
         status=RUNNING if done is None else status_of(done.reason),
         created_at=now_ms(),
         usage=None if done is None else done.usage,
+        model=record.writer,
     )
     messages.insert(place + 1, shown)
 

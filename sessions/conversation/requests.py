@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.messages import IN_GROUP, Message, Params, Request
 from sessions.conversation.conversation import Conversation
 from sessions.records import Owner
+from sessions.turn.choosing import Answering
 from sessions.turn.policy import SystemPrompt
 from sessions.turn.prompt import Prompt
 
@@ -20,6 +21,7 @@ def request_of(
     system: SystemPrompt,
     *,
     group: str,
+    answering: Answering,
 ) -> Request:
     """The request of a turn; without messages where it is cancelled before it has a prompt."""
     return asked_of_the_engine(
@@ -30,6 +32,7 @@ def request_of(
         group=group,
         conversation_id=conversation.conversation_id,
         system=system,
+        answering=answering,
     )
 
 
@@ -42,6 +45,7 @@ def asked_of_the_engine(
     group: str,
     conversation_id: str,
     system: SystemPrompt,
+    answering: Answering,
 ) -> Request:
     """A request of an owner's, in whichever conversation.
 
@@ -58,6 +62,8 @@ def asked_of_the_engine(
         shares_system=system.is_shared,
         client=asker(owner, group),
         conversation=conversation_id,
+        model=answering.model,
+        fallbacks=answering.fallbacks,
     )
 
 

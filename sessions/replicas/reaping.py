@@ -129,7 +129,7 @@ class Reaper:
     async def _end(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
         events = await self._history.journal(keys, after_seq=record.accepted_seq)
         deltas = [event for event in events if isinstance(event, Delta) and event.turn_id == orphan.turn_id]
-        done = _done(orphan, record, deltas, seq)
+        done = record.signed(_done(orphan, record, deltas, seq))
         reply = MessageRecord(
             message_id=record.reply_id,
             parent_id=record.message_id,
@@ -139,6 +139,7 @@ class Reaper:
             status=status_of(done.reason),
             created_at=now_ms(),
             usage=done.usage,
+            model=done.model,
         )
         text_seq = deltas[0].first_seq if deltas else None
         turn = msgspec.structs.replace(record, done=done, text_seq=text_seq)

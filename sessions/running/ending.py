@@ -54,6 +54,7 @@ def reply_of(live: LiveTurn, done: Done) -> MessageRecord:
         status=status_of(done.reason),
         created_at=now_ms(),
         usage=done.usage,
+        model=done.model,
     )
 
 
@@ -63,6 +64,8 @@ def _log_end(done: Done) -> None:
         conversation_id=done.conversation_id,
         turn_id=done.turn_id,
         reason=done.reason.value,
+        model=done.model,
+        requested_model=done.requested_model,
         cause=done.cancel.cause.value if done.cancel else None,
         steps_after=done.cancel.steps_after if done.cancel else None,
         generated_tokens=done.usage.generated_tokens,
@@ -121,7 +124,7 @@ def _end_of_its_own(conversation: Conversation, live: LiveTurn) -> Done:
     done = live.end
     if done is None:
         seq = conversation.next_seq()
-        done = live.turn.end(Reason.INTERRUPTED, seq=seq, now=monotonic(), error=_GONE)
+        done = live.record.signed(live.turn.end(Reason.INTERRUPTED, seq=seq, now=monotonic(), error=_GONE))
     text = live.published_text  # what came after it was neither told nor stored
     return msgspec.structs.replace(done, chars=len(text), text_sha256=digest(text), saved=False)
 

@@ -16,16 +16,18 @@ import structlog
 
 from engine.door import Engine
 from engine.messages import Message, Params, Request
+from engine.served_models import ServedModel
 from sessions.conversation.guarding import Tasks
 from sessions.conversation.requests import asked_of_the_engine, asker
 from sessions.errors import ContextOverflow
 from sessions.events import Cause
 from sessions.observer import Observer
-from sessions.records import Client, Owner
+from sessions.records import Client, Owner, signed
 from sessions.running.admission import Admission, Admitted
 from sessions.running.ending import note_end, sender_of
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.shares import Subject
+from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import CONFIRM_S
 from sessions.turn.generating import Generator
 from sessions.turn.pace import Pace
@@ -39,6 +41,9 @@ _log = structlog.get_logger("midstream.turn")
 class Ask(msgspec.Struct, frozen=True):
     """All that the model is to read, and how it is to answer. Empty system messages count as none.
 
+    `model`: which one is asked, by its name or an alias; None: the default. `affinity`: what requests have in common that
+    one engine shall answer, where their client says so; empty: the beginning of the messages tells.
+
     `group`: the key or the address that its sender came by, for which it is counted beside its owner; `client_id`: of the
     client that asks, whom its tokens count for.
     """
@@ -47,6 +52,8 @@ class Ask(msgspec.Struct, frozen=True):
     params: Params = Params()
     group: str = ""
     client_id: str = ""
+    model: str | None = None
+    affinity: str = ""
 
 
 class EphemeralTurns:
@@ -55,10 +62,10 @@ class EphemeralTurns:
     def __init__(
         self, *, engine: Engine, policy: Policy, admission: Admission, observer: Observer, tasks: Tasks
     ) -> None:
-        self._engine = engine
+        self._choice = ModelChoice(engine)
         self._system_prompt = policy.system_prompt
         self._filters = policy.filters
-        self._generator = Generator(engine, policy.filters)
+        self._generator = Generator(engine, policy.filters, shortens=False)
         self._admission = admission
         self._observer = observer
         self._live: set[EphemeralReply] = set()
@@ -73,7 +80,7 @@ class EphemeralTurns:
         reply = EphemeralReply(turn, Pace(self._observer, turn))
         self._live.add(reply)
         try:
-            request = await self._request(reply.turn_id, owner, ask)
+            request = await self._request(reply, owner, ask)
         except BaseException:
             self._forget(reply, admitted)
             raise
@@ -105,40 +112,53 @@ class EphemeralTurns:
         if not self._live:
             self._emptied.set()
 
-    async def _request(self, turn_id: str, owner: Owner, ask: Ask) -> Request:
+    async def _request(self, reply: EphemeralReply, owner: Owner, ask: Ask) -> Request:
         """What the engine is asked. Raises Refused."""
+        reply.requested = self._choice.asked(ask.model)
         await self._filters.check(*(message.content for message in ask.messages))
         messages = tuple(one for one in ask.messages if one.role != "system" or one.content)
         named = "\n".join(message.content for message in messages if message.role == "system")
         system = SystemPrompt(named, self._system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
-        await self._refuse_too_long(messages, ask.params, asker(owner, ask.group))
+        reply.model = await self._model_for(messages, ask.params, reply.requested, asker(owner, ask.group))
         return asked_of_the_engine(
-            turn_id,
+            reply.turn_id,
             messages,
             ask.params,
             owner=owner,
             group=ask.group,
-            conversation_id=_resemblance(messages),
+            conversation_id=_resemblance(ask.affinity, messages),
             system=system,
+            answering=self._choice.answering(reply.requested, reply.model),
         )
 
-    async def _refuse_too_long(self, messages: Sequence[Message], params: Params, client: str) -> None:
-        """What the client wants to be read is never shortened. Raises ContextOverflow, BadParams, Overloaded, EngineDown."""
-        with as_refusals():
-            facts = await self._engine.ready()
-            refuse_unserved(params, facts)
-            window = facts.context_tokens
-            refuse_endless(messages, facts)
-            tokens = await self._engine.count_tokens(messages, client=client)
-        if tokens >= window:
-            raise ContextOverflow(tokens=tokens, limit=window - 1)
+    async def _model_for(
+        self, messages: Sequence[Message], params: Params, requested: str, client: str
+    ) -> str:
+        """Which model answers. What the client wants to be read is never shortened.
+
+        Raises ContextOverflow, BadParams, Overloaded, EngineDown.
+        """
+
+        async def fits(model: ServedModel) -> str:
+            with as_refusals():
+                facts = await model.engine.ready()
+                refuse_unserved(params, facts)
+                window = facts.context_tokens
+                refuse_endless(messages, facts)
+                tokens = await model.engine.count_tokens(messages, client=client)
+            if tokens >= window:
+                raise ContextOverflow(tokens=tokens, limit=window - 1)
+            return model.name
+
+        return await self._choice.first_that_can(requested, fits)
 
     async def _run(self, reply: EphemeralReply, request: Request, client: Client, admitted: Admitted) -> None:
         try:
             outcome = await self._generator.outcome(reply, request)
-            done = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
+            end = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
+            done = signed(end, reply.requested, reply.fallback)
             reply.finish(done)
             note_end(self._observer, done, client)
         except Exception:  # noqa: BLE001 - a task's boundary: nobody else notices
@@ -147,8 +167,10 @@ class EphemeralTurns:
             self._forget(reply, admitted)
 
 
-def _resemblance(messages: Sequence[Message]) -> str:
+def _resemblance(affinity: str, messages: Sequence[Message]) -> str:
     """What the turns of one chat have in common, and few other chats do: where there are several engines, one keeps its state."""
+    if affinity:
+        return f"\x00{hashlib.sha256(affinity.encode(errors='surrogatepass')).hexdigest()}"
     first_user = next((place for place, one in enumerate(messages) if one.role == "user"), len(messages))
     beginning = msgspec.json.encode(messages[: first_user + 1])
     return f"\x00{hashlib.sha256(beginning).hexdigest()}"

@@ -21,6 +21,8 @@ MAX_WAITING_BYTES = 1024 * 1024
 class EphemeralReply:
     """Iterate it for the text; `done` is its end, set before the iteration ends. The `Listener` of what it hands on.
 
+    `requested`: the model that was asked for; `model`: the one that answers.
+
     `logprobs`: what is told of tokens with the text that was taken last, where it was asked for. `cut_off` is called where
     the reader is so late that more waits than may: what waits is dropped, and the turn stopped.
     """
@@ -29,6 +31,8 @@ class EphemeralReply:
         self.turn = turn
         self.engine = EngineWait()
         self.done: Done | None = None
+        self.requested = ""
+        self.model = ""
         self.logprobs: tuple[ChosenToken, ...] = ()
         self.cut_off: Callable[[], None] = _nobody
         self._pace = pace
@@ -59,6 +63,15 @@ class EphemeralReply:
 
     def retry(self) -> None:
         """Nor that the engine is asked once more."""
+
+    def fall_back(self, model: str) -> None:
+        """Another model answers: its name comes with what is told from now on."""
+        self.model = model
+
+    @property
+    def fallback(self) -> str:
+        """The model that stands in for the one that was asked for; empty: none does."""
+        return "" if self.model == self.requested else self.model
 
     async def hear(self, released: Released) -> None:
         """Hands text to the reader, unless the end is decided."""

@@ -19,6 +19,7 @@ from sessions.events import Cause, Delta, Done, Failure, Reason, Status, StatusS
 from sessions.filters.filtered_reply import Released
 from sessions.observer import Observer
 from sessions.running.ending import EndTeller, Losing, reply_of
+from sessions.store.history.coding import encode_turn
 from sessions.store.history.transactions import Ending
 from sessions.store.storage import Storage
 from sessions.turn.engine_wait import EngineWait
@@ -71,6 +72,11 @@ class Run(msgspec.Struct, frozen=True):
         """Tells that the engine is asked once more."""
         self.tell("retrying")
 
+    def fall_back(self, model: str) -> None:
+        """Tells that another model answers than the one that was asked for; the store learns it with the next text."""
+        self.live.choose(model)
+        self.tell("fallback", model=model)
+
     async def hear(self, released: Released) -> None:
         """Journals text and tells it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
         conversation, turn = self.conversation, self.live.turn
@@ -80,11 +86,19 @@ class Run(msgspec.Struct, frozen=True):
             seq = conversation.next_seq()
             delta = turn.extend(released.text, tokens=released.tokens, seq=seq, now=monotonic())
             try:
-                self._note(saved=await self.journal.write(delta))
+                self._note(saved=await self.journal.write(delta, self._news_of_fallback()))
             except StoreFault:
                 self._publish(delta)  # it is kept with the turn's end
                 raise
             self._publish(delta)
+
+    def _news_of_fallback(self) -> bytes:
+        """What the store is to know beside the text: should this replica die, it says who wrote that."""
+        record, delivery = self.live.record, self.live.delivery
+        if record.fallback == delivery.fallback:
+            return b""
+        delivery.fallback = record.fallback
+        return msgspec.json.encode({"set": [f"turn:{record.turn_id}", encode_turn(record).decode()]})
 
     def _publish(self, delta: Delta) -> None:
         if not self.turn.is_over:  # a cancel may have come while the store wrote
@@ -99,7 +113,12 @@ class Run(msgspec.Struct, frozen=True):
         others.watched = others.watched or self.journal.watched
 
     def tell(
-        self, state: StatusState, *, queue_position: int | None = None, progress: float | None = None
+        self,
+        state: StatusState,
+        *,
+        queue_position: int | None = None,
+        progress: float | None = None,
+        model: str | None = None,
     ) -> None:
         """Tells attached connections where the turn stands."""
         status = Status(
@@ -108,6 +127,7 @@ class Run(msgspec.Struct, frozen=True):
             state=state,
             queue_position=queue_position,
             progress=progress,
+            model=model,
         )
         self.conversation.publish_status(self.live, status)
 
@@ -168,13 +188,16 @@ class Runner:
     async def _outcome(self, run: Run, request: Request) -> Outcome:
         if run.live.failure is not None:
             return Outcome(Reason.ERROR, run.live.failure)
+        if run.live.record.fallback:
+            run.tell("fallback", model=request.model)
         return await self._generator.outcome(run, request)
 
     async def _end(self, run: Run, outcome: Outcome) -> None:
         live, conversation = run.live, run.conversation
         async with conversation.locks.ordering:
             seq = conversation.next_seq()
-            done = live.end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
+            end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
+            done = live.end = live.record.signed(end)
             ending = _ending(live, done)
             try:
                 saved = await self._save_in_time(run, ending)

@@ -15,12 +15,14 @@ import structlog
 from engine.door import Engine, Stream
 from engine.errors import EngineBusy, EngineLost, EngineUnavailable
 from engine.messages import Chunk, Finished, FinishReason, Prefilling, Queued, Request, Retried, Started
+from engine.served_models import served_models
 from sessions.errors import Overloaded, OwnershipLost
 from sessions.events import Failure, Reason
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filtered_reply import Released
+from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import EngineWait
-from sessions.turn.prompt import retry_after_ms
+from sessions.turn.prompt import retry_after_ms, stand_in
 from sessions.turn.turn import EngineCount, Turn
 
 SHED_AGAIN_MS = 1000
@@ -65,17 +67,23 @@ class Listener(Protocol):
         """The engine was lost before any text; the same is asked again."""
         ...
 
+    def fall_back(self, model: str) -> None:
+        """The model that was asked failed before any text, or can't be asked; this one is asked instead."""
+        ...
+
     async def hear(self, released: Released) -> None:
         """Takes text, never empty; nothing is read from the engine meanwhile. May raise OwnershipLost."""
         ...
 
 
 class Generator:
-    """Has replies written by an engine."""
+    """Has replies written by an engine. `shortens`: a prompt may lose older exchanges for a model with a smaller window."""
 
-    def __init__(self, engine: Engine, filters: Filters = NO_FILTERS) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, filters: Filters = NO_FILTERS, *, shortens: bool = True) -> None:
+        self._engine = served_models(engine)
+        self._choice = ModelChoice(self._engine)
         self._filters = filters
+        self._shortens = shortens
 
     async def outcome(self, listener: Listener, request: Request) -> Outcome:
         """Tells a listener its whole reply; gives how that ended. Raises OwnershipLost where the listener does."""
@@ -89,14 +97,25 @@ class Generator:
             return _incident(listener)
 
     async def _generate(self, listener: Listener, request: Request) -> Outcome:
+        at_once = self._choice.at_once(request)
         try:
-            return await self._attempt(listener, request)
-        except EngineLost:
+            return await self._attempt(listener, at_once)
+        except (EngineLost, EngineUnavailable) as trouble:
             if listener.turn.off or listener.turn.is_over:
+                raise
+            if (other := await self._stand_in(listener, request)) is not None:
+                listener.fall_back(other.model)
+                return await self._generate(listener, other)
+            if not (isinstance(trouble, EngineLost) or at_once.fallbacks):
                 raise
         listener.retry()
         again = f"{request.request_id}.1"
-        return await self._attempt(listener, msgspec.structs.replace(request, request_id=again))
+        return await self._attempt(listener, msgspec.structs.replace(request, request_id=again, fallbacks=()))
+
+    async def _stand_in(self, listener: Listener, request: Request) -> Request | None:
+        if not request.fallbacks:
+            return None
+        return await listener.engine.in_time(stand_in(self._choice, request, shortens=self._shortens))
 
     async def _attempt(self, listener: Listener, request: Request) -> Outcome:
         turn = listener.turn

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+import msgspec
+
 from sessions.events import Done, Event, Failure, Status
 from sessions.records import TurnRecord
 from sessions.turn.engine_wait import EngineWait
@@ -37,10 +39,11 @@ class Subscriber(Protocol):
 class Delivery:
     """How far a turn's events went. `handed`: to connections that left; `unsaved`: they were told that its text is not journalled.
 
-    `followers`: the connections that have all of it; `status`: where it stands, as was told last.
+    `followers`: the connections that have all of it; `status`: where it stands, as was told last; `fallback`: the model that
+    the store knows to stand in.
     """
 
-    __slots__ = ("followers", "handed", "published_off", "status", "unsaved")
+    __slots__ = ("fallback", "followers", "handed", "published_off", "status", "unsaved")
 
     def __init__(self) -> None:
         self.followers: set[Subscriber] = set()
@@ -48,6 +51,7 @@ class Delivery:
         self.published_off = 0
         self.status: Status | None = None
         self.unsaved = False
+        self.fallback = ""
 
 
 class Stages:
@@ -114,6 +118,12 @@ class LiveTurn:
         self.failure: Failure | None = None
         self.end: Done | None = None
         self.grace: asyncio.TimerHandle | None = None
+
+    def choose(self, model: str) -> TurnRecord:
+        """Takes the model that answers, which is the one that was asked for or one that stands in for it; gives the record."""
+        fallback = "" if model == self.record.model else model
+        self.record = msgspec.structs.replace(self.record, fallback=fallback)
+        return self.record
 
     @property
     def published_text(self) -> str:

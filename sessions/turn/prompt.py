@@ -11,11 +11,13 @@ import msgspec
 
 from engine.door import Engine, not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
-from engine.messages import Message, ModelFacts, Params
+from engine.messages import Message, ModelFacts, Params, Request
+from engine.served_models import ServedModel
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Overloaded
 from sessions.records import MessageRecord, Meta
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
+from sessions.turn.choosing import ModelChoice
 from sessions.turn.policy import SystemPrompt
 from sessions.turn.sends import Generation
 
@@ -35,10 +37,11 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """Messages that fit. `context_from`: the user message that they begin with."""
+    """Messages that fit a model. `context_from`: the user message that they begin with."""
 
     messages: tuple[Message, ...]
     context_from: str
+    model: str = ""
 
 
 def exchanges(records: Sequence[MessageRecord]) -> list[list[MessageRecord]]:
@@ -72,13 +75,33 @@ async def fit(system: str, records: Sequence[MessageRecord], *, room: Room, coun
     async def tokens_without(dropped: int) -> int:
         return await count(prompt_messages(system, _flat(groups[dropped:])))
 
-    limit = room.window - room.reply
-    dropped = 0
-    if await tokens_without(0) > limit:
-        dropped = await _fewest(tokens_without, limit * 3 // 4, len(groups) - 1)
-        if dropped == len(groups) - 1 and (alone := await tokens_without(dropped)) >= room.window:
-            raise ContextOverflow(tokens=alone, limit=room.window - 1)
+    dropped = await _left_out(tokens_without, len(groups) - 1, room)
     return Prompt(prompt_messages(system, _flat(groups[dropped:])), groups[dropped][0].message_id)
+
+
+async def shortened(messages: tuple[Message, ...], *, room: Room, count: Count) -> tuple[Message, ...]:
+    """A prompt that was made for another window, as much of it as fits the room. Raises ContextOverflow as `fit` does."""
+    system = messages[:1] if messages[0].role == "system" else ()
+    begins = [place for place, message in enumerate(messages) if message.role == "user"][1:]
+
+    def without(dropped: int) -> tuple[Message, ...]:
+        return (*system, *messages[begins[dropped - 1] :]) if dropped else messages
+
+    async def tokens_without(dropped: int) -> int:
+        return await count(without(dropped))
+
+    return without(await _left_out(tokens_without, len(begins), room))
+
+
+async def _left_out(tokens_without: Callable[[int], Awaitable[int]], most: int, room: Room) -> int:
+    """How many of the oldest exchanges there is no room for. Raises ContextOverflow where what is left alone does not fit."""
+    limit = room.window - room.reply
+    if await tokens_without(0) <= limit:
+        return 0
+    dropped = await _fewest(tokens_without, limit * 3 // 4, most)
+    if dropped == most and (alone := await tokens_without(dropped)) >= room.window:
+        raise ContextOverflow(tokens=alone, limit=room.window - 1)
+    return dropped
 
 
 async def _fewest(tokens_without: Callable[[int], Awaitable[int]], limit: int, most: int) -> int:
@@ -103,10 +126,13 @@ UNKNOWN_TOKEN_BYTES = 256
 
 
 class Prompts:
-    """Asks the history for messages, and the engine's tokenizer how long they are. `operators`: their system prompt."""
+    """Asks the history for messages, and the model's tokenizer how long they are. `operators`: their system prompt.
+
+    `requested`: the model that is asked; the prompt is for that one, or for one that stands in for it.
+    """
 
     def __init__(self, *, engine: Engine, history: History, operators: str) -> None:
-        self._engine = engine
+        self.choice = ModelChoice(engine)
         self._history = history
         self._operators = operators
 
@@ -116,7 +142,14 @@ class Prompts:
         return SystemPrompt(named, self._operators)
 
     async def prompt(
-        self, keys: Keys, message: MessageRecord, generation: Generation, meta: Meta, *, client: str
+        self,
+        keys: Keys,
+        message: MessageRecord,
+        generation: Generation,
+        meta: Meta,
+        *,
+        requested: str,
+        client: str,
     ) -> Prompt:
         """The prompt that ends with a user's message. `client`: among whom the engine counts fairly.
 
@@ -126,25 +159,63 @@ class Prompts:
         if message.parent_id is not None:
             branch = await self._history.branch(keys, leaf=message.parent_id, last=meta.context_from)
             records = [*branch.messages, message]
-        return await self._fit(records, generation, meta, client)
+        return await self._fit(records, generation, meta, requested=requested, client=client)
 
-    async def check(self, message: MessageRecord, generation: Generation, meta: Meta, *, client: str) -> None:
+    async def check(
+        self, message: MessageRecord, generation: Generation, meta: Meta, *, requested: str, client: str
+    ) -> None:
         """Raises ContextOverflow where the message alone is too long; BadParams, EngineDown."""
-        await self._fit([message], generation, meta, client)
+        await self._fit([message], generation, meta, requested=requested, client=client)
 
     async def _fit(
-        self, records: list[MessageRecord], generation: Generation, meta: Meta, client: str
+        self, records: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
     ) -> Prompt:
-        system = self.system(meta, generation).text
-        with as_refusals():
-            facts = await self._engine.ready()
-            refuse_unserved(generation.params, facts)
-            asked = generation.params.max_new_tokens or facts.defaults.max_new_tokens or DEFAULT_NEW_TOKENS
-            refuse_endless([Message("user", records[-1].content)], facts)
-            room = Room.of(facts.context_tokens, asked)
-            return await fit(
-                system, records, room=room, count=partial(self._engine.count_tokens, client=client)
-            )
+        system, params = self.system(meta, generation).text, generation.params
+
+        async def fitted(model: ServedModel) -> Prompt:
+            with as_refusals():
+                facts = await model.engine.ready()
+                refuse_unserved(params, facts)
+                refuse_endless([Message("user", records[-1].content)], facts)
+                room = Room.of(facts.context_tokens, new_tokens(params, facts))
+                count = partial(model.engine.count_tokens, client=client)
+                prompt = await fit(system, records, room=room, count=count)
+            return msgspec.structs.replace(prompt, model=model.name)
+
+        return await self.choice.first_that_can(requested, fitted)
+
+
+def new_tokens(params: Params, facts: ModelFacts) -> int:
+    """How long a reply may get."""
+    return params.max_new_tokens or facts.defaults.max_new_tokens or DEFAULT_NEW_TOKENS
+
+
+async def stand_in(choice: ModelChoice, request: Request, *, shortens: bool) -> Request | None:
+    """The request for the next model that serves now and can follow it; None where there is none.
+
+    `shortens`: older exchanges may be left out where that one's window is smaller.
+    """
+    for model in choice.serving(request):
+        try:
+            messages = await _fitting(model.engine, request, shortens=shortens)
+        except (EngineError, BadParams, ContextOverflow):
+            continue
+        left = request.fallbacks[request.fallbacks.index(model.name) + 1 :]
+        return msgspec.structs.replace(request, model=model.name, fallbacks=left, messages=messages)
+    return None
+
+
+async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple[Message, ...]:
+    """The messages as this model can answer them. Raises EngineError, BadParams, ContextOverflow."""
+    facts = await engine.ready()
+    refuse_unserved(request.params, facts)
+    room = Room.of(facts.context_tokens, new_tokens(request.params, facts))
+    count = partial(engine.count_tokens, client=request.client)
+    if shortens:
+        return await shortened(request.messages, room=room, count=count)
+    if (tokens := await count(request.messages)) >= room.window:
+        raise ContextOverflow(tokens=tokens, limit=room.window - 1)
+    return request.messages
 
 
 def refuse_endless(messages: Sequence[Message], facts: ModelFacts) -> None:
@@ -164,9 +235,12 @@ def _length(texts: Iterable[str]) -> int:
 
 
 def refuse_unserved(params: Params, facts: ModelFacts) -> None:
-    """What would be dropped in silence is refused with its name. Raises BadParams."""
+    """What would be dropped in silence, or can't be had, is refused with its name. Raises BadParams."""
     if (field := not_served(params, facts)) is not None:
         raise BadParams(f"`{field}` can't be followed by the engine behind this server.", field=field)
+    if (params.max_new_tokens or 0) > facts.context_tokens:
+        why = f"`max_new_tokens` must be from 1 to {facts.context_tokens} for this model."
+        raise BadParams(why, field="max_new_tokens")
 
 
 @contextmanager

@@ -33,7 +33,11 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """How the reply is made. `system` unset: the conversation's; empty: none of its own from now on."""
+    """How the reply is made. `system` unset: the conversation's; empty: none of its own from now on.
+
+    `model`: which one is asked, by its name or an alias, from now on; unset: the one that was asked before.
+    """
 
     params: Params = Params()
     system: str | None = None
+    model: str | None = None

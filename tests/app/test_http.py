@@ -17,6 +17,7 @@ from engine.messages import EngineStatistics
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.scripted.engine import ScriptedEngine
+from engine.served_models import served_models
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
 from sessions.store.redis.writable import Writable
@@ -101,7 +102,9 @@ async def test_a_service_without_its_store_is_not_ready(tmp_path: Path) -> None:
     """The process is alive all the same: nobody should restart it for that."""
     engine = EngineClient(EngineOptions(model="none"))
     async with connect(f"unix://{tmp_path}/nothing") as store:
-        report = await Readiness(engine=engine, store=Writable(store, Durability.EVERYSEC)).report()
+        report = await Readiness(
+            models=served_models(engine), store=Writable(store, Durability.EVERYSEC)
+        ).report()
     assert (report.ready, report.store, report.engine.state) == (False, "unavailable", "loading")
 
 
@@ -112,7 +115,7 @@ async def test_a_service_whose_store_takes_no_writes_is_not_ready(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Messages would be refused, though the store answers; what it said counts for a moment."""
-    readiness = Readiness(engine=ScriptedEngine(), store=Writable(store, Durability.EVERYSEC))
+    readiness = Readiness(models=served_models(ScriptedEngine()), store=Writable(store, Durability.EVERYSEC))
     async with refusing(store):
         report = await readiness.report()
         assert (report.ready, report.store) == (False, "refuses_writes")

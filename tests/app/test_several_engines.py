@@ -16,6 +16,7 @@ from connections.line.registry import RegistryStatistics
 from engine.fleet.engines import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
+from engine.served_models import served_models
 from sessions.service import SessionStatistics
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
@@ -46,7 +47,9 @@ async def test_each_device_gets_as_many_engines_as_were_asked_for() -> None:
 
 async def test_readiness_says_how_many_engines_serve(fleet: EngineFleet, tmp_path: Path) -> None:
     async with connect(f"unix://{tmp_path}/nothing") as store:
-        report = await Readiness(engine=fleet, store=Writable(store, Durability.EVERYSEC)).report()
+        report = await Readiness(
+            models=served_models(fleet), store=Writable(store, Durability.EVERYSEC)
+        ).report()
     assert report.engine.state == "ready"
     assert report.engines_ready == 1
     assert [engine.state for engine in report.engines or ()] == ["ready", "loading"]
@@ -58,7 +61,7 @@ async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
     fleet.parts[1]._statistics = EngineStatistics(running=3, steps=70)
     metrics = Metrics()
     metrics.watch(
-        engine=fleet,
+        models=served_models(fleet),
         connections=lambda: RegistryStatistics(0, 0, 0),
         sessions=lambda: SessionStatistics(0, 0, 0),
         refusals=Refusals(),

@@ -13,7 +13,7 @@ import pytest
 
 from app.composition import engines_of
 from app.settings import Settings, SettingsError
-from app.setup.upstreams import shown_model, upstreams_of
+from app.setup.models import file_of, shown_model
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.scripted.engine import ScriptedEngine
 from engine.upstream.engine import UpstreamEngine
@@ -231,7 +231,7 @@ async def test_logprobs_of_an_upstream_that_tells_none_are_refused_by_name(
 def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_KEY", "secret")
     settings = Settings(upstreams=str(EXAMPLE))
-    assert [options.name for options in upstreams_of(settings)] == ["vllm-a", "ray"]
+    assert [options.name for options in file_of(settings).upstream] == ["vllm-a", "ray"]
     assert shown_model(settings) == "Qwen/Qwen3-8B"
     assert isinstance(engines_of(settings), UpstreamFleet)
 
@@ -267,4 +267,4 @@ def test_a_model_and_upstreams_exclude_each_other(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="nowhere"):
-        upstreams_of(msgspec.structs.replace(Settings(), upstreams=str(tmp_path / "nowhere")))
+        file_of(msgspec.structs.replace(Settings(), upstreams=str(tmp_path / "nowhere")))

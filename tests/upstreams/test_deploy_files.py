@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from engine.upstream.options import UpstreamFile, UpstreamOptions
+from app.setup.models import ModelFile
+from engine.upstream.options import UpstreamOptions
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BIN = Path(sys.executable).parent
@@ -77,7 +78,7 @@ def loaded(name: str) -> Any:
 
 
 def upstreams(text: str) -> dict[str, UpstreamOptions]:
-    return {one.name: one for one in msgspec.toml.decode(text, type=UpstreamFile).upstream}
+    return {one.name: one for one in msgspec.toml.decode(text, type=ModelFile).upstream}
 
 
 def test_ray_serves_what_its_upstream_says() -> None:

@@ -29,7 +29,7 @@ export interface SendRequest {
   parent_id?: string | null;
 }
 
-/** How the reply is made; see `sessions` and `engine` for the meaning. */
+/** How the reply is made; see `sessions` and `engine` for the meaning. `model`: by its name or an alias, from now on. */
 export interface Params {
   max_new_tokens?: number | null;
   do_sample?: boolean | null;
@@ -41,6 +41,7 @@ export interface Params {
   stop?: string[];
   max_time_s?: number | null;
   system?: string | null;
+  model?: string | null;
 }
 
 /** A user's message in the place of another one, which is kept beside it. */
@@ -144,7 +145,11 @@ export interface PingRequest {
   t?: number | string | null;
 }
 
-/** Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base. */
+/**
+ * Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base.
+ *
+ * `models`: those that may be named in `params`; `model`: the default, which `limits` are of.
+ */
 export interface Ready {
   type: "ready";
   ref?: string;
@@ -152,10 +157,24 @@ export interface Ready {
   client_id: string;
   features: string[];
   model: string;
+  models: Model[];
   heartbeat_ms: number;
   resume_ttl_s: number;
   limits: Limits;
   server: ServerFacts;
+}
+
+/**
+ * A model that may be named. `context_tokens`: its window; null while it was not loaded yet.
+ *
+ * `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
+ */
+export interface Model {
+  name: string;
+  aliases?: string[];
+  context_tokens?: number;
+  unsupported?: string[];
+  fallbacks?: string[];
 }
 
 /** What the server holds its clients to; null: no limit. */
@@ -178,7 +197,7 @@ export interface ServerFacts {
 /**
  * A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root.
  *
- * `queue_position`: its place behind the running turn, 1 being the next.
+ * `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
  */
 export interface Accepted {
   type: "accepted";
@@ -194,6 +213,7 @@ export interface Accepted {
   duplicate?: boolean;
   content?: string;
   parent_id: string | null;
+  model?: string;
 }
 
 /** Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it. */
@@ -208,7 +228,11 @@ export interface Delta {
   tokens: number;
 }
 
-/** The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8. */
+/**
+ * The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8.
+ *
+ * `model`: which one wrote the reply; `requested_model`: the one that was asked for, where another one stood in for it.
+ */
 export interface Done {
   type: "done";
   conversation_id: string;
@@ -225,6 +249,8 @@ export interface Done {
   removed?: boolean;
   cancel?: CancelFacts;
   error?: Failure;
+  model?: string;
+  requested_model?: string;
 }
 
 /** Why a turn ended. `interrupted` means a failure of a part of the service, never the user. */
@@ -340,6 +366,7 @@ export interface Message {
   status: string;
   created_at: number;
   usage: Usage | null;
+  model: string | null;
   siblings: string[];
   sibling_count: number;
   sibling_index: number;
@@ -378,7 +405,8 @@ export interface Pong {
 /**
  * Where a turn stands, for people; not journalled.
  *
- * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1.
+ * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1; `model`
+ * (fallback) is the one that answers instead of the one that was asked for.
  */
 export interface Status {
   type: "status";
@@ -387,6 +415,7 @@ export interface Status {
   state: "fallback" | "prefill" | "queued" | "retrying" | "unsaved";
   queue_position?: number;
   progress?: number;
+  model?: string;
 }
 
 /** A limit has little room left. `name`: the setting's; `reset_s`: seconds until it has more. */

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from sessions.events import CancelFacts, Done, Failure, Reason, Timing, Usage
-from sessions.records import MessageRecord, TurnRecord
+from sessions.records import MessageRecord, TurnRecord, signed
 
 
 class _Usage(msgspec.Struct, array_like=True, frozen=True):
@@ -35,6 +35,7 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     created_at: int
     content: str
     usage: _Usage | None
+    model: str | None = None
 
 
 class _Rest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,6 +67,8 @@ class _Turn(msgspec.Struct, array_like=True, frozen=True):
     parent_id: str | None
     accepted_seq: int
     end: _End | None
+    model: str = ""
+    fallback: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -79,7 +82,15 @@ def encode_message(message: MessageRecord) -> bytes:
     """A message without its id and its parent, which the fields around it name."""
     usage = None if message.usage is None else _Usage.of(message.usage)
     return _encode(
-        _Message(message.turn_id, message.role, message.status, message.created_at, message.content, usage)
+        _Message(
+            message.turn_id,
+            message.role,
+            message.status,
+            message.created_at,
+            message.content,
+            usage,
+            message.model,
+        )
     )
 
 
@@ -97,6 +108,7 @@ def decode_message(kept: bytes, *, message_id: str, parent_id: str | None) -> Me
         status=short.status,
         created_at=short.created_at,
         usage=None if short.usage is None else _usage(short.usage),
+        model=short.model,
     )
 
 
@@ -111,6 +123,8 @@ def encode_turn(turn: TurnRecord) -> bytes:
             turn.parent_id,
             turn.accepted_seq,
             None if turn.done is None else _end(turn.done, turn.text_seq),
+            turn.model,
+            turn.fallback,
         )
     )
 
@@ -123,6 +137,7 @@ def decode_turn(kept: bytes, *, conversation_id: str, turn_id: str) -> TurnRecor
     done = None
     if short.end is not None:
         done = _done(short.end, conversation_id=conversation_id, turn_id=turn_id, reply_id=short.reply_id)
+        done = signed(done, short.model, short.fallback)
     return TurnRecord(
         turn_id=turn_id,
         client_msg_id=short.client_msg_id,
@@ -133,6 +148,8 @@ def decode_turn(kept: bytes, *, conversation_id: str, turn_id: str) -> TurnRecor
         accepted_seq=short.accepted_seq,
         text_seq=None if short.end is None else short.end.text_seq,
         done=done,
+        model=short.model,
+        fallback=short.fallback,
     )
 
 

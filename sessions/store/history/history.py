@@ -64,6 +64,7 @@ _FACTS = (
     "queue",
     "updated_at",
     "messages",
+    "model",
 )
 
 
@@ -164,6 +165,7 @@ class History:
             "title": beginning.title,
             "system": beginning.system,
             "context_from": beginning.context_from,
+            "model": beginning.model,
             "replica": self._replica,
             "attached": attached,
             "continues": beginning.continues,
@@ -333,7 +335,7 @@ def _removed(keys: Keys, row: Sequence[bytes]) -> Removed:
 def _meta(values: list[Any]) -> Meta | None:
     if values[0] is None:
         return None
-    epoch, seq, title, leaf, system, context_from, running, runner, queue, updated_at, messages = (
+    epoch, seq, title, leaf, system, context_from, running, runner, queue, updated_at, messages, model = (
         value.decode() if value is not None else "" for value in values
     )
     return Meta(
@@ -348,4 +350,5 @@ def _meta(values: list[Any]) -> Meta | None:
         queue=queue.split(),
         updated_at=int(updated_at or 0),
         messages=int(messages or 0),
+        model=model,
     )

@@ -125,6 +125,7 @@ def _accepted(turn: OlderTurn, journal: Journal) -> Accepted:
         seq=record.accepted_seq,
         content=turn.message or "",
         parent_id=record.parent_id,
+        model=record.model or None,
     )
 
 

@@ -29,7 +29,7 @@ class Duplicate(SessionError):
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     """All that is written when a turn is accepted. `message` None: it is in the history already, and answered once more.
 
-    `continues`: the message's parent must still be the active leaf.
+    `continues`: the message's parent must still be the active leaf. `model`: which one its sender named; empty: none.
     """
 
     message: MessageRecord | None
@@ -39,6 +39,7 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     context_from: str
     continues: bool = False
+    model: str = ""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 -- A turn begins, once per client_msg_id: its message enters the history, or is there already (the payload is '' then).
 -- KEYS: conversation hash, journal stream. ARGV: header, message, turn record, event.
 -- `continues`: the sender asked for the active leaf, which `parent_id` must still be.
+-- `model`: which one its sender named; '' leaves the one that was named before.
 -- `attached`: the replica has connections attached to it.
 -- Answers {'accepted', who watches}, {'duplicate', turn, its record}, {'busy'} or {'moved'} (the caller's facts are not the store's).
 local conversation, journal = KEYS[1], KEYS[2]
@@ -21,6 +22,7 @@ redis.call('HSETNX', conversation, 'title', asked.title)
 redis.call('HSET', conversation, 'epoch', asked.epoch, 'seq', asked.seq, 'running', asked.turn_id, 'runner', asked.replica,
   'leaf', asked.message_id, 'system', asked.system, 'context_from', asked.context_from, 'updated_at', asked.now,
   'sent:' .. asked.client_msg_id, asked.turn_id, 'turn:' .. asked.turn_id, turn)
+if asked.model ~= '' then redis.call('HSET', conversation, 'model', asked.model) end
 if NUMBER(facts[6] or 0, 'ended_seq') ~= seq then -- what came before was written by a version that made no links
   redis.call('HSET', conversation, 'kept_from', asked.seq, 'ended', '')
 end

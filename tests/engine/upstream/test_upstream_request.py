@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import httpx
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +14,10 @@ from hypothesis import strategies as st
 from engine.errors import EngineLost, EngineUnavailable
 from engine.messages import Chunk, ErrorCode, Message, Params, Request
 from engine.upstream.errors import RequestRefused, complaint_of, error_inside, retry_after
-from engine.upstream.options import Features, UpstreamOptions
+from engine.upstream.exchange import KEPT_TOKENS, TOKEN_CHARS, RouterSessions
+from engine.upstream.options import SESSION_HEADERS, TOKEN_ROUTERS, Features, UpstreamOptions
 from engine.upstream.reply import Choice, Completion, Delta, UpstreamReply, Usage
-from engine.upstream.request import body_of, estimated_tokens, headers_of, most_new_tokens
+from engine.upstream.request import body_of, estimated_tokens, most_new_tokens
 
 HELLO = (Message("user", "hello there"),)
 EVERYTHING = Features(
@@ -68,10 +72,56 @@ def test_limits_and_priorities_have_other_words_elsewhere() -> None:
 
 
 def test_a_conversation_keeps_to_one_replica() -> None:
-    features = Features(affinity_header="x-session-id")
-    one, other = (headers_of(Request("r", HELLO, conversation=name), features) for name in "ab")
+    sessions = RouterSessions(Features(affinity_header="x-session-id"))
+    one, other = (sessions.headers_of(Request("r", HELLO, conversation=name)) for name in "ab")
     assert one != other
-    assert headers_of(Request("r", HELLO), features) == headers_of(Request("r", HELLO), Features()) == {}
+    assert sessions.headers_of(Request("r", HELLO)) == {}
+    assert RouterSessions(Features()).headers_of(Request("r", HELLO, conversation="a")) == {}
+
+
+@pytest.mark.parametrize("router", sorted(SESSION_HEADERS.keys() - TOKEN_ROUTERS))
+def test_each_router_is_told_the_session_in_its_own_header(router: Any) -> None:
+    """As a digest of owner and conversation: the same every time, of the same length, and of nobody else's."""
+    told = RouterSessions(Features(router=router)).headers_of
+    asked = Request("r", HELLO, cache_salt="acme/alice", conversation="secret-plan")
+    ((name, value),) = told(asked).items()
+    assert name == SESSION_HEADERS[router]
+    assert re.fullmatch("[0-9a-f]{64}", value)
+    assert told(asked) == told(msgspec.structs.replace(asked, request_id="s"))
+    assert told(asked) != told(msgspec.structs.replace(asked, cache_salt="acme/bob"))
+
+
+def test_a_router_that_names_sessions_itself_is_given_its_name_back() -> None:
+    sessions = RouterSessions(Features(router="llm-d"))
+    asked, other = (Request("r", HELLO, cache_salt="alice", conversation=name) for name in "ab")
+    assert sessions.headers_of(asked) == {}
+    sessions.hear(asked, httpx.Headers({"X-Session-Token": "pod-7"}))
+    assert sessions.headers_of(asked) == {"x-session-token": "pod-7"}
+    assert sessions.headers_of(other) == {}
+
+
+@pytest.mark.parametrize("token", ["x" * (TOKEN_CHARS + 1), "p\u00f6d", "a\tb", ""])
+def test_a_routers_name_that_no_header_should_have_is_not_kept(token: str) -> None:
+    sessions = RouterSessions(Features(router="llm-d"))
+    sessions.hear(Request("r", HELLO, conversation="a"), {"x-session-token": token})
+    assert sessions.headers_of(Request("r", HELLO, conversation="a")) == {}
+
+
+def test_a_routers_names_are_kept_of_the_newest_conversations() -> None:
+    sessions = RouterSessions(Features(router="llm-d"))
+    requests = [Request("r", HELLO, conversation=str(number)) for number in range(KEPT_TOKENS + 1)]
+    for asked in requests:
+        sessions.hear(asked, {"x-session-token": "pod"})
+    assert [bool(sessions.headers_of(asked)) for asked in requests[:2]] == [False, True]
+
+
+def test_the_prompts_cache_is_told_a_digest_of_owner_and_conversation() -> None:
+    features = Features(prompt_cache_key=True)
+    told = body(Params(), features, cache_salt="acme/alice", conversation="plan")["prompt_cache_key"]
+    assert re.fullmatch("[0-9a-f]{64}", told)
+    assert told != body(Params(), features, cache_salt="acme/bob", conversation="plan")["prompt_cache_key"]
+    assert "prompt_cache_key" not in body(Params(), features, cache_salt="acme/alice")
+    assert "prompt_cache_key" not in body(Params(), cache_salt="acme/alice", conversation="plan")
 
 
 @pytest.mark.parametrize(

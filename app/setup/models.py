@@ -1,0 +1,148 @@
+"""The models that are served, with their names: those of a file, or the one that the settings name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from app.settings import Settings, SettingsError
+from app.setup.own_engines import EngineTable, engines_of_tables
+from app.setup.upstreams import SETTING, upstream_engine
+from engine.door import Engine
+from engine.served_models import BadModels, ServedModel, ServedModels
+from engine.upstream.options import UpstreamOptions
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+_NAMES = "MIDSTREAM_SERVED_NAMES (--served-names)"
+
+
+class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is said of a model beside who serves it: `aliases`, and the `fallbacks` that answer where it can't."""
+
+    name: Name
+    aliases: tuple[Name, ...] = ()
+    fallbacks: tuple[Name, ...] = ()
+
+
+class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file: a table `[[upstream]]` for each server, `[[engine]]` for each model that is computed here, `[[model]]`."""
+
+    upstream: tuple[UpstreamOptions, ...] = ()
+    engine: tuple[EngineTable, ...] = ()
+    model: tuple[ModelTable, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The models that are served, the default first: as `[[model]]` names them, then as the others do."""
+        told = (table.name for table in self.model)
+        upstream = (options.public_name for options in self.upstream)
+        own = (table.public_name for table in self.engine)
+        return list(dict.fromkeys([*told, *upstream, *own]))
+
+
+def file_of(settings: Settings) -> ModelFile:
+    """What the file says; nothing where there is none. Raises SettingsError."""
+    if settings.upstreams is None:
+        return ModelFile()
+    path = Path(settings.upstreams).expanduser()
+    if settings.model is not None:
+        raise SettingsError(f"{SETTING} and MIDSTREAM_MODEL (--model) exclude each other: who serves?")
+    try:
+        file = msgspec.toml.decode(path.read_bytes(), type=ModelFile)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise SettingsError(f"{SETTING}: {path}: {error}") from error
+    for why in _wrong(file):
+        raise SettingsError(f"{SETTING}: {path}: {why}.")
+    return file
+
+
+def engine_of_file(settings: Settings) -> Engine:
+    """All that the file names behind one door; an upstream, or a fleet of such, where it has nothing else. Raises SettingsError."""
+    file = file_of(settings)
+    engines = _engines(file, settings)
+    if len(engines) == 1 and not file.model:
+        return next(iter(engines.values()))
+    tables = {table.name: table for table in file.model}
+    said = [tables.get(name, ModelTable(name)) for name in file.names]
+    aliases = _aliases(settings, file.names)
+    try:
+        return ServedModels(
+            [
+                ServedModel(
+                    name=table.name,
+                    engine=engines[table.name],
+                    aliases=(*table.aliases, *aliases.get(table.name, ())),
+                    fallbacks=table.fallbacks,
+                )
+                for table in said
+            ]
+        )
+    except BadModels as error:
+        raise SettingsError(f"{SETTING}: {settings.upstreams}: {error}.") from error
+
+
+def with_names(settings: Settings, engine: Engine) -> ServedModels:
+    """The models of an engine, by the names that the settings give them. Raises SettingsError."""
+    if isinstance(engine, ServedModels):
+        return engine
+    name = shown_model(settings)
+    aliases = _aliases(settings, [name]).get(name, ())
+    try:
+        return ServedModels([ServedModel(name=name, engine=engine, aliases=aliases)])
+    except BadModels as error:
+        raise SettingsError(f"{_NAMES}: {error}.") from error
+
+
+def shown_model(settings: Settings) -> str:
+    """The default model's name for people: the first of the file, where there is one."""
+    names = file_of(settings).names
+    return names[0] if names else settings.model_name
+
+
+def _engines(file: ModelFile, settings: Settings) -> dict[str, Engine]:
+    engines: dict[str, Engine] = {}
+    by_name = sorted(file.upstream, key=lambda upstream: file.names.index(upstream.public_name))
+    for name, upstreams in groupby(by_name, key=lambda upstream: upstream.public_name):
+        engines[name] = upstream_engine(tuple(upstreams))
+    for table, engine in zip(file.engine, engines_of_tables(file.engine, settings), strict=True):
+        engines[table.public_name] = engine
+    return engines
+
+
+def _wrong(file: ModelFile) -> Iterable[str]:
+    """What the tables can't mean together."""
+    if not (file.upstream or file.engine):
+        yield "it names no [[upstream]] and no [[engine]]"
+    names = [options.name for options in file.upstream]
+    if len(set(names)) < len(names):
+        yield "two upstreams have one name"
+    own = [table.public_name for table in file.engine]
+    upstream = {options.public_name for options in file.upstream}
+    for name in own:
+        if own.count(name) > 1 or name in upstream:
+            yield f"{name!r} is served twice: give one another served_name; it can be the other's fallback"
+    told = [table.name for table in file.model]
+    for name in told:
+        if told.count(name) > 1:
+            yield f"two tables [[model]] have the name {name!r}"
+        if name not in upstream and name not in own:
+            yield f"[[model]] {name!r} is served by no [[upstream]] and no [[engine]]"
+
+
+def _aliases(settings: Settings, names: list[str]) -> dict[str, tuple[str, ...]]:
+    """The further names of each model. Raises SettingsError."""
+    aliases: dict[str, tuple[str, ...]] = {}
+    for given in settings.served_names:
+        alias, _, model = given.partition("=")
+        model = model or names[0]
+        if not alias:
+            raise SettingsError(f"{_NAMES}: {given!r} is no name; write NAME or NAME=MODEL.")
+        if model not in names:
+            raise SettingsError(f"{_NAMES}: there is no model {model!r} for {alias!r}.")
+        aliases[model] = (*aliases.get(model, ()), alias)
+    return aliases

@@ -1,0 +1,95 @@
+"""Engines of our own, as the settings ask for them, and the tables `[[engine]]` of the file that names several models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from app.settings import Settings
+from engine.fleet.engines import EngineFleet
+from engine.options import EngineOptions, ForwardOptions, shared_out, spread
+from engine.process.client import EngineClient
+from engine.process.supervision import HeartbeatOptions
+
+
+class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One model that is computed here. `model`: a hub name or a folder; `served_name`: what clients call it.
+
+    What it leaves out is as the settings of the same names say.
+    """
+
+    model: Annotated[str, Meta(min_length=1)]
+    served_name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    device: Annotated[str, Meta(pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$")] | None = None
+    engines: Annotated[int, Meta(ge=1, le=64)] | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
+    attn: str | None = None
+    compile: bool | None = None
+    quantize: str | None = None
+    max_batch: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    kv_bytes: Annotated[int, Meta(ge=1)] | None = None
+
+    @property
+    def public_name(self) -> str:
+        """What clients call the model."""
+        return self.served_name or (Path(self.model).name if Path(self.model).exists() else self.model)
+
+    def over(self, settings: Settings) -> Settings:
+        """The settings of this model."""
+        said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        said.pop("served_name", None)
+        return msgspec.structs.replace(settings, **said)
+
+
+def own_engines(settings: Settings) -> EngineClient | EngineFleet:
+    """The engines of the one model that the settings name."""
+    placed = spread(_options(settings), devices=settings.devices, each=settings.engines, cores=_cores())
+    return _together(placed, settings)
+
+
+def engines_of_tables(tables: Sequence[EngineTable], settings: Settings) -> list[EngineClient | EngineFleet]:
+    """The engines of each model, which share the machine."""
+    each = [_placed(table.over(settings)) for table in tables]
+    shared = iter(shared_out([engine for engines in each for engine in engines], cores=_cores()))
+    return [_together([next(shared) for _ in engines], settings) for engines in each]
+
+
+def _placed(settings: Settings) -> list[EngineOptions]:
+    options = _options(settings)
+    return [
+        msgspec.structs.replace(options, device=device)
+        for device in settings.devices
+        for _ in range(settings.engines)
+    ]
+
+
+def _options(settings: Settings) -> EngineOptions:
+    return EngineOptions(
+        model=settings.model_path,
+        dtype=settings.dtype,
+        max_batch=settings.max_batch,
+        kv_bytes=settings.kv_bytes,
+        forward=ForwardOptions(
+            attn=settings.attn,
+            compile=settings.compile,
+            quantize=settings.quantize,
+            tensor_parallel=settings.tensor_parallel,
+        ),
+    )
+
+
+def _together(placed: Sequence[EngineOptions], settings: Settings) -> EngineClient | EngineFleet:
+    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
+    if len(placed) == 1:
+        return EngineClient(placed[0], heartbeat=heartbeat)
+    return EngineFleet(placed, heartbeat=heartbeat)
+
+
+def _cores() -> int:
+    """How many cores this process may use; where the system does not tell, how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,163 @@
+"""The models that are served, by the names that clients have for them, and the engine of each behind one door."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import reduce
+from itertools import chain
+from typing import Self
+
+import msgspec
+
+from engine.door import Engine, EngineState, EngineStatus, Stream, running
+from engine.errors import EngineError, EngineUnavailable
+from engine.fleet.fleet import status_of, summed
+from engine.messages import EngineStatistics, Message, ModelFacts, Request
+
+log = logging.getLogger(__name__)
+
+
+class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """One model. `aliases`: further names of it; `fallbacks`: the names of models that answer where it can't, in this order."""
+
+    name: str
+    engine: Engine
+    aliases: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+
+
+class BadModels(ValueError):
+    """The models can't be served by these names. The message is for the operator."""
+
+
+class ServedModels:
+    """An `Engine` that asks the model that a request names; where none is named, the first one."""
+
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        """Take the models, at least one. Raises BadModels where a name is not unique, or stands for none."""
+        self._models = {model.name: model for model in models}
+        self._names = {name: model.name for model in models for name in (model.name, *model.aliases)}
+        _check(models)
+
+    @property
+    def models(self) -> tuple[ServedModel, ...]:
+        """All models, the default first."""
+        return tuple(self._models.values())
+
+    @property
+    def default(self) -> ServedModel:
+        """The model of whoever names none."""
+        return self.models[0]
+
+    def find(self, name: str) -> ServedModel | None:
+        """Return a model by its name or an alias, None where there is no such."""
+        found = self._names.get(name)
+        return None if found is None else self._models[found]
+
+    def named(self, name: str) -> ServedModel:
+        """Return a model by its name or an alias. Raises EngineUnavailable where there is no such."""
+        model = self.find(name) if name else self.default
+        if model is None:
+            raise EngineUnavailable(f"The model {name!r} is not served any more.")
+        return model
+
+    def standing_in(self, requested: str, behind: str | None = None) -> tuple[str, ...]:
+        """Return the names of those that may answer for a model: all of them, or those that come behind one of them."""
+        names = self.named(requested).fallbacks
+        return names if behind is None or behind not in names else names[names.index(behind) + 1 :]
+
+    def serving(self, names: Iterable[str]) -> list[ServedModel]:
+        """Return those of these models that serve at this moment, in the same order."""
+        models = [self.named(name) for name in names]
+        return [model for model in models if model.engine.status.state is EngineState.READY]
+
+    @property
+    def status(self) -> EngineStatus:
+        """Where the engines are in their lives: as far as the one that is furthest."""
+        return status_of([model.engine.status for model in self.models])
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """The default model's; while they are not known, those of the first model whose are."""
+        return next((model.engine.facts for model in self.models if model.engine.facts is not None), None)
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engines of all models, in their order."""
+        return tuple(chain.from_iterable(model.engine.parts for model in self.models))
+
+    @property
+    def parts_by_model(self) -> Iterator[tuple[str, Engine]]:
+        """Each engine with the name of its model."""
+        for model in self.models:
+            for part in model.engine.parts:
+                yield model.name, part
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait until a model is served. Raises what the default model's engine does, where none will be."""
+        waits = [asyncio.ensure_future(model.engine.ready(timeout_s)) for model in self.models]
+        try:
+            for wait in asyncio.as_completed(waits):
+                try:
+                    return await wait
+                except EngineError:
+                    continue
+            return waits[0].result()
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
+        """Return a prompt's length for the default model. Raises as its engine does."""
+        return await self.default.engine.count_tokens(messages, client=client)
+
+    def generate(self, request: Request) -> Stream:
+        """Ask the model that is named. Raises as its engine does; EngineUnavailable, too, where another one need not wait."""
+        engine = self.named(request.model).engine
+        if request.fallbacks and engine.status.state is not EngineState.READY:
+            raise EngineUnavailable(engine.status.message or "The engine is not ready.")
+        return engine.generate(request)
+
+    def statistics(self) -> EngineStatistics:
+        """Return the sums of what all engines told last."""
+        return reduce(summed, (model.engine.statistics() for model in self.models))
+
+    def running(self) -> AbstractAsyncContextManager[Self]:
+        """Run the engines inside the block, and stop them behind it."""
+        return running(self, "models")
+
+    async def run(self) -> None:
+        """Serve until this is cancelled, or no engine can go on."""
+        async with asyncio.TaskGroup() as tasks:
+            for model in self.models:
+                tasks.create_task(_run(model), name=f"model {model.name}")
+
+
+def served_models(engine: Engine) -> ServedModels:
+    """Return an engine's models; one that has no name for itself serves one without a name."""
+    return engine if isinstance(engine, ServedModels) else ServedModels([ServedModel(name="", engine=engine)])
+
+
+async def _run(model: ServedModel) -> None:
+    await model.engine.run()
+    if model.engine.status.state is EngineState.FAILED:
+        log.error("the model %s is not served any more: %s", model.name, model.engine.status.message)
+
+
+def _check(models: Sequence[ServedModel]) -> None:
+    taken: set[str] = set()
+    for name in chain.from_iterable((model.name, *model.aliases) for model in models):
+        if name in taken:
+            raise BadModels(f"two models have the name {name!r}")
+        taken.add(name)
+    known = {model.name for model in models}
+    for model in models:
+        for name in model.fallbacks:
+            if name not in known:
+                raise BadModels(f"the fallback {name!r} of {model.name!r} is no model that is served")
+            if name == model.name or model.fallbacks.count(name) > 1:
+                raise BadModels(f"{model.name!r} names the fallback {name!r} in vain")

@@ -1,0 +1,82 @@
+"""Which model answers a turn: the one that is asked for, or one of those behind it where that one can't."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from engine.door import Engine
+from engine.messages import Request
+from engine.served_models import ServedModel, served_models
+from sessions.errors import BadParams, ContextOverflow, EngineDown, ModelNotFound, Overloaded
+
+T = TypeVar("T")
+
+
+class Answering(msgspec.Struct, frozen=True):
+    """The model that is asked, and those that may answer where it fails, the first ones first."""
+
+    model: str = ""
+    fallbacks: tuple[str, ...] = ()
+
+
+class ModelChoice:
+    """Knows the models that are served, and how they stand in for each other. It takes aliases, and gives names."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._models = served_models(engine)
+
+    @property
+    def longest_window(self) -> int | None:
+        """Of the models' windows; None where not all are known."""
+        models = self._models.models
+        windows = [facts.context_tokens for model in models if (facts := model.engine.facts) is not None]
+        return max(windows) if len(windows) == len(models) else None
+
+    def named(self, name: str | None) -> str:
+        """The model that a client names; empty where it names none. Raises ModelNotFound."""
+        if name is None:
+            return ""
+        if (found := self._models.find(name)) is None:
+            raise ModelNotFound(name, [model.name for model in self._models.models])
+        return found.name
+
+    def asked(self, named: str | None, *kept: str) -> str:
+        """The model that is asked: one that is named, else the first of those kept that is still served, else the default.
+
+        Raises ModelNotFound.
+        """
+        if name := self.named(named):
+            return name
+        served = (name for name in kept if name and self._models.find(name) is not None)
+        return next(served, self._models.default.name)
+
+    def answering(self, requested: str, chosen: str) -> Answering:
+        """Who answers, where a model was asked for and this one was chosen."""
+        return Answering(chosen, self._models.standing_in(requested, chosen))
+
+    def serving(self, request: Request) -> list[ServedModel]:
+        """The models behind the request's that serve now."""
+        return self._models.serving(request.fallbacks)
+
+    def at_once(self, request: Request) -> Request:
+        """The request, which ends at once where it can't be served, if another model serves now."""
+        now = tuple(model.name for model in self.serving(request))
+        return msgspec.structs.replace(request, fallbacks=now)
+
+    async def first_that_can(self, requested: str, attempt: Callable[[ServedModel], Awaitable[T]]) -> T:
+        """What the model gives, or the first behind it that can; it is waited for where none serves. Raises as `attempt` does."""
+        trouble: Overloaded | EngineDown | None = None
+        for model in self._models.serving((requested, *self._models.standing_in(requested))):
+            try:
+                return await attempt(model)
+            except (Overloaded, EngineDown) as refused:
+                trouble = trouble or refused
+            except (BadParams, ContextOverflow):
+                if model.name == requested:
+                    raise
+        if trouble is not None:
+            raise trouble
+        return await attempt(self._models.named(requested))

@@ -1,0 +1,478 @@
+"""Several models behind one service: who is asked, whose facts count, who stands in, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from app.composition import engines_of
+from app.settings import Settings, SettingsError
+from app.setup.models import with_names
+from engine.door import EngineState
+from engine.fleet.engines import EngineFleet
+from engine.process.client import EngineClient
+from engine.scripted.engine import ScriptedEngine
+from engine.served_models import ServedModels
+from tests.app.in_process import Running, Socket, serving
+from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
+
+Frame = dict[str, Any]
+
+FILE = """
+[[model]]
+name = "big"
+aliases = ["best"]
+fallbacks = ["small"]
+
+[[upstream]]
+name = "s"
+url = "{small}"
+model = "model"
+served_name = "small"
+context_tokens = 400
+
+[[upstream]]
+name = "b"
+url = "{big}"
+model = "model"
+served_name = "big"
+context_tokens = 4096
+features = {{top_k = true, router = "dynamo", prompt_cache_key = true}}
+"""
+
+
+class Two:
+    """A service over two upstreams, a big one with a small one behind it."""
+
+    def __init__(
+        self, running: Running, models: ServedModels, big: UpstreamServer, small: UpstreamServer
+    ) -> None:
+        self.running = running
+        self.models = models
+        self.big = big
+        self.small = small
+
+    async def all_ready(self) -> None:
+        for model in self.models.models:
+            await model.engine.ready(10)
+
+    async def chat(self, **body: Any) -> httpx.Response:
+        """What OpenAI's door answers."""
+        asked = {"model": "big", "messages": [{"role": "user", "content": "hello"}]} | body
+        async with httpx.AsyncClient(base_url=self.running.url) as client:
+            return await client.post("/v1/chat/completions", json=asked)
+
+
+def settings_of(folder: Path, text: str, **more: Any) -> Settings:
+    file = folder / "models.toml"
+    file.write_text(text)
+    return Settings(upstreams=str(file), **more)
+
+
+@asynccontextmanager
+async def two_models(
+    folder: Path, *, away: bool = False, file: str = FILE, **more: Any
+) -> AsyncIterator[Two]:
+    """`away`: nobody listens where the big one should be."""
+    async with upstream_server() as big, upstream_server() as small:
+        url = big.url.replace("127.0.0.1", "127.0.0.2") if away else big.url
+        settings = settings_of(folder, file.format(big=url, small=small.url), **more)
+        models = engines_of(settings)
+        assert isinstance(models, ServedModels)
+        options = {"upstreams": settings.upstreams} | more
+        async with models.running(), serving(folder, cast("ScriptedEngine", models), **options) as running:
+            yield Two(running, models, big, small)
+
+
+@pytest.fixture
+async def two(tmp_path: Path) -> AsyncIterator[Two]:
+    async with two_models(tmp_path) as both:
+        await both.all_ready()
+        yield both
+
+
+async def exchange(socket: Socket, number: int, *, content: str = "hello", **params: Any) -> list[Frame]:
+    """All that is told of a message, from its acceptance to its end."""
+    await socket.send(type="send", client_msg_id=str(number), content=content, params=params)
+    return await socket.until("done")
+
+
+async def test_all_models_are_listed_with_their_names_and_windows(two: Two) -> None:
+    async with two.running.socket() as socket:
+        assert socket.ready["model"] == "big"
+        assert socket.ready["limits"]["context_tokens"] == 4096
+        big, small = socket.ready["models"]
+    unsupported = ["repetition_penalty"]
+    assert big == {
+        "name": "big",
+        "aliases": ["best"],
+        "context_tokens": 4096,
+        "unsupported": unsupported,
+        "fallbacks": ["small"],
+    }
+    assert small == {"name": "small", "context_tokens": 400, "unsupported": ["top_k", *unsupported]}
+    async with httpx.AsyncClient(base_url=two.running.url) as client:
+        listed = (await client.get("/v1/models")).json()["data"]
+        one = (await client.get("/v1/models/best")).json()
+        none = await client.get("/v1/models/huge")
+    told = [(model["id"], model["max_model_len"], model.get("root")) for model in listed]
+    assert told == [("big", 4096, None), ("best", 4096, "big"), ("small", 400, None)]
+    assert one == listed[1]
+    assert (none.status_code, none.json()["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_each_message_goes_to_the_model_that_it_names(two: Two) -> None:
+    async with two.running.socket() as socket:
+        accepted, *_, done = await exchange(socket, 1)
+        assert (accepted["model"], done["model"]) == ("big", "big")
+        assert (len(two.big.bodies), len(two.small.bodies)) == (1, 0)
+        accepted, *_, done = await exchange(socket, 2, model="small")
+        assert (accepted["model"], done["model"]) == ("small", "small")
+        assert (len(two.big.bodies), len(two.small.bodies)) == (1, 1)
+        accepted, *_, done = await exchange(socket, 3, model="best")
+        assert (accepted["model"], done["model"]) == ("big", "big")
+        assert "requested_model" not in done
+        await socket.send(type="history")
+        page = await socket.next("history")
+    written = [message["model"] for message in page["messages"]]
+    assert written == [None, "big", None, "small", None, "big"]
+
+
+async def test_a_model_that_is_named_stays_with_its_conversation(two: Two) -> None:
+    async with two.running.socket() as socket:
+        await exchange(socket, 1, model="small")
+        *_, done = await exchange(socket, 2)
+        assert done["model"] == "small"
+        await socket.send(type="send", client_msg_id="3", content="hello", conversation_id="another")
+        assert (await socket.next("done"))["model"] == "big"
+
+
+async def test_a_reply_is_made_again_by_its_own_model(two: Two) -> None:
+    """Edits, too: the branch beside is answered by whoever was asked for the one that it stands beside."""
+    async with two.running.socket() as socket:
+        accepted, *_, done = await exchange(socket, 1, model="small")
+        await exchange(socket, 2, model="big")
+        again = {"client_msg_id": "3", "message_id": done["message_id"]}
+        await socket.send(type="regenerate", **again)
+        assert (await socket.next("done"))["model"] == "small"
+        edit = {"client_msg_id": "4", "message_id": accepted["message_id"], "content": "other"}
+        await socket.send(type="edit", **edit)
+        assert (await socket.next("done"))["model"] == "small"
+        await socket.send(type="regenerate", **again | {"client_msg_id": "5", "params": {"model": "big"}})
+        assert (await socket.next("done"))["model"] == "big"
+
+
+async def test_a_message_in_the_queue_keeps_the_model_that_it_was_sent_for(two: Two) -> None:
+    two.big.answers = [Answer(hold_after=1)]
+    go = two.big.answers[0].go
+    async with two.running.socket() as socket:
+        await socket.send(type="send", client_msg_id="1", content="hello")
+        await socket.next("delta")
+        await socket.send(
+            type="send", client_msg_id="2", content="then", on_busy="enqueue", params={"model": "small"}
+        )
+        assert (await socket.next("accepted"))["model"] == "small"
+        await socket.send(type="send", client_msg_id="3", content="and", on_busy="enqueue")
+        assert (await socket.next("accepted"))["model"] == "small"
+        go.set()
+        assert [(await socket.next("done"))["model"] for _ in range(3)] == ["big", "small", "small"]
+
+
+async def test_who_comes_back_is_told_the_models_too(two: Two) -> None:
+    async with two.running.socket({"client_id": "me"}) as socket:
+        accepted, *_ = await exchange(socket, 1, model="small")
+    async with two.running.socket({"client_id": "me"}) as socket:
+        await socket.send(type="resume", conversation_id="default", epoch=accepted["epoch"], after_seq=0)
+        await socket.next("resumed")
+        missed = await socket.until("done")
+    assert [event["model"] for event in missed if event["type"] != "delta"] == ["small", "small"]
+
+
+async def test_an_unknown_model_is_refused_by_its_name_and_ends_nothing(two: Two) -> None:
+    two.big.answers = [Answer(hold_after=1)]
+    async with two.running.socket() as socket:
+        await socket.send(type="send", client_msg_id="1", content="hello")
+        await socket.next("delta")
+        await socket.send(
+            type="send", client_msg_id="2", content="x", on_busy="interrupt", params={"model": "huge"}
+        )
+        refusal = await socket.next("error")
+        assert (refusal["code"], refusal["ref"]) == ("model_not_found", "2")
+        assert refusal["message"] == 'There is no model "huge" here. This server has: "big", "small".'
+        await socket.send(type="history")
+        running = (await socket.next("history"))["messages"][-1]["message_id"]
+        again = {"client_msg_id": "3", "message_id": running, "on_busy": "interrupt"}
+        await socket.send(type="regenerate", **again, params={"model": "huge"})
+        assert (await socket.next("error"))["code"] == "model_not_found"
+        await socket.send(type="cancel")
+        assert (await socket.next("done"))["cancel"]["cause"] == "client"
+    answer = await two.chat(model="huge")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (404, "model")
+    with pytest.raises(InvalidStatus, match="404"):
+        async with connect(f"{two.running.url.replace('http', 'ws')}/v1/realtime?model=huge"):
+            pass
+
+
+async def test_the_window_is_that_of_the_model_which_is_asked(two: Two) -> None:
+    long = "word " * 400  # by the estimate 671 tokens
+    async with two.running.socket() as socket:
+        *_, done = await exchange(socket, 1, content=long)
+        assert done["model"] == "big"
+        await socket.send(type="send", client_msg_id="2", content=long, params={"model": "small"})
+        refusal = await socket.next("error")
+        assert (refusal["code"], "room for 399" in refusal["message"]) == ("context_overflow", True)
+        await socket.send(
+            type="send", client_msg_id="3", content="x", params={"model": "small", "max_new_tokens": 401}
+        )
+        refusal = await socket.next("error")
+        assert (refusal["code"], "from 1 to 400" in refusal["message"]) == ("bad_params", True)
+        await exchange(socket, 4, max_new_tokens=401, model="big")
+    answer = await two.chat(model="small", messages=[{"role": "user", "content": long}])
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    answer = await two.chat(model="small", max_tokens=401)
+    assert answer.json()["error"]["param"] == "max_tokens"
+    assert not two.small.bodies
+
+
+async def test_the_parameters_are_those_of_the_model_which_is_asked(two: Two) -> None:
+    async with two.running.socket() as socket:
+        *_, done = await exchange(socket, 1, top_k=5)
+        assert done["model"] == "big"
+        await socket.send(type="send", client_msg_id="2", content="x", params={"top_k": 5, "model": "small"})
+        refusal = await socket.next("error")
+    assert (refusal["code"], "`top_k`" in refusal["message"]) == ("bad_params", True)
+
+
+async def test_a_fallback_answers_where_the_model_fails_before_its_text(two: Two) -> None:
+    """At once: the model is not asked again and again while another one could answer."""
+    two.big.answers = [Answer(status=500, error="oops")] * 9
+    async with two.running.socket() as socket:
+        events = await exchange(socket, 1)
+        accepted, done = events[0], events[-1]
+        told = [(event.get("state"), event.get("model")) for event in events if event["type"] == "status"]
+        assert told == [("fallback", "small")]
+        assert accepted["model"] == "big"
+        assert (done["reason"], done["model"], done["requested_model"]) == ("stop", "small", "big")
+        assert (len(two.big.bodies), len(two.small.bodies)) == (1, 1)
+        two.big.answers = []
+        *_, done = await exchange(socket, 2)
+        assert done["model"] == "big", "the conversation is not the fallback's from now on"
+        await socket.send(type="history")
+        page = await socket.next("history")
+    assert [one["model"] for one in page["messages"] if one["role"] == "assistant"] == ["small", "big"]
+
+
+async def test_a_fallback_answers_where_the_model_sheds_load(two: Two) -> None:
+    two.big.answers = [Answer(status=429, error="busy", headers={"Retry-After": "100"})]
+    async with two.running.socket() as socket:
+        for number in (1, 2):  # when it is turned away, and while the model asks for no more
+            *_, done = await exchange(socket, number)
+            assert (done["model"], done["requested_model"]) == ("small", "big")
+    assert len(two.big.bodies) == 1
+
+
+async def test_a_fallback_answers_at_once_where_the_model_is_away(tmp_path: Path) -> None:
+    async with two_models(tmp_path, away=True) as two:
+        await two.models.named("small").engine.ready(10)
+        async with two.running.socket() as socket, asyncio.timeout(5):
+            assert socket.ready["models"][0] == {"name": "big", "aliases": ["best"], "fallbacks": ["small"]}
+            events = await exchange(socket, 1)
+        assert [event.get("model") for event in events if event["type"] == "status"] == ["small"]
+        assert (events[-1]["model"], events[-1]["requested_model"]) == ("small", "big")
+        answer = (await two.chat()).json()
+        assert (answer["model"], answer["choices"][0]["finish_reason"]) == ("small", "stop")
+
+
+async def test_a_fallback_that_cant_follow_is_none(two: Two) -> None:
+    """The parameters, or a prompt that may not be shortened: the model itself is asked again, as without a fallback."""
+    two.big.answers = [Answer(status=500, error="oops")]
+    async with two.running.socket() as socket:
+        *events, done = await exchange(socket, 1, top_k=5)
+    assert done["model"] == "big"
+    assert "retrying" in [event.get("state") for event in events]
+    two.big.answers = [Answer(status=500, error="oops")]
+    answer = (await two.chat(messages=[{"role": "user", "content": "word " * 400}])).json()
+    assert answer["model"] == "big"
+    assert not two.small.bodies
+
+
+async def test_a_conversation_is_shortened_to_the_fallbacks_window(two: Two) -> None:
+    async with two.running.socket() as socket:
+        for number in range(4):
+            await exchange(socket, number, content=f"{number} " + "word " * 100)
+        two.big.answers = [Answer(status=500, error="oops")]
+        *_, done = await exchange(socket, 9, content="and now?")
+    assert done["model"] == "small"
+    asked = two.small.bodies[0]["messages"]
+    assert asked[-1]["content"] == "and now?"
+    assert 1 < len(asked) < len(two.big.bodies[-1]["messages"])
+    assert asked[0]["role"] == "user"
+
+
+async def test_what_has_begun_is_not_begun_again_by_another_model(two: Two) -> None:
+    two.big.answers = [Answer(cut_after=1)]
+    async with two.running.socket() as socket:
+        *_, done = await exchange(socket, 1)
+    assert (done["reason"], done["model"]) == ("interrupted", "big")
+    assert not two.small.bodies
+
+
+async def test_openais_door_tells_who_wrote_a_stream(two: Two) -> None:
+    two.big.answers = [Answer(status=500, error="oops")]
+    answer = await two.chat(stream=True)
+    chunks = [line for line in answer.text.splitlines() if line.startswith("data: {")]
+    assert ['"model":"small"' in chunk for chunk in chunks[1:]] == [True] * (len(chunks) - 1)
+
+
+async def test_a_realtime_session_asks_the_model_that_it_came_for(two: Two) -> None:
+    url = f"{two.running.url.replace('http', 'ws')}/v1/realtime?model=small"
+    async with connect(url) as opened:
+        socket = Socket(opened)
+        created = await socket.next("session.created")
+        assert created["session"]["model"] == "small"
+        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
+        await socket.send(type="conversation.item.create", item=item)
+        await socket.send(type="response.create")
+        done = await socket.next("response.done")
+    assert (done["response"]["status"], done["response"]["model"]) == ("completed", "small")
+    assert (len(two.big.bodies), len(two.small.bodies)) == (0, 1)
+
+
+async def test_routers_are_told_the_session_and_nothing_of_whose_it_is(two: Two) -> None:
+    async with two.running.socket({"client_id": "alice"}) as socket:
+        await exchange(socket, 1)
+        await exchange(socket, 2)
+        await socket.send(type="send", client_msg_id="3", content="hello", conversation_id="plans")
+        await socket.next("done")
+    sessions = [headers["x-dynamo-session-id"] for headers in two.big.headers]
+    assert sessions[0] == sessions[1] != sessions[2]
+    assert sessions == [body["prompt_cache_key"] for body in two.big.bodies]
+    assert "alice" not in str(two.big.headers) + str(two.big.bodies)
+
+
+async def test_a_clients_own_key_of_the_prompts_cache_is_passed_on_as_a_digest(two: Two) -> None:
+    for key, content in (("a", "one"), ("a", "two"), ("b", "one")):
+        messages = [{"role": "user", "content": content}]
+        assert (await two.chat(prompt_cache_key=key, messages=messages)).status_code == 200
+    async with httpx.AsyncClient(base_url=two.running.url, headers={"Authorization": "Bearer me"}) as client:
+        for key in ("a", "a", "b"):
+            await client.post(
+                "/v1/chat/completions",
+                json={
+                    "model": "big",
+                    "messages": [{"role": "user", "content": key}],
+                    "prompt_cache_key": key,
+                },
+            )
+    of_one_client = [body["prompt_cache_key"] for body in two.big.bodies[3:]]
+    assert of_one_client[0] == of_one_client[1] != of_one_client[2]
+    assert len({body["prompt_cache_key"] for body in two.big.bodies[:3]}) == 3, "of nobody known"
+
+
+async def test_each_model_is_measured_and_looked_at(two: Two) -> None:
+    two.big.answers = [Answer(status=500, error="oops")]
+    async with two.running.socket() as socket:
+        await exchange(socket, 1)
+        await exchange(socket, 2, model="small")
+    _, _, metrics = await two.running.get("/metrics")
+    assert 'midstream_model_turns_total{model="small",requested="big"} 1.0' in metrics
+    assert 'midstream_model_turns_total{model="small",requested="small"} 1.0' in metrics
+    assert 'midstream_engine_failures_total{engine="0",model="big"} 1.0' in metrics
+    async with httpx.AsyncClient(base_url=two.running.url) as client:
+        report = (await client.get("/readyz")).json()
+    assert report["models"] == {"big": "ready", "small": "ready"}
+
+
+async def test_one_model_that_serves_is_enough_to_be_ready(tmp_path: Path) -> None:
+    async with two_models(tmp_path, away=True) as two:
+        await two.models.ready(10)
+        async with httpx.AsyncClient(base_url=two.running.url) as client:
+            answer = await client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json()["models"] == {"big": "loading", "small": "ready"}
+
+
+async def test_the_only_model_has_its_aliases(tmp_path: Path) -> None:
+    async with serving(tmp_path, served_names=("chat", "gpt-4o")) as running:
+        async with running.socket() as socket:
+            (model,) = socket.ready["models"]
+            assert (model["name"], model["aliases"]) == ("midstream-demo", ["chat", "gpt-4o"])
+            *_, done = await exchange(socket, 1, model="gpt-4o")
+        assert done["model"] == "midstream-demo"
+        async with httpx.AsyncClient(base_url=running.url) as client:
+            asked = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
+            answer = await client.post("/v1/chat/completions", json=asked)
+    assert answer.json()["model"] == "midstream-demo"
+
+
+ENGINES = """
+[[upstream]]
+name = "b"
+url = "http://h/v1"
+model = "big"
+context_tokens = 4096
+
+[[engine]]
+model = "owner/small"
+max_batch = 4
+
+[[engine]]
+model = "owner/tiny"
+served_name = "tiny"
+engines = 2
+"""
+
+
+async def test_engines_here_and_upstreams_serve_side_by_side(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, ENGINES, device="cpu", max_batch=16, step_timeout_s=45)
+    models = engines_of(settings)
+    assert isinstance(models, ServedModels)
+    assert [model.name for model in models.models] == ["big", "owner/small", "tiny"]
+    small, tiny = (models.named(name).engine for name in ("owner/small", "tiny"))
+    assert isinstance(small, EngineClient)
+    assert isinstance(tiny, EngineFleet)
+    options = [small._options, *(part._options for part in tiny.parts)]
+    assert [(one.model, one.max_batch) for one in options] == [
+        ("owner/small", 4),
+        ("owner/tiny", 16),
+        ("owner/tiny", 16),
+    ]
+    assert {round(one.memory_share, 3) for one in options} == {0.333}, "they share the machine"
+    beats = [one._beats.step_timeout_s for one in (small, *tiny.parts)]
+    assert beats == [45] * 3
+
+
+async def test_aliases_of_the_settings_are_those_of_any_model(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, ENGINES, served_names=("chat", "quick=tiny"))
+    models = with_names(settings, engines_of(settings))
+    assert [model.name for name in ("chat", "quick") if (model := models.find(name))] == ["big", "tiny"]
+    assert models.status.state is EngineState.LOADING
+
+
+@pytest.mark.parametrize(
+    ("more", "names", "complaint"),
+    [
+        ('[[model]]\nname = "huge"', (), "served by no"),
+        ('[[model]]\nname = "big"\nfallbacks = ["huge"]', (), "no model that is served"),
+        ('[[model]]\nname = "big"\nfallbacks = ["big"]', (), "in vain"),
+        ('[[model]]\nname = "big"\naliases = ["tiny"]', (), "two models have the name 'tiny'"),
+        ('[[model]]\nname = "big"\n[[model]]\nname = "big"', (), "two tables"),
+        ('[[engine]]\nmodel = "big"', (), "served twice"),
+        ("", ("tiny",), "two models have the name 'tiny'"),
+        ("", ("chat=huge",), "no model 'huge'"),
+        ("", ("=tiny",), "is no name"),
+    ],
+)
+def test_a_file_whose_models_cant_be_is_refused(
+    tmp_path: Path, more: str, names: tuple[str, ...], complaint: str
+) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        engines_of(settings_of(tmp_path, f"{more}\n{ENGINES}", served_names=names))

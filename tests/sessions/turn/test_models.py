@@ -1,0 +1,179 @@
+"""Two models of engines that the test moves: what dies is stood in for, and what happened is told and kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted.engine import ScriptedEngine
+from engine.served_models import ServedModel, ServedModels
+from sessions.events import Accepted, Done, Reason, Status
+from sessions.records import Owner
+from sessions.service import Sessions
+from sessions.store.history.coding import decode_message, decode_turn
+from sessions.turn.policy import Policy
+from sessions.turn.positions import Again
+from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.recorder import Recorder
+from tests.sessions.store.test_compaction import compacted
+from tests.sessions.store.test_ownership import lose_lease
+
+
+class Houses:
+    """A big model, a small one behind it, and a chat whose `engine` is the big one's."""
+
+    def __init__(self, chat: Chat, big: ScriptedEngine, small: ScriptedEngine) -> None:
+        self.chat = chat
+        self.big = big
+        self.small = small
+
+    async def fallen_back(self, shown: str = "") -> Accepted:
+        """A turn whose model died, as far as the other one's reply is shown."""
+        accepted = await self.chat.running("Hello?")
+        self.big.die(revive=False)
+        await eventually(lambda: len(self.small.requests) == 1)
+        while self.chat.reader.text(accepted.turn_id) != shown:
+            self.small.step()
+            await eventually(lambda: bool(self.chat.reader.text(accepted.turn_id)))
+        return accepted
+
+
+def models_of(big: ScriptedEngine, small: ScriptedEngine) -> ServedModels:
+    return ServedModels(
+        [
+            ServedModel(name="big", engine=big, fallbacks=("small",)),
+            ServedModel(name="small", engine=small),
+        ]
+    )
+
+
+@pytest.fixture
+async def houses(store: Redis, owner: Owner, reader: Recorder, sessions: Sessions) -> Houses:
+    big, small = sessions.choice._models.models
+    assert isinstance(big.engine, ScriptedEngine)
+    assert isinstance(small.engine, ScriptedEngine)
+    return Houses(Chat(sessions, big.engine, owner, reader), big.engine, small.engine)
+
+
+@pytest.fixture
+async def sessions(store: Redis) -> AsyncIterator[Sessions]:
+    big, small = (ScriptedEngine(by_hand=True, context_tokens=window) for window in (200, 60))
+    floor = Sessions(client=store, engine=models_of(big, small), policy=Policy(ttl_s=3600, max_turns=100))
+    async with floor.running(alone=True):
+        yield floor
+    assert floor.statistics().turns == 0
+
+
+async def test_an_engine_that_dies_is_stood_in_for(houses: Houses, reader: Recorder) -> None:
+    await houses.fallen_back("This")
+    houses.small.step(20)
+    done = await reader.next(Done)
+    assert [(status.state, status.model) for status in reader.of(Status)] == [("fallback", "small")]
+    assert (done.reason, done.model, done.requested_model) == (Reason.STOP, "small", "big")
+    assert houses.small.requests[0].fallbacks == ()
+
+
+async def test_who_stands_in_is_asked_again_as_any_model(houses: Houses, reader: Recorder) -> None:
+    await houses.fallen_back()
+    houses.small.die()
+    await eventually(lambda: len(houses.small.requests) == 2)
+    houses.small.step(20)
+    assert (await reader.next(Done)).model == "small"
+    assert [status.state for status in reader.of(Status)] == ["fallback", "retrying"]
+
+
+async def test_a_cancel_reaches_the_model_that_stands_in(houses: Houses, reader: Recorder) -> None:
+    await houses.fallen_back("This")
+    houses.chat.cancel()
+    done = await reader.next(Done)
+    assert (done.reason, done.model, done.requested_model) == (Reason.CANCELLED, "small", "big")
+    assert done.cancel is not None
+    assert done.cancel.steps_after == 0
+
+
+async def test_a_model_that_died_after_its_first_word_is_not_stood_in_for(
+    houses: Houses, reader: Recorder
+) -> None:
+    await houses.chat.running("Hello?", "This")
+    houses.big.die()
+    done = await reader.next(Done)
+    assert (done.reason, done.model, done.requested_model) == (Reason.INTERRUPTED, "big", None)
+    assert not houses.small.requests
+
+
+async def test_a_cancelled_turn_asks_nobody_else(houses: Houses, reader: Recorder) -> None:
+    houses.big.hold_cancels = True
+    await houses.chat.running("Hello?")
+    houses.chat.cancel()
+    houses.big.die()
+    assert (await reader.next(Done)).reason is Reason.CANCELLED
+    assert not houses.small.requests
+
+
+async def test_who_comes_later_is_told_who_wrote_what_has_left_the_journal(
+    houses: Houses, store: Redis, reader: Recorder
+) -> None:
+    await houses.fallen_back("This")
+    houses.small.step(20)
+    await reader.next(Done)
+    await compacted(store, houses.chat)
+    late = Recorder()
+    await houses.chat.resume(late, 0)
+    houses.chat.leave(late)
+    (accepted,), (done,) = late.of(Accepted), late.of(Done)
+    assert (accepted.model, done.model, done.requested_model) == ("big", "small", "big")
+
+
+@pytest.mark.parametrize(("shown", "told"), [("This", ("small", "big")), ("", ("big", None))])
+async def test_a_dead_replica_has_told_the_store_who_wrote(
+    houses: Houses, store: Redis, owner: Owner, shown: str, told: tuple[str, str | None]
+) -> None:
+    """With the first text: what was told of by nobody but a status is not known to the others."""
+    await houses.fallen_back(shown)
+    second = Sessions(
+        client=store,
+        engine=models_of(ScriptedEngine(by_hand=True), ScriptedEngine(by_hand=True)),
+        policy=Policy(ttl_s=3600, max_turns=100),
+    )
+    async with second.running(alone=False):
+        await lose_lease(houses.chat, store)
+        assert await second.parts.peers.reaper.reap() == 1
+        reader = Recorder()
+        page = (await second.history(owner, reader, ROOM, limit=9)).page
+        reply = page.messages[-1]
+        turn = await second.parts.base.storage.history.turn(houses.chat.keys, reply.turn_id)
+        second.disconnect(reader)
+    houses.chat.cancel()
+    assert turn is not None
+    assert turn.done is not None
+    assert reply.model == turn.done.model
+    assert (turn.done.model, turn.done.requested_model) == told
+
+
+async def test_a_reply_that_is_made_again_asks_the_model_not_who_stood_in_for_it(
+    houses: Houses, reader: Recorder
+) -> None:
+    await houses.fallen_back("This")
+    houses.small.step(20)
+    done = await reader.next(Done)
+    houses.big.revive()
+    await houses.chat.running("", place=Again(done.message_id))
+    assert len(houses.big.requests) == 2
+    houses.chat.cancel()
+
+
+async def test_the_longest_window_is_known_once_all_are(houses: Houses, sessions: Sessions) -> None:
+    assert sessions.choice.longest_window == 200
+    houses.small._facts = None  # type: ignore[assignment]
+    assert sessions.choice.longest_window is None
+
+
+def test_records_of_before_there_were_models_are_read() -> None:
+    message = msgspec.json.encode(["turn", "assistant", "complete", 1, "Hi.", None])
+    assert decode_message(message, message_id="m", parent_id=None).model is None
+    turn = msgspec.json.encode(["id", "", "m", "r", None, 1, None])
+    record = decode_turn(turn, conversation_id="c", turn_id="t")
+    assert (record.model, record.fallback, record.writer) == ("", "", None)
