@@ -19,6 +19,8 @@ from connections.limits.limits import MAX_FRAME_BYTES
 from connections.limits.loop_turns import LoopTurns
 
 HEARTBEAT_S = 20.0
+SIPS = 2
+"""What is parsed in one turn of the event loop: of many small frames, or of handshakes, a millisecond's work."""
 TICK_S = 1.0
 """How old the `date` header of an answer may be."""
 SEND_BUFFER_BYTES = 64 * 1024
@@ -34,7 +36,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, *, patience: Patience, bounds: Bounds) -> None:
         super().__init__(config)
-        self._turns = LoopTurns()
+        self._turns = LoopTurns(SIPS)
         self.server_state = BoundedState(bounds, self._turns)
         self._bounds = bounds
         self._patience = patience

@@ -11,8 +11,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 
-AT_ONCE = 8
-"""In one turn of the event loop: of frames that are answered, some two milliseconds' work; of slices that are parsed, less."""
+AT_ONCE = 4
+"""In one turn of the event loop: of frames that are answered, a millisecond's work."""
 
 
 class LoopTurns:

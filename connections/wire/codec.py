@@ -89,8 +89,10 @@ def _named(text: str) -> dict[str, Any]:
     """The strings of a frame that an answer can carry back; all else is skipped, however much it is."""
     try:
         fields = _raw_decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError):  # it is no object
+    except RecursionError:
         return {}
+    except msgspec.DecodeError:  # it may still have a name: JSON with a lone surrogate somewhere is no JSON here
+        return _fields(text)
     strings = ((name, bytes(fields[name])) for name in _REFS if name in fields)
     return {name: json.loads(string) for name, string in strings if string.startswith(b'"')}
 
