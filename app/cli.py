@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import uvloop
 
 from app.operations import logs
 from app.operations.keys import keys
+from app.operations.memory import collect_seldom
 from app.settings import PREFIX, Settings, SettingsError
 from connections.wire.errors import leaves
 from engine.errors import EngineError
@@ -66,7 +66,7 @@ def serve(**options: Any) -> None:
         given = {name: None if value == () else value for name, value in options.items()}
         settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
-        gc.freeze()  # what was imported: the collector would hold up all connections to look through it again
+        collect_seldom()
         uvloop.run(serve_forever(settings))
     except* _OPERATOR_ERRORS as group:  # they pass through task groups, each of which wraps them once more
         failures = leaves(group)

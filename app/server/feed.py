@@ -1,19 +1,22 @@
 """Hands what a peer sends to its parser in small parts, so that one peer's megabytes delay nobody else's ping.
 
 uvloop reads up to 256 KB at once and several times before it looks at another socket; parsers take all that they get.
-Here a part is parsed, then others have their turn. Meanwhile the transport is not read: what waits, waits in the kernel.
+Here a part is parsed, then others have their turn, and few parts in each turn of the event loop, however many peers have
+some. Meanwhile the transport is not read: what waits, waits in the kernel.
 """
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Transport
+from asyncio import Transport
 from collections.abc import Callable
 from enum import Enum, auto
 
-SLICE_BYTES = 16 * 1024
-"""What is parsed of one peer in one turn of the event loop."""
+from connections.limits.loop_turns import LoopTurns
+
 SIP_BYTES = 512
-"""What is parsed before somebody looks whether a bound was met: at most 85 WebSocket frames, or 28 requests."""
+"""What is parsed at a time: at most 85 WebSocket frames, or 28 requests."""
+MAX_SIP_BYTES = 16 * 1024
+"""Likewise of what is only copied: the rest of a long frame, or of a body."""
 
 
 class Hold(Enum):
@@ -33,57 +36,72 @@ class Hold(Enum):
 _READS_ON = {Hold.ANSWER}
 
 
+def _nothing() -> int:
+    return 0
+
+
 class Feed:
-    """The bytes of one peer that wait for its parser. `slack`: how many may wait while the transport is read."""
+    """The bytes of one peer that wait for its parser.
+
+    `copied` tells how many of the next the parser will only copy; `slack`: how many may wait while the transport is read.
+    """
 
     __slots__ = (
+        "_address",
+        "_at",
+        "_copied",
         "_holds",
         "_is_over",
         "_is_paused",
         "_is_woken",
-        "_loop",
         "_parse",
-        "_sip",
         "_slack",
         "_transport",
+        "_turns",
         "_unfed",
     )
 
     def __init__(
         self,
         transport: Transport,
-        loop: AbstractEventLoop,
+        turns: LoopTurns,
         parse: Callable[[bytes], None],
         *,
-        sip: Callable[[], int] = lambda: SIP_BYTES,
+        copied: Callable[[], int] = _nothing,
         slack: int = 0,
     ) -> None:
         self._transport = transport
-        self._loop = loop
+        self._turns = turns
+        self._address = _address_of(transport)
         self._parse = parse
-        self._sip = sip
+        self._copied = copied
         self._slack = slack
         self._unfed = b""
+        self._at = 0
+        """How many of these were parsed."""
         self._holds: set[Hold] = set()
         self._is_paused = self._is_woken = self._is_over = False
 
     @property
     def is_clear(self) -> bool:
-        """Whether what comes now may be parsed at once."""
-        return not (self._holds or self._unfed)
+        """Whether nothing waits, and nothing that comes would."""
+        return not (self._holds or self.waits)
 
     @property
     def waits(self) -> bool:
         """Whether bytes wait."""
-        return bool(self._unfed)
+        return self._at < len(self._unfed)
 
     def holds(self, hold: Hold) -> bool:
         """Return whether this is a reason to wait."""
         return hold in self._holds
 
     def take(self, data: bytes) -> None:
-        """Take bytes, to be parsed in parts."""
-        self._unfed = self._unfed + data if self._unfed else data
+        """Parse what is little at once, if it is anybody's turn, and what is much in parts."""
+        if len(data) <= SIP_BYTES and self.is_clear and self._turns.take_nowait():
+            self._parse(data)
+            return
+        self._unfed, self._at = self._unfed[self._at :] + data if self.waits else data, 0
         self._settle()
 
     def hold(self, hold: Hold) -> None:
@@ -102,33 +120,44 @@ class Feed:
         self._settle()
 
     def end(self) -> None:
-        """Forget what waits: nobody parses it any more. Reading goes on for whoever has the transport then."""
-        self._unfed = b""
+        """Forget what waits, and the parser. Reading goes on for whoever has the transport then."""
+        self._unfed, self._at = b"", 0
         self._holds.clear()
         self._settle()
         self._is_over = True
+        self._parse, self._copied = (
+            _nobody,
+            _nothing,
+        )  # a parser has its feed: neither would be freed without the collector
 
     def _settle(self) -> None:
         if self._is_over or self._transport.is_closing():
             return
-        pause = len(self._unfed) > self._slack or not self._holds <= _READS_ON
+        pause = len(self._unfed) - self._at > self._slack or not self._holds <= _READS_ON
         if pause and not self._is_paused:
             self._transport.pause_reading()
         elif self._is_paused and not pause:
             self._transport.resume_reading()
         self._is_paused = pause
-        if self._unfed and not self._holds and not self._is_woken:
+        if self.waits and not self._holds and not self._is_woken:
             self._is_woken = True
-            self._loop.call_soon(self._feed)
+            self._turns.queue(self._address, self._feed)
 
     def _feed(self) -> None:
         self._is_woken = False
-        at = 0
-        while (
-            at < min(SLICE_BYTES, len(self._unfed)) and not self._holds and not self._transport.is_closing()
-        ):
-            sip = self._unfed[at : at + self._sip()]
-            at += len(sip)
+        if not self._holds and not self._transport.is_closing():
+            begin, self._at = self._at, self._at + min(max(SIP_BYTES, self._copied()), MAX_SIP_BYTES)
+            sip = self._unfed[begin : self._at]
+            if not self.waits:
+                self._unfed, self._at = b"", 0
             self._parse(sip)
-        self._unfed = self._unfed[at:]
         self._settle()
+
+
+def _nobody(sip: bytes) -> None:
+    """What the parser of a connection that is over does."""
+
+
+def _address_of(transport: Transport) -> str:
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from websockets.exceptions import ProtocolError
 from websockets.frames import CloseCode, Frame, Opcode
@@ -35,6 +35,22 @@ class Frames(ServerProtocol):
         self._fragments = 0
         self._frames_before = 0
         self._has_message = False
+        self._wanted = 0
+        self._read_exact = self.reader.read_exact
+        self.reader.read_exact = self._note  # type: ignore[method-assign, assignment]
+
+    def missing_bytes(self) -> int:
+        """How many bytes the frame that is being read lacks, or its head."""
+        return self._wanted - len(self.reader.buffer)
+
+    def end(self) -> None:
+        """Parse nothing more. What waits for a frame has this object: neither would be freed without the collector."""
+        self.parser.close()
+        del self.reader.read_exact, self._read_exact
+
+    def _note(self, length: int) -> Generator[None, None, bytearray]:
+        self._wanted = length
+        return self._read_exact(length)
 
     def recv_frame(self, frame: Frame) -> None:
         """Take a frame, within the bounds. Raises ProtocolError."""

@@ -13,10 +13,11 @@ import msgspec
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.server.feed import SIP_BYTES, Feed, Hold
+from app.server.feed import Feed, Hold
 from app.server.resets import reset
 from connections.http.exchange import ABORT
 from connections.limits.bounds import Bound, Bounds
+from connections.limits.loop_turns import LoopTurns
 from connections.line.budget import PIPELINED, Bucket
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -24,8 +25,6 @@ MAX_HEADERS = 128
 """Of a head; one of 64 KiB may have 20,000, of which each is an object or two."""
 MAX_AHEAD_BYTES = 64 * 1024
 """Of requests behind one that is being answered; what is more waits in the kernel."""
-BODY_BYTES = 64 * 1024
-"""Of a body, parsed at once: it is copied, no more."""
 
 _ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
 
@@ -48,8 +47,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     feed: Feed
 
-    def __init__(self, *, patience: Patience, bounds: Bounds, **rest: Any) -> None:
+    def __init__(self, *, patience: Patience, bounds: Bounds, turns: LoopTurns, **rest: Any) -> None:
         super().__init__(**rest)
+        self._turns = turns
         self._patience = patience
         self._bounds = bounds
         self._ahead = Bucket(PIPELINED)
@@ -62,7 +62,9 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request, or says that there are too many."""
         super().connection_made(transport)
-        self.feed = Feed(transport, self.loop, self._parse, sip=self._sip, slack=MAX_AHEAD_BYTES)
+        self.feed = Feed(
+            transport, self._turns, self._parse, copied=lambda: self._body_left, slack=MAX_AHEAD_BYTES
+        )
         self.flow = _Flow(transport, self.feed)
         if len(self.connections) > self._patience.max_sockets:
             self._bounds.count(Bound.SOCKETS)
@@ -75,19 +77,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self.feed.end()
         super().connection_lost(exc)
+        self._let_go()
 
     def data_received(self, data: bytes) -> None:
-        """Parses what is little at once, and what is much in parts."""
-        if self.transport.is_closing():
-            return
-        if len(data) <= SIP_BYTES and self.feed.is_clear:
-            self._parse(data)
-        else:
+        """Parses it in its turn."""
+        if not self.transport.is_closing():
             self.feed.take(data)
-
-    def _sip(self) -> int:
-        """How much is parsed until the next look: no second request is within the rest of a body."""
-        return max(SIP_BYTES, min(self._body_left, BODY_BYTES))
 
     def _parse(self, data: bytes) -> None:
         """Reads on, unless the head is as long as one may be."""
@@ -161,6 +156,11 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.feed.end()
         super().handle_websocket_upgrade()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drops what has this object, so that all of it is freed at once, and the collector has nothing to find."""
+        del self.parser, self.flow, self.scope
 
     def abort(self) -> None:
         """Ends the connection by a reset."""

@@ -16,12 +16,17 @@ from app.server.websocket import BoundedState, Protocol
 from app.settings import SettingsError
 from connections.limits.bounds import Bounds
 from connections.limits.limits import MAX_FRAME_BYTES
+from connections.limits.loop_turns import LoopTurns
 
 HEARTBEAT_S = 20.0
+SIPS = 2
+"""What is parsed in one turn of the event loop: of many small frames, or of handshakes, a millisecond's work."""
 TICK_S = 1.0
 """How old the `date` header of an answer may be."""
 SEND_BUFFER_BYTES = 64 * 1024
 """The kernel's, of each connection: text there counts as handed to its reader, so it is not to be megabytes."""
+RECEIVE_BUFFER_BYTES = 64 * 1024
+"""Likewise: what is sent ahead waits there, and is read at once."""
 UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
 """How long the kernel keeps what a peer takes nothing of (RFC 5482): the last resort for answers without a heartbeat."""
 
@@ -31,7 +36,8 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, *, patience: Patience, bounds: Bounds) -> None:
         super().__init__(config)
-        self.server_state = BoundedState(bounds)
+        self._turns = LoopTurns(SIPS)
+        self.server_state = BoundedState(bounds, self._turns)
         self._bounds = bounds
         self._patience = patience
         self._ending = asyncio.Event()
@@ -77,6 +83,7 @@ class Server(uvicorn.Server):
         return HttpProtocol(
             patience=self._patience,
             bounds=self._bounds,
+            turns=self._turns,
             config=self.config,
             server_state=self.server_state,
             app_state={},
@@ -115,6 +122,7 @@ def listen(host: str, port: int) -> socket.socket:
             f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port."
         ) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as uvloop does by itself
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)

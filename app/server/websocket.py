@@ -25,11 +25,12 @@ from websockets.frames import CloseCode
 from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS, Request
 from websockets.protocol import State
 
-from app.server.feed import SIP_BYTES, Feed, Hold
+from app.server.feed import Feed, Hold
 from app.server.frames import Frames
 from app.server.http_protocol import last_answer
 from app.server.resets import reset
 from connections.limits.bounds import Bound, Bounds
+from connections.limits.loop_turns import LoopTurns
 from connections.native.endpoint import PEER
 
 WRITE_BUFFER_BYTES = 32 * 1024
@@ -56,11 +57,12 @@ def text_message(text: bytes) -> bytes:
 
 
 class BoundedState(ServerState):
-    """What all connections of a server share, their bounds' counters too."""
+    """What all connections of a server share, their bounds' counters and their turns too."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, turns: LoopTurns) -> None:
         super().__init__()
         self.bounds = bounds
+        self.turns = turns
 
 
 class Protocol(WebSocketsSansIOProtocol):
@@ -74,12 +76,13 @@ class Protocol(WebSocketsSansIOProtocol):
         self.conn = Frames(self.conn, max_size=config.ws_max_size, clock=self.loop.time)
         self.read_paused = True  # as far as uvicorn knows: reading is paused and resumed by `feed` alone
         self._bounds = server_state.bounds
+        self._turns = server_state.turns
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Bounds what waits here for the kernel; nothing is parsed before the handshake is done."""
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.feed = Feed(self.transport, self.loop, self._parse)
+        self.feed = Feed(self.transport, self._turns, self._parse, copied=self.conn.missing_bytes)
         self.feed.hold(Hold.HANDSHAKE)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -88,12 +91,11 @@ class Protocol(WebSocketsSansIOProtocol):
         if self.conn.close_sent is not None and not self.conn.close_rcvd_then_sent:
             self._bounds.closed(self.conn.close_sent.code)
         super().connection_lost(exc)
+        self.conn.end()
 
     def data_received(self, data: bytes) -> None:
-        """Parses what is little at once, and what is much in parts."""
-        if len(data) <= SIP_BYTES and self.feed.is_clear:
-            self._parse(data)
-        elif self.handshake_initiated:
+        """Parses it in its turn."""
+        if self.handshake_initiated:
             self.feed.take(data)
         else:  # the handshake's head, which has come whole
             super().data_received(data)
@@ -170,6 +172,11 @@ class Protocol(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if self.response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             self.scope["extensions"][PEER] = {"peer": self}
+
+    async def run_asgi(self) -> None:
+        """Runs the application. Then its scope has this object no more: neither would be freed without the collector."""
+        await super().run_asgi()
+        self.scope["extensions"].pop(PEER, None)
 
     async def send(self, message: ASGISendEvent) -> None:
         """Takes the application's word; an answer in place of the handshake ends it, which uvicorn would log as an error."""

@@ -187,16 +187,25 @@ class Connection:
     async def run(self, reading: Callable[[asyncio.TaskGroup], Slow]) -> None:
         """Serves a peer that is read by `reading`, which may begin tasks that end with the connection."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(reading(tasks))
-                tasks.create_task(self._write())
-                await self._end()
+            await self._run(reading)
         except* Disconnected:
             self.closed = True
         except* Close as ends:
             self.closed = True
             close = leaves(ends)[0]
             await self._transport.close(close.code, close.reason)
+
+    async def _run(self, reading: Callable[[asyncio.TaskGroup], Slow]) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(reading(tasks))
+                tasks.create_task(self._write())
+                await self._end()
+        except BaseExceptionGroup as ends:
+            ends.__traceback__ = (
+                None  # a frame that has the group: neither would be freed without the collector (3.11)
+            )
+            raise
 
     async def _end(self) -> None:
         close = await self._ending

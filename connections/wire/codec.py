@@ -20,6 +20,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _REFS = {"ref": 128, "client_msg_id": 128, "event_id": 512}
 """The fields that an answer can carry back, and how long each may be; `event_id` is the Realtime protocol's."""
 
+_raw_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _Path = tuple["_Path", str] | None
 _T = TypeVar("_T")
 
@@ -42,7 +43,7 @@ def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise _unreadable(text) from None
     if "\\u0000" in text and (path := _first_path(msgspec.to_builtins(frame, enc_hook=_unread), _NUL)):
-        raise BadFrame(worded(path, "has a NUL character, which is not allowed."), ref=_ref(_fields(text)))
+        raise BadFrame(worded(path, "has a NUL character, which is not allowed."), ref=_ref(_named(text)))
     return frame
 
 
@@ -73,7 +74,7 @@ def _unread(_: msgspec.Raw) -> None:
 
 def _unfit(text: str, error: msgspec.ValidationError) -> BadFrame:
     """Says what is wrong with a JSON value that is no frame of the protocol."""
-    return BadFrame(complaint(error).told(whole="The frame"), ref=_ref(_fields(text)))
+    return BadFrame(complaint(error).told(whole="The frame"), ref=_ref(_named(text)))
 
 
 def _unreadable(text: str) -> BadFrame:
@@ -82,6 +83,18 @@ def _unreadable(text: str) -> BadFrame:
     if path := _first_path(fields, _SURROGATE):
         return BadFrame(worded(path, "has a lone surrogate, which is not allowed."), ref=_ref(fields))
     return BadFrame("The frame is not a JSON object.")
+
+
+def _named(text: str) -> dict[str, Any]:
+    """The strings of a frame that an answer can carry back; all else is skipped, however much it is."""
+    try:
+        fields = _raw_decoder.decode(text)
+    except RecursionError:
+        return {}
+    except msgspec.DecodeError:  # it may still have a name: JSON with a lone surrogate somewhere is no JSON here
+        return _fields(text)
+    strings = ((name, bytes(fields[name])) for name in _REFS if name in fields)
+    return {name: json.loads(string) for name, string in strings if string.startswith(b'"')}
 
 
 def _fields(text: str) -> dict[str, Any]:

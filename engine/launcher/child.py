@@ -16,6 +16,7 @@ from typing import NamedTuple
 from engine.launcher.keeper import SIGNALLED
 from engine.launcher.options import HOST, environment_of
 from engine.launcher.progress import KEPT_LINES, LineSplitter, cause_of
+from engine.process.child import ask_to_end
 
 GRACE_S = 10.0
 """How long vLLM has to end by itself."""
@@ -110,12 +111,7 @@ class LaunchedProcess:
         """
         self._lines.muted = True
         try:
-            if self._process.returncode is None:
-                with suppress(ProcessLookupError):
-                    self._process.terminate()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(deadline_s):
-                    await self._process.wait()
+            await ask_to_end(self._process, deadline_s)
         finally:
             self.kill()
             self._transport.close()

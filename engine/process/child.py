@@ -96,16 +96,21 @@ class Child:
     async def stop(self, deadline_s: float) -> None:
         """Ask the process to end, and end it after `deadline_s`. It is gone when this returns or is cancelled."""
         try:
-            if self._process.returncode is None:
-                with suppress(ProcessLookupError):
-                    self._process.terminate()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(deadline_s):
-                    await self._process.wait()
+            await ask_to_end(self._process, deadline_s)
         finally:
             self.kill()
             self._transport.abort()
         await self._process.wait()
+
+
+async def ask_to_end(process: asyncio.subprocess.Process, deadline_s: float) -> None:
+    """Send SIGTERM, and wait for the end as long as `deadline_s`; who still runs then is the caller's to kill."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.terminate()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(deadline_s):
+            await process.wait()
 
 
 async def _start(descriptor: int, options: EngineOptions) -> asyncio.subprocess.Process:

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.server.feed import SIP_BYTES, SLICE_BYTES, Feed, Hold
+from app.server.feed import MAX_SIP_BYTES, SIP_BYTES, Feed, Hold
+from connections.limits.loop_turns import AT_ONCE, LoopTurns
 
-CHUNKS = st.lists(st.binary(max_size=3) | st.integers(1, 3 * SLICE_BYTES).map(bytes))
+CHUNKS = st.lists(st.binary(max_size=3) | st.integers(1, 20 * SIP_BYTES))
 
 
 class Peer(asyncio.Transport):
     """A transport that says whether it is read, and a parser that remembers what it got in which turn of the loop."""
 
-    def __init__(self, *, slack: int = 0) -> None:
+    def __init__(self, turns: LoopTurns | None = None, *, slack: int = 0) -> None:
         super().__init__()
         self.is_read = True
         self.is_gone = False
         self.turn = 0
         self.parsed: list[tuple[int, bytes]] = []
         self.feed = Feed(
-            self, asyncio.get_running_loop(), lambda sip: self.parsed.append((self.turn, sip)), slack=slack
+            self, turns or LoopTurns(), lambda sip: self.parsed.append((self.turn, sip)), slack=slack
         )
 
     def pause_reading(self) -> None:
@@ -49,20 +51,31 @@ class Peer(asyncio.Transport):
 
 
 @given(CHUNKS)
-def test_all_is_parsed_in_order_a_slice_a_turn(chunks: Sequence[bytes]) -> None:
+def test_all_is_parsed_in_order_and_little_in_a_turn(chunks: Sequence[int | bytes]) -> None:
+    sent = [bytes(chunk) for chunk in chunks]
+
     async def follow() -> None:
         peer = Peer()
-        for chunk in chunks:
-            peer.feed.take(chunk)
+        for data in sent:
+            peer.feed.take(data)
             assert peer.is_read is not peer.feed.waits
-        await peer.turns(sum(map(len, chunks)) // SLICE_BYTES + 2)
-        assert peer.text == b"".join(chunks)
+        at_once = len(peer.parsed)
+        await peer.turns(sum(map(len, sent)) // SIP_BYTES + 2)
+        assert peer.text == b"".join(sent)
         assert all(len(sip) <= SIP_BYTES for _, sip in peer.parsed)
-        turns = [turn for turn, _ in peer.parsed]
-        assert all(turns.count(turn) * SIP_BYTES <= SLICE_BYTES for turn in set(turns))
+        turns = [turn for turn, _ in peer.parsed[at_once:]]
+        assert all(turns.count(turn) <= AT_ONCE for turn in set(turns))
         assert peer.is_read
 
     asyncio.run(follow())
+
+
+async def test_what_is_only_copied_is_taken_in_larger_parts() -> None:
+    peer = Peer()
+    peer.feed._copied = lambda: 5_000 - len(peer.text)
+    peer.feed.take(bytes(5_000 + SIP_BYTES + 1))
+    await peer.turns(5)
+    assert [len(sip) for _, sip in peer.parsed] == [5_000, SIP_BYTES, 1]
 
 
 @given(st.sets(st.sampled_from(Hold), min_size=1), st.binary(min_size=1))
@@ -85,7 +98,7 @@ def test_nothing_is_parsed_while_there_is_a_reason_to_wait(holds: set[Hold], dat
 async def test_a_reason_that_comes_while_it_parses_stops_it_at_once() -> None:
     peer = Peer()
     peer.feed._parse = lambda sip: (peer.parsed.append((0, sip)), peer.feed.hold(Hold.BUDGET))
-    peer.feed.take(bytes(SLICE_BYTES))
+    peer.feed.take(bytes(MAX_SIP_BYTES))
     await peer.turns(3)
     assert [len(sip) for _, sip in peer.parsed] == [SIP_BYTES]
 
@@ -102,9 +115,22 @@ async def test_while_an_answer_is_made_little_more_is_read() -> None:
 
 async def test_nobody_parses_what_came_from_a_peer_that_is_gone() -> None:
     peer = Peer()
-    peer.feed.take(b"late")
+    peer.feed.take(bytes(SIP_BYTES + 1))
     peer.is_gone = True
     await peer.turns(2)
     peer.feed.end()
     peer.feed.release(Hold.BUDGET)
     assert peer.parsed == []
+
+
+async def test_however_many_have_something_few_are_parsed_in_a_turn() -> None:
+    turns = LoopTurns(at_once=2)
+    peers = [Peer(turns) for _ in range(10)]
+    for peer in peers:
+        peer.feed.take(b"little" if peer in peers[:5] else bytes(MAX_SIP_BYTES))
+    parsed = []
+    for _ in range(8):
+        parsed.append(sum(1 for peer in peers if peer.parsed))
+        await asyncio.sleep(0)
+    assert all(later - sooner <= 2 for sooner, later in pairwise(parsed))
+    assert parsed[-1] == len(peers)

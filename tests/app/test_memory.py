@@ -1,7 +1,8 @@
-"""What was free in between is given back to the system."""
+"""What was free in between is given back to the system, and a connection that is over leaves nothing behind."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -9,11 +10,16 @@ from pathlib import Path
 import pytest
 
 from app.operations import memory
+from app.server.http_protocol import HttpProtocol
+from app.server.websocket import Protocol
+from connections.line.connection import Connection
 from tests.app.in_process import serving
 from tests.chaos.memory import resident_bytes
+from tests.chaos.thin_socket import ThinSocket
 from tests.sessions.chat import eventually
 
 MB = 1024 * 1024
+CONNECTIONS = (HttpProtocol, Protocol, Connection)
 
 
 @pytest.mark.skipif(memory._trim is None or sys.platform != "linux", reason="not glibc")
@@ -33,3 +39,21 @@ async def test_a_service_gives_back_now_and_then(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(memory, "_trim", given.append)
     async with serving(tmp_path):
         await eventually(lambda: len(given) > 1)
+
+
+@pytest.mark.parametrize("greets", [False, True], ids=["silent", "greeted"])
+async def test_what_a_connection_took_is_freed_without_the_collector(tmp_path: Path, *, greets: bool) -> None:
+    async with serving(tmp_path) as running:
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(3):
+                one = await ThinSocket.connect(("127.0.0.1", running.port))
+                await one.shake_hands()
+                if greets:
+                    await one.put(type="hello", client_id=f"client-{number}")
+                    await one.get()
+                one.close()
+            await eventually(lambda: not [it for it in gc.get_objects() if isinstance(it, CONNECTIONS)])
+        finally:
+            gc.enable()

@@ -27,6 +27,8 @@ GROWN_BYTES = 16 * MB
 END_S = 10.0
 """What a server has to end by itself."""
 QUIET = {"MIDSTREAM_LOG_LEVEL": "warning"}
+AS_DEPLOYED = {"PYTHONMALLOC": "malloc"}
+"""As `deploy/` does: what a burst took is given back."""
 
 
 class Place:
@@ -117,7 +119,7 @@ def _opened(ground: Ground) -> Iterator[Place]:
     folders = tempfile.TemporaryDirectory(prefix="midstream-attack-", ignore_cleanup_errors=True)
     with folders as folder, ExitStack() as stack:
         command = ("app", "serve") if ground is Ground.MODEL else gateway.command(SCRIPT)
-        environ = dict(QUIET)
+        environ = QUIET | AS_DEPLOYED
         keys, own_keys = (_keys(ATTACKERS), _keys(PEOPLE)) if ground is Ground.KEYS else ((), ())
         if keys:
             issuer = stack.enter_context(provider(jwk(rsa_key(), kid=KEY_ID)))

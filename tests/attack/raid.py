@@ -51,10 +51,12 @@ async def assail(attack: Attack, job: Job) -> Outcome:
 
 async def _live(attack: Attack, make: Callable[..., Attacker], end: float) -> None:
     """One socket after the other, until the end."""
+    loop, lives = asyncio.get_running_loop(), count()
     with suppress(TimeoutError):
         async with asyncio.timeout_at(end):
-            for life in count():
-                with closing(make(life=life)) as me:
+            # A task group whose task failed forgets that it was cancelled (Python 3.11), so the time is looked at as well.
+            while loop.time() < end:
+                with closing(make(life=next(lives))) as me:
                     await _lived(attack, me)
                 await asyncio.sleep(REST_S)
 

@@ -5,7 +5,6 @@ Its settings come from the environment, as the product's do; what the engine say
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ import uvloop
 
 from app.composition import composed
 from app.operations import logs
+from app.operations.memory import collect_seldom
 from app.server import server
 from app.server.server import listen
 from app.settings import Settings
@@ -104,7 +104,7 @@ def main() -> None:
     """Serve until a signal."""
     settings = Settings.read(os.environ)
     logs.set_up(style=settings.log_format, level=settings.log_level)
-    gc.freeze()  # as the product's command does
+    collect_seldom()  # as the product's command does
     uvloop.run(_serve(settings, msgspec.json.decode(sys.argv[1], type=Script)))
 
 

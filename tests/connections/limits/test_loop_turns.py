@@ -30,25 +30,25 @@ async def taken(turns: LoopTurns, groups: list[str]) -> list[list[str]]:
 
 
 async def test_a_few_are_taken_in_a_turn_of_the_loop() -> None:
-    found = await taken(LoopTurns(frames=4), ["a"] * 20)
+    found = await taken(LoopTurns(at_once=4), ["a"] * 20)
     assert sum(map(len, found)) == 20
     assert max(map(len, found)) <= 4
 
 
 async def test_whoever_comes_from_elsewhere_does_not_wait_behind_a_crowd() -> None:
-    found = await taken(LoopTurns(frames=2), [*["crowd"] * 40, "bob"])
+    found = await taken(LoopTurns(at_once=2), [*["crowd"] * 40, "bob"])
     assert "bob" in [name for names in found[:3] for name in names]
 
 
 async def test_who_is_alone_waits_for_nobody() -> None:
-    turns = LoopTurns(frames=2)
+    turns = LoopTurns(at_once=2)
     for _ in range(10):
         assert turns.take_nowait()
         await asyncio.sleep(0)
 
 
 async def test_who_left_while_it_waited_takes_nobodys_turn() -> None:
-    turns = LoopTurns(frames=1)
+    turns = LoopTurns(at_once=1)
     assert turns.take_nowait()
     gone, here = asyncio.create_task(turns.take("a")), asyncio.create_task(turns.take("b"))
     await asyncio.sleep(0)
