@@ -76,7 +76,7 @@ class ModelNotFound(Refused):
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         served = ", ".join(f'"{one}"' for one in names)
-        super().__init__(f'There is no model "{name}" here. This server has: {served}.')
+        super().__init__(f'This server has {served}, and no model "{name}".')
 
 
 class BadParams(Refused):

@@ -29,6 +29,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
         "client_id": "ann",
         "features": [],
         "model": "midstream-demo",
+        "models": [{"name": "midstream-demo", "context_tokens": 4096}],
         "heartbeat_ms": 20_000,
         "resume_ttl_s": 30 * 24 * 3600,
         "limits": {

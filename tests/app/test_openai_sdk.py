@@ -273,7 +273,7 @@ async def test_a_client_without_v1_in_its_base_url_is_told_so(running: Running) 
 
 async def test_a_model_of_another_name_is_told_the_one_that_is_served(sdk: AsyncOpenAI) -> None:
     for model in ("gpt-5", "x" * 1000):
-        with pytest.raises(openai.NotFoundError, match=f'serves the model "{MODEL}"'):
+        with pytest.raises(openai.NotFoundError, match=f'This server has "{MODEL}"'):
             await sdk.chat.completions.create(model=model, messages=HELLO)
 
 

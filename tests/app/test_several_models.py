@@ -206,7 +206,7 @@ async def test_an_unknown_model_is_refused_by_its_name_and_ends_nothing(two: Two
         )
         refusal = await socket.next("error")
         assert (refusal["code"], refusal["ref"]) == ("model_not_found", "2")
-        assert refusal["message"] == 'There is no model "huge" here. This server has: "big", "small".'
+        assert refusal["message"] == 'This server has "big", "small", and no model "huge".'
         await socket.send(type="history")
         running = (await socket.next("history"))["messages"][-1]["message_id"]
         again = {"client_msg_id": "3", "message_id": running, "on_busy": "interrupt"}

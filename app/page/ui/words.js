@@ -16,6 +16,7 @@ const WORDS = {
   filtered: "The rules of this service don't allow this message. Say it in other words.",
   forbidden: "This service does not let you do that.",
   internal: "Something went wrong in the service. Try again.",
+  model_not_found: "The model that was asked for is not here. Choose another one.",
   not_connected: "There is no connection at the moment. Try again when it is back.",
   not_found: "This is not there any more.",
   overloaded: "The service has no room at the moment.",
@@ -30,7 +31,7 @@ const UNKNOWN = "The service could not do this.";
 const LATER = new Set(["draining", "overloaded", "rate_limited", "store_unavailable"]);
 
 /** Those that the same message would meet again, however often it is sent. */
-const HOPELESS = new Set(["bad_frame", "bad_params", "content_too_long", "context_overflow", "filtered"]);
+const HOPELESS = new Set(["bad_frame", "bad_params", "content_too_long", "context_overflow", "filtered", "model_not_found"]);
 
 /** Why something was refused or failed, for people. @param {Failure} failure */
 export function wordsFor({ code, retryAfterMs, retry_after_ms: ms }) {
