@@ -90,7 +90,7 @@ def test_one_attack_runs_and_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "attack.json"
-    given = ["--only", "bad-frames", "--attackers", "2", "--seconds", "0.5", "--out", str(out)]
+    given = ["--only", "bad-frames", "--attackers", "2", "--seconds", "2", "--out", str(out)]
     monkeypatch.setattr("sys.argv", ["attack", *given])
     command.main()
     assert "bad-frames" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from tests.sessions import server_group
 from tests.sessions.server_group import take_over, watched_by_sentinel, with_replicas
 
 DISK = {"appendonly": "yes", "appendfsync": "everysec"}
-WATCH = ("down-after-milliseconds {} 1000", "failover-timeout {} 5000")
+WATCH = ("down-after-milliseconds {} 2000", "failover-timeout {} 5000")
 
 
 def cluster(stage: Stage) -> Sequence[Finding]:

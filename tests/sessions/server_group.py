@@ -17,7 +17,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from sessions.store.redis.embedded import _binary, _die_with_parent
 
-READY_S = 30.0
+READY_S = 60.0
 MASTERS = 3
 SLOTS = 16384
 MASTER = "mymaster"
