@@ -125,10 +125,8 @@ class Feed:
         self._holds.clear()
         self._settle()
         self._is_over = True
-        self._parse, self._copied = (
-            _nobody,
-            _nothing,
-        )  # a parser has its feed: neither would be freed without the collector
+        # A parser has its feed: neither would be freed without the collector.
+        self._parse, self._copied = _nobody, _nothing
 
     def _settle(self) -> None:
         if self._is_over or self._transport.is_closing():

@@ -202,9 +202,8 @@ class Connection:
                 tasks.create_task(self._write())
                 await self._end()
         except BaseExceptionGroup as ends:
-            ends.__traceback__ = (
-                None  # a frame that has the group: neither would be freed without the collector (3.11)
-            )
+            # It has a frame that has the group: neither would be freed without the collector (Python 3.11).
+            ends.__traceback__ = None
             raise
 
     async def _end(self) -> None:

@@ -52,7 +52,7 @@ class Made:
 
     def ask(self, job: Build) -> Answer:
         self.asked.append(job.messages[0].content)
-        assert self.goes_on.wait(10)
+        assert self.goes_on.wait(30)
         return self._builder.build(job, self.stops.is_set)
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class Gateway:
 
     def close(self) -> None:
         self.end.close()
-        assert self.gone.wait(10)
+        assert self.gone.wait(30)
         self._engine_end.close()
 
 
@@ -155,7 +155,7 @@ def test_bytes_that_are_no_message_end_the_process(
     gateway: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     gateway.end.sendall(b"\x00\x00\x00\x01\xc1")
-    assert gateway.gone.wait(10)
+    assert gateway.gone.wait(30)
     assert "can't be read" in caplog.text
 
 
@@ -189,7 +189,7 @@ def test_a_prompt_whose_asker_left_is_made_no_further_or_not_at_all(gateway: Gat
     gateway.ask(Ping(1))
     assert not gateway.made.stops.is_set()
     gateway.end.sendall(pack(Uncount(1)))
-    assert gateway.made.stops.wait(10)
+    assert gateway.made.stops.wait(30)
     gateway.made.goes_on.set()
     (_stopped,) = Unpacker().feed(gateway.end.recv(10_000))
     assert gateway.ask(Count(3, saying("abc"))) == Counted(3, 3)
