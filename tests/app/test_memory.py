@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.operations import memory
+from app.server.frames import Frames
 from app.server.http_protocol import HttpProtocol
 from app.server.websocket import Protocol
 from connections.line.connection import Connection
@@ -19,7 +20,7 @@ from tests.chaos.thin_socket import ThinSocket
 from tests.sessions.chat import eventually
 
 MB = 1024 * 1024
-CONNECTIONS = (HttpProtocol, Protocol, Connection)
+CONNECTIONS = (HttpProtocol, Protocol, Frames, Connection)
 
 
 @pytest.mark.skipif(memory._trim is None or sys.platform != "linux", reason="not glibc")
