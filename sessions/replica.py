@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import structlog
 
@@ -13,6 +14,7 @@ from sessions.errors import StoreDown
 from sessions.parts import Parts
 from sessions.store.ownership import RENEW_S
 from sessions.store.redis.client import load_scripts
+from sessions.store.redis.waiting import patiently
 
 SAVE_S = 5.0
 
@@ -29,11 +31,7 @@ class Replica:
     @asynccontextmanager
     async def running(self, *, alone: bool) -> AsyncIterator[None]:
         """Serves while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
-        await load_scripts(self._base.client)
-        await self._ownership.renew()
-        if alone:
-            await self._ownership.forget_other_leases()
-            await self._peers.reaper.reap()
+        await patiently(partial(self._begin, alone=alone))
         async with self._base.tasks.running():
             chores = [self._base.tasks.begin(chore) for chore in self._chores()]
             try:
@@ -46,6 +44,13 @@ class Replica:
                 for task in chores:
                     task.cancel()
         await self._leave()
+
+    async def _begin(self, *, alone: bool) -> None:
+        await load_scripts(self._base.client)
+        await self._ownership.renew()
+        if alone:
+            await self._ownership.forget_other_leases()
+            await self._peers.reaper.reap()
 
     async def drain(self, within_s: float) -> None:
         """Takes no new turns, lets running ones end within a time, then ends them as interrupted."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from time import monotonic
+from functools import partial
 
 import structlog
 from redis.asyncio import Redis
 
 from app.settings import Settings, SettingsError
-from sessions.errors import StoreDown
 from sessions.store.ownership import older_replicas
 from sessions.store.redis.durability import Confirming, Durability, Unsupported
 from sessions.store.redis.setup import advice, setups
-
-PATIENCE_S = 60.0
-PAUSE_S = 1.0
+from sessions.store.redis.waiting import patiently
 
 _log = structlog.get_logger("midstream.store")
 
@@ -33,17 +29,9 @@ def asked_of(settings: Settings) -> Durability:
 async def look_at_store(settings: Settings, store: Redis) -> None:
     """Logs what an operator should know, once the store answers: one that was just started may read its data first.
 
-    Raises SettingsError where the store can't do what is asked, StoreDown where it stays away for `PATIENCE_S`.
+    Raises SettingsError where the store can't do what is asked, StoreDown where it stays away.
     """
-    since = monotonic()
-    while True:
-        try:
-            return await _look(settings, store)
-        except StoreDown as trouble:
-            if monotonic() - since > PATIENCE_S:
-                raise
-            _log.warning("waiting for the store", why=str(trouble))
-            await asyncio.sleep(PAUSE_S)
+    await patiently(partial(_look, settings, store))
 
 
 async def _look(settings: Settings, store: Redis) -> None:

@@ -13,11 +13,15 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from app.settings import Settings, SettingsError
-from app.setup import store as store_setup
 from app.setup.store import asked_of, look_at_store
+from engine.scripted.engine import ScriptedEngine
+from sessions.errors import StoreDown
+from sessions.service import Sessions
 from sessions.store.ownership import Ownership
+from sessions.store.redis import waiting
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
+from sessions.turn.policy import Policy
 from tests.sessions.chat import eventually
 from tests.sessions.server_group import again, node
 
@@ -62,7 +66,7 @@ async def test_a_store_that_is_not_there_yet_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that was just started, and reads its data first."""
-    monkeypatch.setattr(store_setup, "PAUSE_S", 0.02)
+    monkeypatch.setattr(waiting, "PAUSE_S", 0.02)
     async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}") as store:
         os.kill(one.process.pid, signal.SIGKILL)
         await one.process.wait()
@@ -72,6 +76,39 @@ async def test_a_store_that_is_not_there_yet_is_waited_for(
             async with again(one):
                 await looking
         assert logged[-1]["event"] == "store"
+
+
+async def test_a_store_that_dies_while_a_replica_begins_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was looked at a moment ago."""
+    monkeypatch.setattr(waiting, "PAUSE_S", 0.02)
+
+    async def begin(sessions: Sessions) -> None:
+        async with sessions.running(alone=True):
+            pass
+
+    async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}") as store:
+        os.kill(one.process.pid, signal.SIGKILL)
+        await one.process.wait()
+        policy = Policy(ttl_s=60, max_turns=10)
+        sessions = Sessions(client=store, engine=ScriptedEngine(), policy=policy)
+        with capture_logs() as logged:
+            beginning = asyncio.create_task(begin(sessions))
+            await eventually(lambda: any(entry["event"] == "waiting for the store" for entry in logged))
+            async with again(one):
+                await beginning
+
+
+async def test_a_store_that_stays_away_ends_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
+    async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}") as store:
+        os.kill(one.process.pid, signal.SIGKILL)
+        await one.process.wait()
+        with pytest.raises(StoreDown):
+            await look_at_store(settings("everysec"), store)
 
 
 def test_the_embedded_store_has_no_replicas() -> None:

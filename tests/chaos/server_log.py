@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -21,17 +22,32 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def unhandled(log: Path) -> list[str]:
-    """Return the errors in a log of JSON lines: what was logged as one, and what was not logged but printed."""
-    return [found for line in log.read_bytes().splitlines() if (found := _error(line))]
+    """Return the errors in a log of JSON lines: what was logged as one, and what was not logged but printed.
+
+    Lines that were printed one behind the other are one error, which is told by its last words.
+    """
+    lines = (line for line in log.read_bytes().splitlines() if not _FOR_PEOPLE.match(line))
+    groups = ((is_logged, list(group)) for is_logged, group in groupby(lines, _is_logged))
+    found = ([*map(_error, group)] if is_logged else _printed(group) for is_logged, group in groups)
+    return [error for errors in found for error in errors if error]
+
+
+def _is_logged(line: bytes) -> bool:
+    try:
+        _decode(line)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return False
+    return True
 
 
 def _error(line: bytes) -> str:
-    if not line.strip() or _FOR_PEOPLE.match(line):
-        return ""
-    try:
-        logged = _decode(line)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return line.decode(errors="replace")
+    logged = _decode(line)
     if logged.level in ("error", "critical") or logged.exception:
         return f"{logged.event} {logged.exception.strip().rpartition(chr(10))[2]}"
     return ""
+
+
+def _printed(lines: list[bytes]) -> list[str]:
+    """The last words of a traceback; those of a group stand behind bars."""
+    words = [line.decode(errors="replace").strip(" |+-^~") for line in lines]
+    return [word for word in words if word][-1:]

@@ -1,0 +1,31 @@
+"""A service that starts waits for its store: one that was just started, too, may read its data first, or fail once more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import TypeVar
+
+import structlog
+
+from sessions.errors import StoreDown
+
+PATIENCE_S = 60.0
+PAUSE_S = 1.0
+
+_log = structlog.get_logger("midstream.store")
+_T = TypeVar("_T")
+
+
+async def patiently(attempt: Callable[[], Awaitable[_T]]) -> _T:
+    """Try until the store answers. Raises StoreDown where it stays away for `PATIENCE_S`, and what else an attempt raises."""
+    since = monotonic()
+    while True:
+        try:
+            return await attempt()
+        except StoreDown as trouble:
+            if monotonic() - since > PATIENCE_S:
+                raise
+            _log.warning("waiting for the store", why=str(trouble))
+            await asyncio.sleep(PAUSE_S)
