@@ -31,6 +31,7 @@ from tests.bench.engine.records import (
 )
 from tests.bench.engine.roster import Name, Worker
 
+
 def main() -> None:
     """Serve jobs until there are no more."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)

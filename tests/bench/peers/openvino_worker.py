@@ -81,6 +81,7 @@ class OpenVino:
         config = self._genai.GenerationConfig()
         config.max_new_tokens = new_tokens
         config.ignore_eos = True
+        config.set_eos_token_id(0)  # the model has none, and none is refused
         config.do_sample = True
         config.temperature = TEMPERATURE
         config.top_p = TOP_P

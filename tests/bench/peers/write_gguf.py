@@ -78,9 +78,7 @@ def tensor_name(name: str) -> str:
 def interleaved(weight: Any, heads: int) -> Any:
     """Return rows of a query's or key's weight in llama.cpp's order: a pair that is turned together is neighbours. Pure."""
     rows, columns = weight.shape
-    return (
-        weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns).copy()
-    )
+    return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns).copy()
 
 
 def weights(file: Path) -> Iterator[tuple[str, Any]]:
