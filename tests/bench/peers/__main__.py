@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
@@ -24,12 +25,16 @@ CONSTRAINTS = ROOT / "constraints.txt"
 NAMES = tuple(who for who in Who if who is not Who.MIDSTREAM)
 PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
 
+TERMINATED = 143
+"""The exit code of a process that was asked to end."""
+
 Say = Callable[[str], None]
 
 
 def main() -> int:
     """Install and measure; gives 0 when nothing failed, whatever the figures are, and 2 where no peer is there."""
     options, say = _options(), partial(print, flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that what was started is ended
     here, left_out = chosen(_peers(options), options.only, say, may_install=not options.no_install)
     if not here:
         for one in left_out:

@@ -14,7 +14,7 @@ FRAME = "user:{};assistant:"
 def content(tokens: int, seed: object, count: Callable[[str], int]) -> str:
     """Return the content of a message whose whole prompt has so many tokens, by `count`. Raises ValueError."""
     draw = Random(repr(seed))
-    letters = tokens - count(FRAME.format(""))
+    letters = tokens - count(FRAME.format(LETTERS[0])) + 1
     made = "".join(draw.choice(LETTERS) for _ in range(letters))
     if letters <= 0 or (found := count(FRAME.format(made))) != tokens:
         raise ValueError(
