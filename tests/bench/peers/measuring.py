@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 import msgspec
 from tokenizers import Tokenizer
@@ -135,7 +136,7 @@ class Rounds:
                     kind=Kind.ENGINE,
                     clients=level.clients,
                     round=number,
-                    tokens_per_s=sorted(rates)[len(rates) // 2],
+                    tokens_per_s=median(rates),
                 )
 
     @contextmanager
@@ -145,6 +146,7 @@ class Rounds:
             yield lambda load: self._crew.ask(Name.OURS, part.shape, DTYPE, load, Alone)
             return
         folder = self._model(part)
+        # Its process reads the folder and the vocabulary alone: the names are those of our environment's contenders.
         worker = Worker(
             contender=Name.OURS, folder=str(folder), dtype=DTYPE, vocabulary=part.shape.vocabulary
         )
@@ -197,7 +199,10 @@ class _Asking:
         self._url = url
         self._pid = pid
         self._count = lambda text: len(counter.encode(text).ids)
-        self._model = model_of(url)
+        try:
+            self._model = model_of(url)
+        except OSError as error:
+            raise MeasurementFailed(f"the server does not name its model: {error}") from error
 
     def ask(self, level: Level, tokens: int, new_tokens: int, seed: object) -> Observed:
         """Have a level's clients read replies to prompts of so many tokens."""

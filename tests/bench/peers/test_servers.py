@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -111,6 +112,17 @@ def test_rows_that_are_turned_together_become_neighbours() -> None:
     assert interleaved(rows, 2).ravel().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
+def test_a_peer_that_does_not_start_is_told_and_not_tried_again(crew: Crew) -> None:
+    broken = msgspec.structs.replace(PEERS[Who.VLLM], program="/bin/false")
+    rounds = Rounds(msgspec.structs.replace(SHORT, rounds=2), {Who.VLLM: broken}, crew, print)
+    rounds.measure([Part(who=Who.VLLM, shape=SPECK)])
+    assert rounds.runs == []
+    (failure,) = rounds.failures
+    assert failure.what == "vLLM, speck"
+    assert "ended at its start" in failure.why
+
+
+@pytest.mark.timeout(400)  # vLLM starts in most of a minute, on a busy machine in three
 @pytest.mark.parametrize("who", [Who.LLAMA, Who.OPENVINO, Who.VLLM])
 def test_a_peer_that_is_installed_answers(who: Who, crew: Crew) -> None:
     if not PEERS[who].installed:
