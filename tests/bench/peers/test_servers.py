@@ -11,7 +11,7 @@ import pytest
 
 from tests.bench.contenders import Place
 from tests.bench.engine.crew import Crew, assembled
-from tests.bench.engine.shapes import SPECK
+from tests.bench.engine.shapes import SPECK, TINY
 from tests.bench.peers.measuring import Rounds
 from tests.bench.peers.plan import Part, Plan
 from tests.bench.peers.prompts import FRAME, content
@@ -128,7 +128,7 @@ def test_a_peer_that_is_installed_answers(who: Who, crew: Crew) -> None:
     if not PEERS[who].installed:
         pytest.skip("`make bench-peers` was not run")
     rounds = Rounds(SHORT, PEERS, crew, print)
-    rounds.measure([Part(who=who, shape=SPECK, engine=who is Who.OPENVINO)])
+    rounds.measure([Part(who=who, shape=TINY, engine=who is Who.OPENVINO)])
     assert rounds.failures == []
     assert all(run.tokens_per_s > 0 for run in rounds.runs)
     assert {run.tokens_per_reply for run in rounds.runs} <= {4, None}
