@@ -18,7 +18,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check specs test sanitize test-clients test-upstreams vllm test-vllm bench bench-engine bench-gpu chaos attack autobahn train clean
+.PHONY: help install run lint check specs test sanitize test-clients test-upstreams vllm test-vllm bench bench-engine bench-peers bench-gpu chaos attack autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -66,6 +66,9 @@ bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same m
 
 bench-engine: $(DEV) ## the engine beside its peers on random weights, against its targets
 	@$(BIN)/python -m tests.bench.engine $(ARGS)
+
+bench-peers: $(DEV) ## beside vLLM, llama-server and OpenVINO GenAI; installs what is missing, which takes a quarter of an hour
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.bench.peers $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(ARGS)
 
 bench-gpu: $(DEV) ## the same on a CUDA device: models of 1.5 and 8 billion random weights
 	@$(BIN)/python -m tests.bench.engine.gpu $(ARGS)

@@ -56,24 +56,25 @@ async def _open(job: Job) -> Peer:
         case Door.SSE:
             return await SsePeer.open(job.url, of_transformers(job.model))
         case Door.CHAT:
-            return await SsePeer.open(job.url, of_openai(job.model))
+            return await SsePeer.open(job.url, of_openai(job.model, job.more))
         case Door.REALTIME:
             return await RealtimePeer.open(job.url, model=job.model)
 
 
 async def _load(peers: list[Peer], job: Job) -> Observed:
-    replies = await asyncio.gather(*(_read(peer, job) for peer in peers))
+    replies = await asyncio.gather(*(_read(peer, number, job) for number, peer in enumerate(peers)))
     return Observed(replies=tuple(reply for some in replies for reply in some))
 
 
-async def _read(peer: Peer, job: Job) -> list[Reply]:
+async def _read(peer: Peer, number: int, job: Job) -> list[Reply]:
     """Ask for one client's replies, one after the other."""
-    return [await _reply(peer, job) for _ in range(job.replies)]
+    prompts = job.prompts[number * job.replies :][: job.replies] or (job.prompt,) * job.replies
+    return [await _reply(peer, prompt, job) for prompt in prompts]
 
 
-async def _reply(peer: Peer, job: Job) -> Reply:
+async def _reply(peer: Peer, prompt: str, job: Job) -> Reply:
     sent = time.perf_counter()
-    await peer.ask(job.prompt, job.max_new_tokens)
+    await peer.ask(prompt, job.max_new_tokens)
     arrivals = []
     while (heard := await peer.hear()).kind is not Kind.END:
         arrivals.append(time.perf_counter())

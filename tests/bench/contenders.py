@@ -47,6 +47,8 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Callable[[Place], list[str]]
     variables: Callable[[Place], Mapping[str, str]] = lambda _place: {}
     needs: tuple[str, ...] = ()
+    ready_s: float = 120.0
+    """Seconds that its start may take."""
 
     def missing(self) -> list[str]:
         """Name the packages that it needs and that are not installed."""

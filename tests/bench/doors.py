@@ -64,7 +64,7 @@ def doors(
 
 
 def _round(workload: Workload, place: Place, pid: int, number: int) -> Iterator[tuple[Level, Door, _Sample]]:
-    model = _model_of(place.url)
+    model = model_of(place.url)
     turn = number % len(DOORS)
     for level in workload.levels:
         for door in (*DOORS[turn:], *DOORS[:turn]):
@@ -114,6 +114,7 @@ def _beside(native: Sequence[_Sample], here: Sequence[_Sample]) -> DoorFigures:
     )
 
 
-def _model_of(url: str) -> str:
+def model_of(url: str) -> str:
+    """Return what a server calls its model."""
     with urllib.request.urlopen(f"{url}/v1/models", timeout=JOB_S) as answer:
         return msgspec.json.decode(answer.read(), type=_Models).data[0].id

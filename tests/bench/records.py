@@ -52,6 +52,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str = PROMPT
     temperature: float = 0.0
     top_p: float = 1.0
+    prompts: tuple[str, ...] = ()
+    """One for each reply, client by client, where they are not all alike."""
+    more: dict[str, object] = {}
+    """Further fields of a request in OpenAI's words; they outrank the greedy ones."""
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ import msgspec
 from tests.bench.contenders import Contender, Place
 from tests.bench.records import Job, Observed
 
-READY_S = 120.0
 GOODBYE_S = 20.0
 PROBE_S = 0.05
 CLIENTS_START_S = 30.0
@@ -33,10 +32,14 @@ def running(contender: Contender, place: Place) -> Iterator[int]:
     log = Path(place.folder) / f"{contender.name}.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
-            contender.command(place), env=contender.environment(place), stdout=output, stderr=output
+            contender.command(place),
+            env=contender.environment(place),
+            stdin=subprocess.PIPE,  # its end tells a keeper that nobody is left who wants the server
+            stdout=output,
+            stderr=output,
         )
     try:
-        _wait_ready(process, place.url + contender.ready, log)
+        _wait_ready(process, place.url + contender.ready, log, contender.ready_s)
         yield process.pid
     finally:
         _end(process)
@@ -59,13 +62,13 @@ def observe(job: Job) -> Observed:
     return msgspec.json.decode(clients.stdout, type=Observed)
 
 
-def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + READY_S
+def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path, ready_s: float) -> None:
+    deadline = time.monotonic() + ready_s
     while not _is_ready(url):
         if process.poll() is not None:
             raise MeasurementFailed(f"the server ended at its start:\n{_last_words(log)}")
         if time.monotonic() > deadline:
-            raise MeasurementFailed(f"the server was not ready in {READY_S:.0f} s:\n{_last_words(log)}")
+            raise MeasurementFailed(f"the server was not ready in {ready_s:.0f} s:\n{_last_words(log)}")
         time.sleep(PROBE_S)  # another process's readiness has no event to wait for
 
 
@@ -88,3 +91,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if process.stdin is not None:
+        process.stdin.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -88,12 +88,13 @@ def of_transformers(model: str) -> Options:
     return options
 
 
-def of_openai(model: str) -> Options:
-    """As OpenAI's clients say it."""
+def of_openai(model: str, more: Mapping[str, object] | None = None) -> Options:
+    """As OpenAI's clients say it; greedy where `more` does not say otherwise."""
 
     def options(max_new_tokens: int) -> dict[str, object]:
         counted = {"stream_options": {"include_usage": True}}
-        return {"model": model, "temperature": 0, "max_completion_tokens": max_new_tokens, **counted}
+        fields = {"model": model, "temperature": 0, "max_completion_tokens": max_new_tokens, **counted}
+        return fields | dict(more or {})
 
     return options
 

@@ -95,7 +95,7 @@ class Crew:
         log = self._folder / f"{worker.contender}-{Path(worker.folder).name}-{worker.dtype}.log"
         begun = time.monotonic()
         try:
-            self._processes[worker] = Process(worker, log)
+            self._processes[worker] = Process.of(worker, log)
         except MeasurementFailed as failure:
             self._processes.pop(worker, None)
             self._useless[worker] = str(failure)

@@ -11,6 +11,10 @@ from tests.bench.engine.records import Load, Observed, Stream
 INTRUDER = "intruder"
 BEGUN = 8
 """Tokens that every stream has when the intruder comes: none is in its prefill any more."""
+WARM_UP = (Load(at_once=1, prompt_tokens=64, new_tokens=4, cut_s=30),) * 2 + (
+    Load(at_once=16, prompt_tokens=32, new_tokens=4, cut_s=30),
+)
+"""The first steps of a process are slow, for every contender."""
 
 
 def observe(

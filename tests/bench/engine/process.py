@@ -10,20 +10,20 @@ import os
 import sys
 import time
 import traceback
-from typing import BinaryIO, assert_never
+from typing import assert_never
 
 import msgspec
 
 from tests.bench.engine import bound, cancels, memory, next_turn
 from tests.bench.engine.contender import Contender, ContenderFailed
-from tests.bench.engine.driving import observe
+from tests.bench.engine.driving import WARM_UP, observe
+from tests.bench.engine.lines import own_output, put
 from tests.bench.engine.records import (
     Answer,
     Bound,
     Cancels,
     Failed,
     Job,
-    Line,
     Load,
     Memory,
     NextTurn,
@@ -31,24 +31,19 @@ from tests.bench.engine.records import (
 )
 from tests.bench.engine.roster import Name, Worker
 
-WARM_UP = (Load(at_once=1, prompt_tokens=64, new_tokens=4, cut_s=30),) * 2 + (
-    Load(at_once=16, prompt_tokens=32, new_tokens=4, cut_s=30),
-)
-"""The first steps of a process are slow, for every contender."""
-
 
 def main() -> None:
     """Serve jobs until there are no more."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
-    answers = _own_output()
+    answers = own_output()
     worker = msgspec.json.decode(sys.argv[1], type=Worker)
     contender = _make(worker)
     serving = _Serving(contender, worker)
     for load in WARM_UP:
         serving.answer(load)
-    _put(answers, Ready())
+    put(answers, Ready())
     for line in sys.stdin.buffer:
-        _put(answers, serving.guarded(msgspec.json.decode(line, type=Job)))
+        put(answers, serving.guarded(msgspec.json.decode(line, type=Job)))
     contender.close()
 
 
@@ -116,18 +111,6 @@ def _make(worker: Worker) -> Contender:
             return ThreadPerRequest(worker.folder, worker.dtype)
         case _:
             assert_never(worker.contender)
-
-
-def _own_output() -> BinaryIO:
-    """Keep standard output for answers: whatever libraries print goes to standard error from now on."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    return answers
-
-
-def _put(answers: BinaryIO, line: Line) -> None:
-    answers.write(msgspec.json.encode(line) + b"\n")
-    answers.flush()
 
 
 if __name__ == "__main__":

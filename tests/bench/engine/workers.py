@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -27,22 +28,27 @@ A = TypeVar("A")
 class Process:
     """A contender's process. `end` it in any case. Raises MeasurementFailed where it does not start."""
 
-    def __init__(self, worker: Worker, log: Path) -> None:
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
         self._log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.bench.engine.process", msgspec.json.encode(worker).decode()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment()
-                | (torch_environment.settings(os.environ) if worker.contender is Name.OURS else {}),
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=variables
             )
         try:
             self._read(Ready, START_S)
         except BaseException:
             self.end()
             raise
+
+    @classmethod
+    def of(cls, worker: Worker, log: Path) -> Self:
+        """Start a contender of this environment."""
+        ours = worker.contender is Name.OURS
+        return cls(
+            [sys.executable, "-m", "tests.bench.engine.process", msgspec.json.encode(worker).decode()],
+            environment() | (torch_environment.settings(os.environ) if ours else {}),
+            log,
+        )
 
     @property
     def alive(self) -> bool:

@@ -1,0 +1,116 @@
+"""OpenVINO GenAI's continuous batching as a contender's process: `python -m … WORKER`, run by its own Python.
+
+`WORKER` is JSON whose `folder` is a model that was exported for OpenVINO. Jobs and answers are the engine benchmark's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tests.bench.engine.contender import TEMPERATURE, TOP_P, Asked, News
+from tests.bench.engine.driving import WARM_UP, observe
+from tests.bench.engine.lines import own_output, put
+from tests.bench.engine.records import Failed, Load, Observed, Ready
+from tests.bench.engine.roster import Worker
+
+CACHE_GB = 2
+STEP_TOKENS = 512
+MOST_AT_ONCE = 64
+
+
+class OpenVino:
+    """A pipeline and what is still open in it. `wait` is one step of it."""
+
+    def __init__(self, folder: str) -> None:
+        genai, openvino = importlib.import_module("openvino_genai"), importlib.import_module("openvino")
+        scheduling = genai.SchedulerConfig()
+        scheduling.cache_size = CACHE_GB
+        scheduling.max_num_batched_tokens = STEP_TOKENS
+        scheduling.max_num_seqs = MOST_AT_ONCE
+        hints = {"INFERENCE_PRECISION_HINT": "bf16"}
+        self._pipeline = genai.ContinuousBatchingPipeline(folder, scheduling, "CPU", hints)
+        self._genai, self._tensor = genai, openvino.Tensor
+        self._numpy = importlib.import_module("numpy")
+        self._open: dict[str, tuple[Any, int]] = {}
+        """By name: the request as the pipeline has it, and how many tokens are still to come."""
+        self._asked = 0
+
+    def submit(self, requests: Sequence[Asked]) -> None:
+        """See `Contender`."""
+        for asked in requests:
+            self._asked += 1
+            tokens = self._tensor(self._numpy.array([asked.prompt], dtype=self._numpy.int64))
+            handle = self._pipeline.add_request(self._asked, tokens, self._config(asked.new_tokens))
+            self._open[asked.name] = handle, asked.new_tokens
+
+    def wait(self) -> Sequence[News]:
+        """See `Contender`."""
+        if self._pipeline.has_non_finished_requests():
+            self._pipeline.step()
+        return [news for name in list(self._open) if (news := self._news(name)) is not None]
+
+    def cancel(self, name: str) -> None:
+        """See `Contender`."""
+        self._open[name][0].cancel()
+        self._open[name] = self._open[name][0], 0
+
+    def close(self) -> None:
+        """See `Contender`: nothing runs beside this thread."""
+
+    def _news(self, name: str) -> News | None:
+        """Return what came for a request; its end comes with its last token, or after a cancel."""
+        handle, left = self._open[name]
+        fresh = 0
+        while left and handle.can_read():
+            fresh += sum(len(output.generated_ids) for output in handle.read().values())
+        left -= fresh
+        if left <= 0:
+            del self._open[name]
+            return News(name, fresh, ended=True)
+        self._open[name] = handle, left
+        return News(name, fresh, ended=False) if fresh else None
+
+    def _config(self, new_tokens: int) -> Any:
+        config = self._genai.GenerationConfig()
+        config.max_new_tokens = new_tokens
+        config.ignore_eos = True
+        config.set_eos_token_id(0)  # the model has none, and none is refused
+        config.do_sample = True
+        config.temperature = TEMPERATURE
+        config.top_p = TOP_P
+        return config
+
+
+def main() -> None:
+    """Serve loads until there are no more."""
+    answers = own_output()
+    worker = msgspec.json.decode(sys.argv[1], type=Worker)
+    contender = OpenVino(worker.folder)
+    for turn, load in enumerate(WARM_UP):
+        _observed(contender, load, worker, -turn)
+    put(answers, Ready())
+    for turn, line in enumerate(sys.stdin.buffer, start=1):
+        put(answers, _guarded(contender, msgspec.json.decode(line, type=Load), worker, turn))
+
+
+def _guarded(contender: OpenVino, load: Load, worker: Worker, turn: int) -> Observed | Failed:
+    try:
+        return _observed(contender, load, worker, turn)
+    except RuntimeError as error:  # all that the pipeline raises
+        return Failed(f"{type(error).__name__}: {error}")
+
+
+def _observed(contender: OpenVino, load: Load, worker: Worker, turn: int) -> Observed:
+    return observe(contender, load, vocabulary=worker.vocabulary, clock=time.perf_counter, turn=turn)
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)  # as the other contenders' processes: nothing is taken down piece by piece
