@@ -56,7 +56,7 @@ async def _open(job: Job) -> Peer:
         case Door.SSE:
             return await SsePeer.open(job.url, of_transformers(job.model))
         case Door.CHAT:
-            return await SsePeer.open(job.url, of_openai(job.model, job.more))
+            return await SsePeer.open(job.url, of_openai(job.model, job.more), anew=job.anew)
         case Door.REALTIME:
             return await RealtimePeer.open(job.url, model=job.model)
 

@@ -56,6 +56,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One for each reply, client by client, where they are not all alike."""
     more: dict[str, object] = {}
     """Further fields of a request in OpenAI's words; they outrank the greedy ones."""
+    anew: bool = False
+    """Whether each chat completion goes over a connection of its own."""
 
 
 class Reply(msgspec.Struct, frozen=True):

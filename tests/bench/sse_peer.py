@@ -23,25 +23,39 @@ Options = Callable[[int], dict[str, object]]
 
 
 class SsePeer:
-    """A connection that is kept between prompts. Use `open`."""
+    """A connection that is kept between prompts, or one for each of them. Use `open`."""
 
     def __init__(
-        self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], host: str, options: Options
+        self,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        host: str,
+        options: Options,
+        *,
+        anew: bool = False,
     ) -> None:
         self._reader, self._writer = streams
         self._host = host
         self._options = options
+        self._anew = anew
         self._heard: deque[Heard] = deque()
         self._response = _Response()
 
     @classmethod
-    async def open(cls, url: str, options: Options) -> Self:
-        """Connects to a server by its http address. `options`: the fields of a request beside its messages."""
+    async def open(cls, url: str, options: Options, *, anew: bool = False) -> Self:
+        """Connects to a server by its http address. `options`: the fields of a request beside its messages.
+
+        `anew`: each prompt goes over a new connection, for servers that close one without saying so.
+        """
         address = urlsplit(url)
-        return cls(await asyncio.open_connection(address.hostname, address.port), address.netloc, options)
+        streams = await asyncio.open_connection(address.hostname, address.port)
+        return cls(streams, address.netloc, options, anew=anew)
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
         """Sends a prompt as a conversation of its own; the reply is greedy."""
+        if self._anew and self._response.complete:
+            self._writer.close()
+            address = urlsplit(f"//{self._host}")
+            self._reader, self._writer = await asyncio.open_connection(address.hostname, address.port)
         messages = [{"role": "user", "content": content}]
         body = msgspec.json.encode({"messages": messages, "stream": True, **self._options(max_new_tokens)})
         self._response = _Response()

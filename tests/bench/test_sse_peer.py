@@ -25,8 +25,8 @@ REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\ndead"
 
 
 @asynccontextmanager
-async def answering(*answers: bytes) -> AsyncIterator[SsePeer]:
-    """A peer whose prompts get these answers."""
+async def answering(*answers: bytes, anew: bool = False) -> AsyncIterator[SsePeer]:
+    """A peer whose prompts get these answers, over each connection anew."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in answers:
@@ -37,7 +37,7 @@ async def answering(*answers: bytes) -> AsyncIterator[SsePeer]:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
-        peer = await SsePeer.open(f"http://{host}:{port}", of_transformers(str(DEMO_MODEL)))
+        peer = await SsePeer.open(f"http://{host}:{port}", of_transformers(str(DEMO_MODEL)), anew=anew)
         yield peer
         await peer.close()
 
@@ -53,6 +53,13 @@ async def test_a_connection_takes_one_prompt_after_the_other() -> None:
             await peer.ask("Count from 1 to 500.", 2)
             heard = [await peer.hear() for _ in range(3)]
             assert heard == [Heard(Kind.TEXT), Heard(Kind.TEXT), Heard(Kind.END, 2)]
+
+
+async def test_a_server_that_closes_behind_each_reply_is_asked_over_new_connections() -> None:
+    async with answering(STREAM, anew=True) as peer:
+        for _ in range(3):
+            await peer.ask("Count from 1 to 500.", 2)
+            await end(peer)
 
 
 async def test_a_refusal_is_raised_with_its_status() -> None:

@@ -221,6 +221,7 @@ class _Asking:
                 limit_s=LIMIT_S,
                 prompts=tuple(content(tokens, (seed, number), self._count) for number in numbers),
                 more=self._fields,
+                anew=True,  # llama-server closes its connections behind a stream, and says that it keeps them
             )
         )
 

@@ -45,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 FULL = Plan()
 QUICK = Plan(
-    levels=(Level(1, 1), Level(8, 1)), new_tokens=16, long_levels=(Level(1, 1), Level(2, 1)), long_tokens=200,
+    levels=(Level(1, 2), Level(8, 1), Level(32, 1)), new_tokens=16, long_levels=(Level(1, 2), Level(8, 1)),
     rounds=1, budget_s=600.0, held=False,
 )  # fmt: skip
 """To see that all of it works; its figures are worth nothing."""

@@ -36,6 +36,7 @@ INSIDE = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+HEADS = {"q": "head_count", "k": "head_count_kv"}
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight")
 
 
@@ -106,7 +107,7 @@ def write(folder: Path, file: Path) -> None:
     writer = gguf.GGUFWriter(str(file), ARCHITECTURE)
     for key, value in facts.items():
         _add(writer, key, value)
-    heads = {"q": facts["llama.attention.head_count"], "k": facts["llama.attention.head_count_kv"]}
+    heads = {part: int(str(facts[f"llama.attention.{key}"])) for part, key in HEADS.items()}
     for name, weight in weights(folder / "model.safetensors"):
         told = tensor_name(name)
         if weight.ndim == 1:
