@@ -18,7 +18,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check specs test sanitize test-clients test-upstreams vllm test-vllm bench bench-engine bench-peers bench-gpu chaos attack autobahn train clean
+.PHONY: help install run lint check specs test sanitize test-clients test-upstreams vllm test-vllm test-peers bench bench-engine bench-peers bench-gpu chaos attack autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -45,7 +45,7 @@ specs: $(DEV) ## write the specifications and the page's types anew, from the ty
 test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not clients and not vllm' --cov --cov-report=term-missing:skip-covered $(ARGS)
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not clients and not peers and not vllm' --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 sanitize: $(DEV) ## tests of the C kernels, compiled with AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(BIN)/python -m tests.sanitize $(ARGS)
@@ -60,6 +60,9 @@ vllm: $(VLLM) ## an environment of its own for vLLM, that `midstream serve --eng
 
 test-vllm: $(DEV) $(VLLM) ## the real vLLM behind a real gateway: chat, memory, cancel, overload, kills and restarts
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m vllm tests/vllm $(ARGS)
+
+test-peers: $(DEV) ## each peer that `make bench-peers` installed answers a little
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m peers tests/bench/peers $(ARGS)
 
 bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same model
 	@$(BIN)/python -m tests.bench $(ARGS)
@@ -76,7 +79,7 @@ bench-gpu: $(DEV) ## the same on a CUDA device: models of 1.5 and 8 billion rand
 chaos: $(DEV) ## bad days: kills, stalls, storms, slow readers, nonsense; half an hour, a table and docs/bench/chaos.json
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.chaos $(ARGS)
 
-attack: $(DEV) ## attacks by one client and by twenty, and what the others notice; a quarter of an hour, a table in docs/attack.md
+attack: $(DEV) ## attacks by one client and by twenty, and what the others notice; forty minutes, a table in docs/attack.md
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.attack $(ARGS)
 
 autobahn: $(DEV) ## the WebSocket conformance suite against bare uvicorn and ours, where there is a Python 2.7

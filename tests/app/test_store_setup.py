@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -23,7 +22,7 @@ from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
 from sessions.turn.policy import Policy
 from tests.sessions.chat import eventually
-from tests.sessions.server_group import again, node
+from tests.sessions.server_group import Node, again, node
 
 
 @pytest.fixture
@@ -62,53 +61,55 @@ async def test_what_a_store_can_not_do_stops_the_start(careless: Redis) -> None:
         await look_at_store(settings("always"), careless)
 
 
+@pytest.fixture
+async def dead(tmp_path: Path) -> AsyncIterator[tuple[Node, Redis]]:
+    """A server that was killed, and a client of it."""
+    async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}") as store:
+        one.kill()
+        await one.process.wait()
+        yield one, store
+
+
+async def waits_for(one: Node, beginning: Coroutine[None, None, None]) -> list[MutableMapping[str, Any]]:
+    """Begins, and has the server come back once that is waited for; gives what was logged."""
+    with capture_logs() as logged:
+        begun = asyncio.create_task(beginning)
+        await eventually(lambda: any(entry["event"] == "waiting for the store" for entry in logged))
+        async with again(one):
+            await begun
+    return logged
+
+
 async def test_a_store_that_is_not_there_yet_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that was just started, and reads its data first."""
     monkeypatch.setattr(waiting, "PAUSE_S", 0.02)
-    async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}") as store:
-        os.kill(one.process.pid, signal.SIGKILL)
-        await one.process.wait()
-        with capture_logs() as logged:
-            looking = asyncio.create_task(look_at_store(settings("everysec"), store))
-            await eventually(lambda: any(entry["event"] == "waiting for the store" for entry in logged))
-            async with again(one):
-                await looking
-        assert logged[-1]["event"] == "store"
+    one, store = dead
+    assert (await waits_for(one, look_at_store(settings("everysec"), store)))[-1]["event"] == "store"
 
 
 async def test_a_store_that_dies_while_a_replica_begins_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was looked at a moment ago."""
     monkeypatch.setattr(waiting, "PAUSE_S", 0.02)
+    one, store = dead
+    sessions = Sessions(client=store, engine=ScriptedEngine(), policy=Policy(ttl_s=60, max_turns=10))
 
-    async def begin(sessions: Sessions) -> None:
+    async def begin() -> None:
         async with sessions.running(alone=True):
             pass
 
-    async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}") as store:
-        os.kill(one.process.pid, signal.SIGKILL)
-        await one.process.wait()
-        policy = Policy(ttl_s=60, max_turns=10)
-        sessions = Sessions(client=store, engine=ScriptedEngine(), policy=policy)
-        with capture_logs() as logged:
-            beginning = asyncio.create_task(begin(sessions))
-            await eventually(lambda: any(entry["event"] == "waiting for the store" for entry in logged))
-            async with again(one):
-                await beginning
+    await waits_for(one, begin())
 
 
 async def test_a_store_that_stays_away_ends_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
-    async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}") as store:
-        os.kill(one.process.pid, signal.SIGKILL)
-        await one.process.wait()
-        with pytest.raises(StoreDown):
-            await look_at_store(settings("everysec"), store)
+    with pytest.raises(StoreDown):
+        await look_at_store(settings("everysec"), dead[1])
 
 
 def test_the_embedded_store_has_no_replicas() -> None:

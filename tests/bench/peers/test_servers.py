@@ -122,11 +122,12 @@ def test_a_peer_that_does_not_start_is_told_and_not_tried_again(crew: Crew) -> N
     assert "ended at its start" in failure.why
 
 
+@pytest.mark.peers
 @pytest.mark.timeout(400)  # vLLM starts in most of a minute, on a busy machine in three
 @pytest.mark.parametrize("who", [Who.LLAMA, Who.OPENVINO, Who.VLLM])
 def test_a_peer_that_is_installed_answers(who: Who, crew: Crew) -> None:
     if not PEERS[who].installed:
-        pytest.skip("`make bench-peers` was not run")
+        pytest.skip(f"NOT TESTED: `make bench-peers` has not installed {who}")
     rounds = Rounds(SHORT, PEERS, crew, print)
     rounds.measure([Part(who=who, shape=TINY, engine=who is Who.OPENVINO)])
     assert rounds.failures == []
