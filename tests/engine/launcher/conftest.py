@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,6 @@ def mood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], obj
 def options(tmp_path: Path, mood: Callable[[str], object]) -> LaunchOptions:
     """What to start it with."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(PROGRAM)])} "$@"\n')
     python.chmod(0o755)
     return LaunchOptions(python=str(python), model="some/model", served_name="model")
