@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from engine.messages import EngineStatistics, Message, ModelFacts, Output, Params, Request
+from engine.reply_spec import PLAIN, ReplySpec
 
 
 class EngineState(StrEnum):
@@ -45,9 +46,9 @@ class EngineStatus(msgspec.Struct, frozen=True):
 
 
 class Stream(Protocol):
-    """The outputs of one request, in order; then the iteration ends: `Queued`*, `Started`, `Prefilling`*, `Chunk`*, `Finished`.
+    """The outputs of one request, in order; then the iteration ends.
 
-    Any but the last may be missing; a request that is preempted is queued and started again, so is one that an upstream
+    They are `Queued`*, `Started`, `Prefilling`*, then `Reasoning`, `Chunk` and `Called` as they come, and `Finished`. Any but the last may be missing; a request that is preempted is queued and started again, so is one that an upstream
     failed before its first text (`Retried` says so). Chunks merge while
     their reader is late, and a `Queued` or `Prefilling` that waits is superseded by whatever follows. Iterating
     raises `EngineLost`, after what had come before it, when the engine's process died, and `EngineUnavailable`
@@ -98,12 +99,15 @@ class Engine(Protocol):
         """
         ...
 
-    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
         """Return the prompt's length in tokens, some of them beyond the window; waits while the engine loads or restarts.
 
-        `client`: among whom it is fair, as in `Request`. Who stops waiting has it given up.
+        `client`, `spec`: as in `Request`. Who stops waiting has it given up.
 
-        Raises PromptRejected for messages that the model's template refuses, EngineUnavailable.
+        Raises PromptRejected for messages that the model's template refuses, and for a grammar that can't be compiled,
+        EngineUnavailable.
         """
         ...
 
@@ -135,6 +139,21 @@ def not_served(params: Params, facts: ModelFacts) -> str | None:
         if asked is not None and asked != _NEUTRAL.get(name):
             return name
     return None
+
+
+def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
+    """Return the first part of a spec that the engine can't follow, by its field's name; None where it can follow all."""
+    asked = {
+        "tools": ("tools", bool(spec.shown_tools)),
+        "format": ("format", spec.format is not None),
+        "reasoning": ("reasoning", spec.reasoning != "auto"),
+        "template": ("template", bool(spec.template)),
+        "continues": ("continue", spec.continues),
+    }
+    return next(
+        (field for field, (feature, is_asked) in asked.items() if is_asked and feature not in facts.features),
+        None,
+    )
 
 
 class Runnable(Protocol):

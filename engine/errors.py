@@ -4,7 +4,7 @@ EngineError
 ├── EngineUnavailable   no engine can take the request now (starting, crashed too often, stopped)
 │   └── EngineBusy      an upstream has as much to do as it can: nothing is wrong, later is better
 ├── EngineLost          the engine's process died while it served this request
-├── PromptRejected      the chat template or the tokenizer refused these messages: the sender's fault
+├── PromptRejected      the messages, or what their reply shall be, are refused: the sender's fault
 └── ModelNotUsable      the model can't be served with these settings: the operator's fault, told at the start
 """
 
@@ -35,7 +35,14 @@ class EngineLost(EngineError):
 
 
 class PromptRejected(EngineError):
-    """The chat template or the tokenizer refused these messages."""
+    """The chat template or the tokenizer refused these messages, or a grammar can't be compiled.
+
+    `field`: which part of the `ReplySpec` is at fault; empty: the messages are.
+    """
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class ModelNotUsable(EngineError):

@@ -11,21 +11,43 @@ from typing import Literal
 
 import msgspec
 
+from engine.reply_spec import PLAIN, ReplySpec
+
 IN_GROUP = "\x1f"
 """Stands between a group and a client of it in a client's name: the unit separator of ASCII, which no name has."""
 
 
-class Message(msgspec.Struct, frozen=True):
-    """One message of a prompt, in the terms of the model's chat template."""
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call that a model wrote. `arguments`: the text of a JSON object. `call_id`: what its result names."""
 
-    role: Literal["system", "user", "assistant"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message of a prompt, in the terms of the model's chat template.
+
+    An assistant's may have `reasoning` and `calls`; `written` is then all of it as the model wrote it, where that is
+    known: a prompt repeats that, so that kept keys and values fit. A tool's message answers the call `call_id`.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    reasoning: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    written: str = ""
+    call_id: str = ""
 
 
 class Params(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a reply is generated. `None` means: the model's own generation config.
 
     `top_logprobs`: log-probabilities come with the text, each token's own and those of so many likeliest; None: no such.
+    `min_p`: a token needs that share of the likeliest one's probability. `presence_penalty` and `frequency_penalty` are
+    taken from the logits of tokens of the reply, once and for each time. `logit_bias`: token ids and what is added to
+    their logits. `min_tokens`: the reply ends no sooner; `ignore_eos`: no end token ends it. `special_tokens`: they are
+    shown in the text.
     """
 
     max_new_tokens: int | None = None
@@ -38,6 +60,13 @@ class Params(msgspec.Struct, frozen=True, omit_defaults=True):
     stop: tuple[str, ...] = ()
     max_time_s: float | None = None
     top_logprobs: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    special_tokens: bool | None = None
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
@@ -60,6 +89,7 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     conversation: str = ""
     model: str = ""
     fallbacks: tuple[str, ...] = ()
+    spec: ReplySpec = PLAIN
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -69,11 +99,15 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class Count(msgspec.Struct, frozen=True, tag="count"):
-    """Asks for the prompt length, in tokens, of messages under the model's chat template. `client`: as in `Request`."""
+    """Asks for the prompt length, in tokens, of messages under the model's chat template. `client`, `spec`: as in `Request`.
+
+    A spec whose grammar can't be compiled is refused here.
+    """
 
     count_id: int
     messages: tuple[Message, ...]
     client: str = ""
+    spec: ReplySpec = PLAIN
 
 
 class Uncount(msgspec.Struct, frozen=True, tag="uncount"):
@@ -83,11 +117,12 @@ class Uncount(msgspec.Struct, frozen=True, tag="uncount"):
 
 
 class Counted(msgspec.Struct, frozen=True, tag="counted"):
-    """Answers `Count`. Beyond the window `tokens` are some of them: a prompt is read no further. `error` is set where the template or the tokenizer refused the messages."""
+    """Answers `Count`. Beyond the window `tokens` are some of them: a prompt is read no further. `error` is set where the template or the tokenizer refused the messages, or a grammar can't be compiled; `field`: which part of the spec is at fault, if one is."""
 
     count_id: int
     tokens: int
     error: str | None = None
+    field: str = ""
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
@@ -162,6 +197,27 @@ class Chunk(msgspec.Struct, frozen=True, tag="chunk", omit_defaults=True):
     logprobs: tuple[ChosenToken, ...] = ()
 
 
+class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
+    """Whole characters of what the model thinks aloud before its reply. Fields as in `Chunk`."""
+
+    request_id: str
+    text: str
+    tokens: int
+
+
+class Called(msgspec.Struct, frozen=True, tag="called", omit_defaults=True):
+    """A call that the model wrote to its end. `arguments`: the text of a JSON object. `tokens`: as in `Chunk`.
+
+    What looked like a call and is none comes as text. `call_id`: an upstream's name for it; empty: it has none yet.
+    """
+
+    request_id: str
+    name: str
+    arguments: str
+    tokens: int
+    call_id: str = ""
+
+
 class Queued(msgspec.Struct, frozen=True, tag="queued"):
     """A request waits. `position` counts from 1, the next to start; told when it changes."""
 
@@ -196,7 +252,8 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
     `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled, and
     where an upstream that had begun does not tell. `error_code` says whose fault an `error` is.
-    `generated_tokens` counts every token sampled for the request, the end token included.
+    `generated_tokens` counts every token sampled for the request, the end token included. `written`: the whole reply as
+    the model wrote it, where its text is not all of that: reasoning or calls were parsed from it.
     """
 
     request_id: str
@@ -207,9 +264,10 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     steps_after: int | None = None
     error: str | None = None
     error_code: ErrorCode = ErrorCode.INTERNAL
+    written: str = ""
 
 
-Output = Queued | Retried | Started | Prefilling | Chunk | Finished
+Output = Queued | Retried | Started | Prefilling | Chunk | Reasoning | Called | Finished
 
 
 class StepOutputs(msgspec.Struct, frozen=True, tag="step"):
@@ -228,6 +286,8 @@ class Loading(msgspec.Struct, frozen=True, tag="loading"):
 class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     """Sent once the model can serve. `defaults` has every field of `Params` filled that the model defines.
 
+    `features`: what of `ReplySpec` it can follow: `tools`, `reasoning`, `template`, `format`, `continue`.
+
     `context_tokens`: prompt and reply together, at most. `lacks`: fields of `Params` that the engine can't follow.
     `token_bytes`: of the longest token: a text of more bytes than that many times the window can't fit it. None: not known.
     """
@@ -241,6 +301,7 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     parameters: int
     lacks: tuple[str, ...] = ()
     token_bytes: int | None = None
+    features: tuple[str, ...] = ()
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="failed"):

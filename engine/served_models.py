@@ -16,6 +16,7 @@ from engine.door import Engine, EngineState, EngineStatus, Stream, running
 from engine.errors import EngineError, EngineUnavailable
 from engine.fleet.fleet import status_of, summed
 from engine.messages import EngineStatistics, Message, ModelFacts, Request
+from engine.reply_spec import PLAIN, ReplySpec
 
 log = logging.getLogger(__name__)
 
@@ -111,9 +112,11 @@ class ServedModels:
                 one.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
         """Return a prompt's length for the default model. Raises as its engine does."""
-        return await self.default.engine.count_tokens(messages, client=client)
+        return await self.default.engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Stream:
         """Ask the model that is named. Raises as its engine does; EngineUnavailable, too, where another one need not wait."""

@@ -4,42 +4,48 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from time import perf_counter
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from engine.errors import EngineError, EngineLost
-from engine.messages import Chunk, Finished, Output, Prefilling, Queued, Retried, Started
+from engine.messages import Called, Chunk, Finished, Output, Prefilling, Queued, Reasoning, Retried, Started
 
 MERGED_CHARS = 16 * 1024
 """The longest text that chunks are merged to; in UTF-8 at most 64 KiB."""
 
 
+Piece = Chunk | Reasoning | Called
+"""What a reply is made of."""
+
+T = TypeVar("T", Chunk, Reasoning)
+
+
 class MergingCollector:
-    """What one reader is late for: a retry, the start, the text in as few chunks as may be, the end or the last report.
+    """What one reader is late for: a retry, the start, the text in as few pieces as may be, the end or the last report.
 
     A report (`Queued`, `Prefilling`) is superseded by whatever comes after it.
     """
 
-    __slots__ = ("_chunks", "_last", "_retried", "_started")
+    __slots__ = ("_last", "_pieces", "_retried", "_started")
 
     def __init__(self) -> None:
         self._retried: Retried | None = None
         self._started: Started | None = None
-        self._chunks: deque[Chunk] = deque()
+        self._pieces: deque[Piece] = deque()
         self._last: Queued | Prefilling | Finished | None = None
 
     @property
-    def chunks(self) -> int:
-        """How many chunks wait."""
-        return len(self._chunks)
+    def pieces(self) -> int:
+        """How many pieces of the reply wait."""
+        return len(self._pieces)
 
     def put_nowait(self, output: Output) -> None:
         """Add an output. Nothing may come after `Finished`."""
         match output:
-            case Chunk():
-                self._chunks.append(output)
+            case Chunk() | Reasoning() | Called():
+                self._pieces.append(output)
                 self._last = None
             case Started():
                 # Again after a preemption, perhaps: its facts may be told before the text that waits.
@@ -54,32 +60,48 @@ class MergingCollector:
                 assert_never(output)
 
     def get_nowait(self) -> Output | None:
-        """Take the oldest output, None where nothing waits; chunks that wait are taken as one."""
+        """Take the oldest output, None where nothing waits; neighbours of one kind are taken as one."""
         if self._retried is not None:
             retried, self._retried = self._retried, None
             return retried
         if self._started is not None:
             started, self._started = self._started, None
             return started
-        if self._chunks:
-            return self._take_text()
+        if self._pieces:
+            return self._take_piece()
         last, self._last = self._last, None
         return last
 
-    def _take_text(self) -> Chunk:
-        first = self._chunks.popleft()
-        if not self._chunks:
+    def _take_piece(self) -> Piece:
+        first = self._pieces.popleft()
+        if not self._pieces:
             return first
+        match first:
+            case Chunk():
+                chunks = self._neighbours(first)
+                logprobs = tuple(chain.from_iterable(chunk.logprobs for chunk in chunks))
+                return Chunk(first.request_id, *_together(chunks), logprobs)
+            case Reasoning():
+                return Reasoning(first.request_id, *_together(self._neighbours(first)))
+            case Called():
+                return first
+            case _:
+                assert_never(first)
+
+    def _neighbours(self, first: T) -> list[T]:
+        """Take what follows a piece of text and is of its kind, up to a length together."""
         merged, chars = [first], len(first.text)
-        while self._chunks and chars + len(self._chunks[0].text) <= MERGED_CHARS:
-            merged.append(chunk := self._chunks.popleft())
-            chars += len(chunk.text)
-        return Chunk(
-            first.request_id,
-            "".join(chunk.text for chunk in merged),
-            sum(chunk.tokens for chunk in merged),
-            tuple(chain.from_iterable(chunk.logprobs for chunk in merged)),
-        )
+        while self._pieces and isinstance(piece := self._pieces[0], type(first)):
+            chars += len(piece.text)
+            if chars > MERGED_CHARS:
+                break
+            self._pieces.popleft()
+            merged.append(piece)
+        return merged
+
+
+def _together(pieces: Sequence[Chunk | Reasoning]) -> tuple[str, int]:
+    return "".join(piece.text for piece in pieces), sum(piece.tokens for piece in pieces)
 
 
 class ReplyStream:
@@ -200,15 +222,15 @@ class TimedStream(ReplyStream):
 
     def put_nowait(self, output: Output) -> None:
         """Hand an output to the reader. What comes after the end is dropped."""
-        if isinstance(output, Chunk) and not self.closed:
+        if isinstance(output, Piece) and not self.closed:
             self._arrivals.append(self._clock())
         super().put_nowait(output)
 
     def get_nowait(self) -> Output | None:
         """Take what is there, None where the reader has to wait. Raises as `ReplyStream` does."""
         output = super().get_nowait()
-        if isinstance(output, Chunk):
+        if isinstance(output, Piece):
             self._deliveries.note(self._clock() - self._arrivals[0])
-            while len(self._arrivals) > self._collector.chunks:
+            while len(self._arrivals) > self._collector.pieces:
                 self._arrivals.popleft()
         return output

@@ -33,7 +33,7 @@ LARGER = {  # not parted yet
 # imports itself and those before it.
 ROOMS = {
     "engine": (
-        *("messages", "errors", "options", "tracebacks", "process_log", "stream", "door"),
+        *("reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "stream", "door"),
         *("text", "cache", "sampling", "attention", "model", "execution", "loading", "prompts", "scheduling"),
         *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),

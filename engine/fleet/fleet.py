@@ -18,6 +18,7 @@ from engine.door import Engine, EngineState, EngineStatus, running
 from engine.errors import EngineUnavailable
 from engine.fleet.routing import Load, Router
 from engine.messages import EngineStatistics, Message, ModelFacts, Request
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.stream import ReplyStream
 
 _BEST_FIRST = (
@@ -103,11 +104,13 @@ class Fleet(ABC, Generic[M]):
         assert self.facts is not None  # noqa: S101 - what READY means
         return self.facts
 
-    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
         loads = self._loads()
         engine = self._engines[self._router.route(None, loads)] if loads else self._last_word()
-        return await engine.count_tokens(messages, client=client)
+        return await engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> ReplyStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""

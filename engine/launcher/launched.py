@@ -20,6 +20,7 @@ from engine.launcher.progress import line_of, stage_of
 from engine.launcher.waiting import WaitingRequests
 from engine.messages import EngineStatistics, Message, ModelFacts, Request
 from engine.process.supervision import Lifecycle, RestartLedger, RestartPolicy
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.stream import TimedStream
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.exchange import http_client
@@ -92,12 +93,14 @@ class LaunchedEngine:
         """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
         return await self._life.ready(timeout_s)
 
-    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
         """Return the prompt's length as vLLM counts it. Raises PromptRejected, EngineUnavailable."""
         self._refuse_when_over()
         while (upstream := self._upstream) is None:
             await self._life.ready()
-        return await upstream.count_tokens(messages, client=client)
+        return await upstream.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> TimedStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""

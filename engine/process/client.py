@@ -30,6 +30,7 @@ from engine.process.channel import pack
 from engine.process.child import Child
 from engine.process.requests import Switchboard
 from engine.process.supervision import Heartbeat, HeartbeatOptions, Lifecycle, RestartLedger, RestartPolicy
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.stream import ReplyStream
 
 log = logging.getLogger(__name__)
@@ -97,10 +98,12 @@ class EngineClient:
         """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
         return await self._life.ready(timeout_s)
 
-    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
         self._refuse_when_over()
-        return await self._switchboard.count(messages, client)
+        return await self._switchboard.count(messages, client, spec)
 
     def generate(self, request: Request) -> ReplyStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""

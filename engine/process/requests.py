@@ -8,18 +8,9 @@ from itertools import count
 from typing import NamedTuple
 
 from engine.errors import EngineUnavailable, PromptRejected
-from engine.messages import (
-    Cancel,
-    Count,
-    Counted,
-    Finished,
-    FinishReason,
-    Message,
-    Output,
-    Request,
-    Uncount,
-)
+from engine.messages import Cancel, Count, Counted, Finished, FinishReason, Message, Output, Request, Uncount
 from engine.process.channel import pack
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.stream import ReplyStream
 
 Send = Callable[[bytes], None]
@@ -31,6 +22,7 @@ class _Counting(NamedTuple):
     future: asyncio.Future[int]
     messages: tuple[Message, ...]
     client: str
+    spec: ReplySpec
     packed: bytes
 
 
@@ -96,7 +88,7 @@ class Switchboard:
             other._ask(request_id, stream, packed)
         counts, self._counts = self._counts, {}
         for counting in counts.values():
-            other._ask_count(counting.future, counting.messages, counting.client)
+            other._ask_count(counting.future, counting.messages, counting.client, counting.spec)
 
     def request(self, request: Request) -> ReplyStream:
         """Ask for a reply. Raises ValueError where a request of that id is open."""
@@ -114,11 +106,11 @@ class Switchboard:
         self._ask(request_id, stream, packed)
         return stream
 
-    async def count(self, messages: Sequence[Message], client: str = "") -> int:
+    async def count(self, messages: Sequence[Message], client: str = "", spec: ReplySpec = PLAIN) -> int:
         """Ask for a prompt's length. Raises PromptRejected, and EngineUnavailable once closed."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         try:
-            count_id = self._ask_count(future, tuple(messages), client)
+            count_id = self._ask_count(future, tuple(messages), client, spec)
         except UnicodeEncodeError as error:
             raise PromptRejected(f"The messages are no text: {error}") from error
         try:
@@ -145,7 +137,7 @@ class Switchboard:
         if counted.error is None:
             counting.future.set_result(counted.tokens)
         else:
-            counting.future.set_exception(PromptRejected(counted.error))
+            counting.future.set_exception(PromptRejected(counted.error, field=counted.field))
 
     def _ask(self, request_id: str, stream: ReplyStream, packed: bytes) -> None:
         if self._send is None:
@@ -154,11 +146,13 @@ class Switchboard:
             self._told[request_id] = stream
             self._send(packed)
 
-    def _ask_count(self, future: asyncio.Future[int], messages: tuple[Message, ...], client: str) -> int:
+    def _ask_count(
+        self, future: asyncio.Future[int], messages: tuple[Message, ...], client: str, spec: ReplySpec
+    ) -> int:
         """Return the id by which it is asked. Raises UnicodeEncodeError."""
         count_id = next(self._count_ids)
-        packed = pack(Count(count_id, messages, client))
-        self._counts[count_id] = _Counting(future, messages, client, packed)
+        packed = pack(Count(count_id, messages, client, spec))
+        self._counts[count_id] = _Counting(future, messages, client, spec, packed)
         if self._send is not None:
             self._send(packed)
         return count_id

@@ -13,15 +13,9 @@ from itertools import islice
 
 from engine.door import Engine, EngineState, EngineStatus
 from engine.errors import PromptRejected
-from engine.messages import (
-    EngineStatistics,
-    FinishReason,
-    Message,
-    ModelFacts,
-    Params,
-    Request,
-)
+from engine.messages import EngineStatistics, FinishReason, Message, ModelFacts, Params, Request
 from engine.process.supervision import Lifecycle
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.reply import ScriptedReply
 from engine.stream import ReplyStream
 
@@ -102,6 +96,7 @@ class ScriptedEngine:
         messages: Sequence[Message],
         *,
         client: str = "",  # noqa: ARG002 - nobody waits here
+        spec: ReplySpec = PLAIN,  # noqa: ARG002 - a script is what it is
     ) -> int:
         """Count words, plus four for each message. Raises PromptRejected where there is no message, EngineUnavailable."""
         await self.ready()

@@ -22,6 +22,7 @@ from engine.messages import (
     Output,
     Request,
 )
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.stream import TimedStream
 from engine.upstream.attempts import Attempts, UpstreamCounts
 from engine.upstream.errors import RequestRefused
@@ -112,6 +113,7 @@ class UpstreamEngine:
         messages: Sequence[Message],
         *,
         client: str = "",  # noqa: ARG002 - it counts in an order of its own
+        spec: ReplySpec = PLAIN,  # noqa: ARG002 - what it can't follow was refused
     ) -> int:
         """Return the prompt's length: counted by the upstream where it can (`features.tokenize`), else estimated.
 

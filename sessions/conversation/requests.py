@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.messages import IN_GROUP, Message, Params, Request
+from engine.reply_spec import PLAIN, ReplySpec
 from sessions.conversation.conversation import Conversation
 from sessions.records import Owner
 from sessions.turn.choosing import Answering
@@ -46,6 +47,7 @@ def asked_of_the_engine(
     conversation_id: str,
     system: SystemPrompt,
     answering: Answering,
+    spec: ReplySpec = PLAIN,
 ) -> Request:
     """A request of an owner's, in whichever conversation.
 
@@ -64,6 +66,7 @@ def asked_of_the_engine(
         conversation=conversation_id,
         model=answering.model,
         fallbacks=answering.fallbacks,
+        spec=spec,
     )
 
 

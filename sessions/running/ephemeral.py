@@ -16,6 +16,7 @@ import structlog
 
 from engine.door import Engine
 from engine.messages import Message, Params, Request
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
 from sessions.conversation.guarding import Tasks
 from sessions.conversation.requests import asked_of_the_engine, asker
@@ -54,6 +55,7 @@ class Ask(msgspec.Struct, frozen=True):
     client_id: str = ""
     model: str | None = None
     affinity: str = ""
+    spec: ReplySpec = PLAIN
 
 
 class EphemeralTurns:
@@ -121,11 +123,12 @@ class EphemeralTurns:
         system = SystemPrompt(named, self._system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
-        reply.model = await self._model_for(messages, ask.params, reply.requested, asker(owner, ask.group))
+        reply.model = await self._model_for(messages, ask, reply.requested, asker(owner, ask.group))
         return asked_of_the_engine(
             reply.turn_id,
             messages,
             ask.params,
+            spec=ask.spec,
             owner=owner,
             group=ask.group,
             conversation_id=_resemblance(ask.affinity, messages),
@@ -133,9 +136,7 @@ class EphemeralTurns:
             answering=self._choice.answering(reply.requested, reply.model),
         )
 
-    async def _model_for(
-        self, messages: Sequence[Message], params: Params, requested: str, client: str
-    ) -> str:
+    async def _model_for(self, messages: Sequence[Message], ask: Ask, requested: str, client: str) -> str:
         """Which model answers. What the client wants to be read is never shortened.
 
         Raises ContextOverflow, BadParams, Overloaded, EngineDown.
@@ -144,10 +145,10 @@ class EphemeralTurns:
         async def fits(model: ServedModel) -> str:
             with as_refusals():
                 facts = await model.engine.ready()
-                refuse_unserved(params, facts)
+                refuse_unserved(ask.params, facts, ask.spec)
                 window = facts.context_tokens
                 refuse_endless(messages, facts)
-                tokens = await model.engine.count_tokens(messages, client=client)
+                tokens = await model.engine.count_tokens(messages, client=client, spec=ask.spec)
             if tokens >= window:
                 raise ContextOverflow(tokens=tokens, limit=window - 1)
             return model.name

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
-from engine.messages import ChosenToken, Prefilling, Queued, Retried, Started
+from engine.messages import Called, ChosenToken, Prefilling, Queued, Retried, Started
 from sessions.events import Cause, Done
 from sessions.filters.filtered_reply import Released
 from sessions.turn.engine_wait import EngineWait
@@ -88,6 +88,12 @@ class EphemeralReply:
         self._waiting.put(released)
         self._news.set()
         self._pace.delta(now)
+
+    async def think(self, released: Released) -> None:
+        """No door tells what a model thinks yet."""
+
+    async def call(self, called: Called) -> None:
+        """No door offers tools yet."""
 
     def finish(self, done: Done) -> None:
         """Tells the end."""

@@ -12,7 +12,7 @@ from time import monotonic
 import msgspec
 import structlog
 
-from engine.messages import Prefilling, Queued, Request, Retried, Started
+from engine.messages import Called, Prefilling, Queued, Request, Retried, Started
 from sessions.conversation.conversation import Conversation
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Cause, Delta, Done, Failure, Reason, Status, StatusState
@@ -91,6 +91,12 @@ class Run(msgspec.Struct, frozen=True):
                 self._publish(delta)  # it is kept with the turn's end
                 raise
             self._publish(delta)
+
+    async def think(self, released: Released) -> None:
+        """No door tells what a model thinks yet."""
+
+    async def call(self, called: Called) -> None:
+        """No door offers tools yet."""
 
     def _news_of_fallback(self) -> bytes:
         """What the store is to know beside the text: should this replica die, it says who wrote that."""

@@ -6,6 +6,7 @@ It knows neither conversations nor the store: what becomes of the text is its li
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Protocol, assert_never
 
@@ -14,7 +15,18 @@ import structlog
 
 from engine.door import Engine, Stream
 from engine.errors import EngineBusy, EngineLost, EngineUnavailable
-from engine.messages import Chunk, Finished, FinishReason, Prefilling, Queued, Request, Retried, Started
+from engine.messages import (
+    Called,
+    Chunk,
+    Finished,
+    FinishReason,
+    Prefilling,
+    Queued,
+    Reasoning,
+    Request,
+    Retried,
+    Started,
+)
 from engine.served_models import served_models
 from sessions.errors import Overloaded, OwnershipLost
 from sessions.events import Failure, Reason
@@ -74,6 +86,72 @@ class Listener(Protocol):
     async def hear(self, released: Released) -> None:
         """Takes text, never empty; nothing is read from the engine meanwhile. May raise OwnershipLost."""
         ...
+
+    async def think(self, released: Released) -> None:
+        """Takes what the model thinks aloud, as `hear` takes text."""
+        ...
+
+    async def call(self, called: Called) -> None:
+        """Takes a call, as `hear` takes text. All that was thought before it was told."""
+        ...
+
+
+class FilteredPieces:
+    """A reply on its way to its listener: reasoning, text and each call's arguments pass all filters, each for itself.
+
+    `filtered`: one of them ended the reply; what comes behind that is dropped.
+    """
+
+    def __init__(self, listener: Listener, filters: Filters) -> None:
+        self._listener = listener
+        self._filters = filters
+        self._thoughts = filters.reply()
+        self._text = filters.reply()
+        self.filtered = False
+
+    async def take(self, piece: Chunk | Reasoning | Called) -> None:
+        """Tells what the filters let through. Raises FilterBroken."""
+        if self.filtered:
+            return
+        match piece:
+            case Chunk():
+                await self._release(
+                    self._listener.hear, self._text.feed(piece.text, piece.tokens, piece.logprobs)
+                )
+            case Reasoning():
+                await self._release(self._listener.think, self._thoughts.feed(piece.text, piece.tokens))
+            case Called():
+                await self._call(piece)
+            case _:
+                assert_never(piece)
+
+    async def finish(self) -> None:
+        """The reply has no more pieces: tells what waited. Raises FilterBroken."""
+        await self._finish_thoughts()
+        if not self.filtered:
+            await self._release(self._listener.hear, self._text.finish())
+
+    async def _finish_thoughts(self) -> None:
+        if not self.filtered:
+            await self._release(self._listener.think, self._thoughts.finish())
+
+    async def _call(self, called: Called) -> None:
+        await self._finish_thoughts()
+        arguments = self._filters.reply()
+        if arguments.feed(called.arguments, called.tokens).filtered or arguments.finish().filtered:
+            self._end()
+        elif not self.filtered:
+            await self._listener.call(called)
+
+    async def _release(self, tell: Callable[[Released], Awaitable[None]], released: Released) -> None:
+        if released.text:
+            await tell(released)
+        if released.filtered:
+            self._end()
+
+    def _end(self) -> None:
+        self.filtered = True
+        self._listener.engine.stop()
 
 
 class Generator:
@@ -135,13 +213,11 @@ class Generator:
 
     async def _follow(self, listener: Listener, stream: Stream) -> Outcome:
         """Takes the engine's outputs to the last one."""
-        turn, reply, filtered = listener.turn, self._filters.reply(), False
+        turn, reply = listener.turn, FilteredPieces(listener, self._filters)
         async for output in stream:
             match output:
-                case Chunk():
-                    filtered = filtered or await _release(
-                        listener, reply.feed(output.text, output.tokens, output.logprobs)
-                    )
+                case Chunk() | Reasoning() | Called():
+                    await reply.take(output)
                 case Queued() | Retried() | Prefilling():
                     listener.report(output)
                 case Started():
@@ -153,8 +229,8 @@ class Generator:
                     )
                 case Finished():
                     outcome = outcome_of(turn, output)
-                    filtered = filtered or await _release(listener, reply.finish())
-                    return Outcome(Reason.FILTERED) if filtered else outcome
+                    await reply.finish()
+                    return Outcome(Reason.FILTERED) if reply.filtered else outcome
                 case _:
                     assert_never(output)
         raise EngineLost("The engine's stream has no end.")
@@ -172,15 +248,6 @@ def outcome_of(turn: Turn, finished: Finished) -> Outcome:
     if finished.error is not None:
         error = Failure(code=finished.error_code.value, message=finished.error)
     return Outcome(_REASONS[finished.reason], error)
-
-
-async def _release(listener: Listener, released: Released) -> bool:
-    """Tells what the filters let through; whether they end the reply there."""
-    if released.text:
-        await listener.hear(released)
-    if released.filtered:
-        listener.engine.stop()
-    return released.filtered
 
 
 def _failure(loss: EngineLost | EngineUnavailable) -> Failure:

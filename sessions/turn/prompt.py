@@ -9,9 +9,10 @@ from math import ceil
 
 import msgspec
 
-from engine.door import Engine, not_served
+from engine.door import Engine, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
 from engine.messages import Message, ModelFacts, Params, Request
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Overloaded
 from sessions.records import MessageRecord, Meta
@@ -208,9 +209,9 @@ async def stand_in(choice: ModelChoice, request: Request, *, shortens: bool) -> 
 async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple[Message, ...]:
     """The messages as this model can answer them. Raises EngineError, BadParams, ContextOverflow."""
     facts = await engine.ready()
-    refuse_unserved(request.params, facts)
+    refuse_unserved(request.params, facts, request.spec)
     room = Room.of(facts.context_tokens, new_tokens(request.params, facts))
-    count = partial(engine.count_tokens, client=request.client)
+    count = partial(engine.count_tokens, client=request.client, spec=request.spec)
     if shortens:
         return await shortened(request.messages, room=room, count=count)
     if (tokens := await count(request.messages)) >= room.window:
@@ -234,9 +235,9 @@ def _length(texts: Iterable[str]) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-def refuse_unserved(params: Params, facts: ModelFacts) -> None:
+def refuse_unserved(params: Params, facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
     """What would be dropped in silence, or can't be had, is refused with its name. Raises BadParams."""
-    if (field := not_served(params, facts)) is not None:
+    if (field := not_served(params, facts) or spec_not_served(spec, facts)) is not None:
         raise BadParams(f"`{field}` can't be followed by the engine behind this server.", field=field)
     if (params.max_new_tokens or 0) > facts.context_tokens:
         why = f"`max_new_tokens` must be from 1 to {facts.context_tokens} for this model."
@@ -249,11 +250,15 @@ def as_refusals() -> Iterator[None]:
     try:
         yield
     except PromptRejected as error:
-        raise BadParams(f"The model's chat template refuses these messages: {error}") from error
+        raise BadParams(_why(error), field=error.field or None) from error
     except EngineBusy as busy:
         raise Overloaded(str(busy), retry_after_ms=retry_after_ms(busy)) from busy
     except EngineError as error:
         raise EngineDown(str(error), retry_after_ms=retry_after_ms(error)) from error
+
+
+def _why(error: PromptRejected) -> str:
+    return str(error) if error.field else f"The model's chat template refuses these messages: {error}"
 
 
 def retry_after_ms(error: EngineError) -> int | None:

@@ -1,0 +1,69 @@
+"""What a reply may be, beside its sampling: the tools it may call, the format it has to have, how much is thought before it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """What a model may call. `parameters`: a JSON Schema of an object, as text."""
+
+    name: str
+    description: str = ""
+    parameters: str = '{"type":"object","properties":{}}'
+
+
+class JsonSchema(msgspec.Struct, frozen=True, tag="json_schema"):
+    """The reply is JSON that this JSON Schema, as text, allows."""
+
+    schema: str
+
+
+class JsonObject(msgspec.Struct, frozen=True, tag="json_object"):
+    """The reply is some JSON object."""
+
+
+class Regex(msgspec.Struct, frozen=True, tag="regex"):
+    """The reply matches as a whole."""
+
+    pattern: str
+
+
+class Grammar(msgspec.Struct, frozen=True, tag="grammar"):
+    """The reply is a sentence of this grammar, in the dialect of Lark that llguidance reads."""
+
+    lark: str
+
+
+Format = JsonSchema | JsonObject | Regex | Grammar
+
+TemplateValue = str | int | float | bool | None
+
+
+class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a reply may be, beside its sampling: it shapes the prompt and the grammar.
+
+    `tool_choice`: `auto`, `none` (the model is not shown the tools), `required`, or `named`: the one in `tool_name`.
+    `parallel_calls`: more than one call in a reply. `reasoning`: `auto`, `off`, or an effort that the template knows.
+    `template`: further variables of the chat template. `continues`: the last message is the assistant's, and goes on.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    tool_choice: Literal["auto", "none", "required", "named"] = "auto"
+    tool_name: str = ""
+    parallel_calls: bool = True
+    format: Format | None = None
+    reasoning: str = "auto"
+    template: dict[str, TemplateValue] = {}
+    continues: bool = False
+
+    @property
+    def shown_tools(self) -> tuple[Tool, ...]:
+        """The tools that the model is told of."""
+        return () if self.tool_choice == "none" else self.tools
+
+
+PLAIN = ReplySpec()
+"""A reply of text, as the model writes it."""
