@@ -128,7 +128,17 @@ class Engine(Protocol):
         ...
 
 
-_NEUTRAL: dict[str, float] = {"top_k": 0, "repetition_penalty": 1.0}
+_NEUTRAL: dict[str, object] = {
+    "top_k": 0,
+    "repetition_penalty": 1.0,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "logit_bias": (),
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "special_tokens": False,
+}
 """What changes nothing, and may be asked of everyone."""
 
 
@@ -155,6 +165,15 @@ def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
         (field for field, (feature, is_asked) in asked.items() if is_asked and feature not in facts.features),
         None,
     )
+
+
+def messages_not_served(messages: Sequence[Message], facts: ModelFacts) -> str | None:
+    """Return the part of messages that the engine can't have the model read, by its name; None where it can all."""
+    if "tools" in facts.features:
+        return None
+    if any(message.calls for message in messages):
+        return "tool_calls"
+    return "role" if any(message.role == "tool" for message in messages) else None
 
 
 class Runnable(Protocol):
