@@ -152,11 +152,14 @@ def not_served(params: Params, facts: ModelFacts) -> str | None:
 
 
 def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
-    """Return the first part of a spec that the engine can't follow, by its field's name; None where it can follow all."""
+    """Return the first part of a spec that the engine can't follow, by its field's name; None where it can follow all.
+
+    Not to think may be asked of everyone: most models that have no switch for it never do.
+    """
     asked = {
         "tools": ("tools", bool(spec.shown_tools)),
         "format": ("format", spec.format is not None),
-        "reasoning": ("reasoning", spec.reasoning != "auto"),
+        "reasoning": ("reasoning", spec.reasoning not in ("auto", "off")),
         "template": ("template", bool(spec.template)),
         "continues": ("continue", spec.continues),
         "raw": ("raw", spec.raw),

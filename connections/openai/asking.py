@@ -110,7 +110,7 @@ def _spec(request: ChatRequest) -> ReplySpec:
     """What the reply may be. Raises Problem."""
     spec, found = tools_spec(request), format_of(request)
     if found is not None and spec.tools and spec.tool_choice in ("required", "named"):
-        why = f"`{found[0]}` can't be had together with a `tool_choice` that leaves no text."
+        why = f"`{found[0]}` excludes a `tool_choice` that leaves no text."
         raise invalid(found[0], why)
     return msgspec.structs.replace(
         spec,
@@ -131,7 +131,7 @@ def _continues(request: ChatRequest) -> bool:
         why = "can be false together with `continue_final_message` alone."
         raise invalid("add_generation_prompt", worded("add_generation_prompt", why))
     if goes_on and (request.messages[-1].role != "assistant" or request.messages[-1].tool_calls):
-        why = "needs a message of the assistant's, without calls, as the last one."
+        why = "needs a message of the role assistant, without calls, as the last one."
         raise invalid("continue_final_message", worded("continue_final_message", why))
     return goes_on
 

@@ -15,7 +15,7 @@ from connections.openai.problems import invalid
 
 NO_SOUND = "This server does not take sound."
 _NO_FUNCTIONS = "This server takes `tools` in place of `functions`."
-_NO_GRAMMAR = "This server takes grammars in Lark's form, as `guided_grammar`."
+_NO_GRAMMAR = "This server takes grammars in the form of Lark, as `guided_grammar`."
 _NO_PATTERN = "This server takes patterns as `guided_regex`."
 _NO_SCHEMA = "This server takes schemas as `response_format`."
 _NO_TEMPLATE = "This server does not let requests change the chat template."
@@ -76,8 +76,8 @@ _PARTS: Mapping[str, str] = {
     "input_file": "This server does not take files.",
     "tool_use": "This server takes calls as `tool_calls`.",
     "tool_result": "This server takes results of tools as messages of the role tool.",
-    "reasoning": "What a model thought is a part of assistants' messages alone.",
-    "thinking": "What a model thought is a part of assistants' messages alone.",
+    "reasoning": "What a model thought belongs to messages of the role assistant alone.",
+    "thinking": "What a model thought belongs to messages of the role assistant alone.",
 }
 _NONE = b'"none"'
 _IDS = re.compile(rb"\[\s*(\[|[0-9])")

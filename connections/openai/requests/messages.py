@@ -74,7 +74,9 @@ def _message(message: ChatMessage, where: str) -> Message:
 
 def _refuse_others(message: ChatMessage, where: str) -> None:
     if message.tool_calls:
-        raise invalid(f"{where}.tool_calls", worded(f"{where}.tool_calls", "is for assistants' messages."))
+        raise invalid(
+            f"{where}.tool_calls", worded(f"{where}.tool_calls", "is for messages of the role assistant.")
+        )
 
 
 def _result_of(message: ChatMessage, where: str) -> str:
