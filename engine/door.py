@@ -151,28 +151,36 @@ def not_served(params: Params, facts: ModelFacts) -> str | None:
     return None
 
 
+def has_feature(facts: ModelFacts, feature: str, part: str) -> bool:
+    """Return whether an engine has a feature, or this part of it: some have no more than `tools.auto`, or `format.regex`."""
+    return feature in facts.features or f"{feature}.{part}" in facts.features
+
+
 def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
     """Return the first part of a spec that the engine can't follow, by its field's name; None where it can follow all.
 
     Not to think may be asked of everyone: most models that have no switch for it never do.
     """
-    asked = {
-        "tools": ("tools", bool(spec.shown_tools)),
-        "format": ("format", spec.format is not None),
-        "reasoning": ("reasoning", spec.reasoning not in ("auto", "off")),
-        "template": ("template", bool(spec.template)),
-        "continues": ("continue", spec.continues),
-        "raw": ("raw", spec.raw),
-    }
-    return next(
-        (field for field, (feature, is_asked) in asked.items() if is_asked and feature not in facts.features),
-        None,
+    form = "" if spec.format is None else spec.format.__struct_config__.tag
+    asked = (
+        ("tools", "tools", spec.tool_choice, bool(spec.shown_tools)),
+        ("format", "format", str(form), spec.format is not None),
+        ("reasoning", "reasoning", "", spec.reasoning not in ("auto", "off")),
+        ("template", "template", "", bool(spec.template)),
+        ("continues", "continue", "", spec.continues),
+        ("raw", "raw", "", spec.raw),
     )
+    lacking = (
+        field
+        for field, feature, part, is_asked in asked
+        if is_asked and not has_feature(facts, feature, part)
+    )
+    return next(lacking, None)
 
 
 def messages_not_served(messages: Sequence[Message], facts: ModelFacts) -> str | None:
     """Return the part of messages that the engine can't have the model read, by its name; None where it can all."""
-    if "tools" in facts.features:
+    if has_feature(facts, "tools", "auto"):
         return None
     if any(message.calls for message in messages):
         return "tool_calls"

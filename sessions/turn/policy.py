@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.door import has_feature
 from engine.messages import ModelFacts
 from engine.reply_spec import ReplySpec
 from sessions.filters.chain import NO_FILTERS, Filters
@@ -35,7 +36,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
         One that leaves the model no choice keeps them, and is refused where it is looked at.
         """
-        can_not = "tools" not in facts.features and spec.tool_choice == "auto"
+        can_not = spec.tool_choice == "auto" and not has_feature(facts, "tools", "auto")
         if spec.tools and can_not and self.unsupported_tools == "ignore":
             return msgspec.structs.replace(spec, tools=())
         return spec
