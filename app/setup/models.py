@@ -54,7 +54,7 @@ def file_of(settings: Settings) -> ModelFile:
     if settings.model is not None:
         raise SettingsError(f"{SETTING} and MIDSTREAM_MODEL (--model) exclude each other: who serves?")
     try:
-        file = msgspec.convert(_with_presets(msgspec.toml.decode(path.read_bytes())), ModelFile)
+        file = msgspec.convert(with_presets(msgspec.toml.decode(path.read_bytes())), ModelFile)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise SettingsError(f"{SETTING}: {path}: {error}") from error
     for why in _wrong(file):
@@ -62,7 +62,8 @@ def file_of(settings: Settings) -> ModelFile:
     return file
 
 
-def _with_presets(file: dict[str, Any]) -> dict[str, Any]:
+def with_presets(file: dict[str, Any]) -> dict[str, Any]:
+    """The file, in which upstreams have the features of their kind of server."""
     upstreams = file.get("upstream")
     if not isinstance(upstreams, list):
         return file
