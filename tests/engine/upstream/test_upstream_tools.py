@@ -395,7 +395,7 @@ async def test_a_reply_that_thinks_and_calls_comes_over_http(server: UpstreamSer
 
 
 async def test_a_reply_that_only_thought_is_not_asked_again(server: UpstreamServer) -> None:
-    server.answers = [Answer(deltas=({"reasoning": "Let me see, "}, {"reasoning": "well."}), end_after=2)]
+    server.answers = [Answer(deltas=({"reasoning": "Let me see. "}, {"content": "A tree."}), end_after=1)]
     async with serving(server, features=VLLM) as engine:
         stream = engine.generate(Request("r", HELLO))
         with pytest.raises(EngineLost):
