@@ -91,6 +91,7 @@ def _text(piece: Piece) -> str:
 
 
 def _offset(token: ChosenToken) -> int:
-    """Where a token begins, as far as it is whole characters."""
+    """Where a token begins, as far as it is whole characters; by its name, where its bytes are not told."""
     raw = token.chosen.raw
-    return max(0, token.end - (len(raw.decode(errors="ignore")) if raw is not None else 0))
+    text = token.chosen.token if raw is None else raw.decode(errors="ignore")
+    return max(0, token.end - len(text))

@@ -275,7 +275,6 @@ async def test_the_model_is_listed_and_no_other_answers(sdk: AsyncOpenAI) -> Non
 async def test_what_is_not_served_is_named_by_the_sdks_exceptions(sdk: AsyncOpenAI) -> None:
     for path, asking in (
         ("/v1/responses", sdk.responses.create(model=MODEL, input="Hello!")),
-        ("/v1/completions", sdk.completions.create(model=MODEL, prompt="Hello!")),
         ("/v1/embeddings", sdk.embeddings.create(model=MODEL, input="Hello!")),
     ):
         why = f"does not serve {path}. It serves POST /v1/chat/completions"
