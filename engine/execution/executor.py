@@ -120,8 +120,8 @@ class Executor:
         with _memory_told():
             tokens = self._tokens(launched, sampled) if sampled else []
             scored = self._scoring.score(launched.logits, sampled, tokens)
-        if not sampled:
-            self._wait()
+        if not sampled and launched.chosen is not None:
+            launched.chosen.numbers()  # how long it takes decides how large the next one may be
         chosen = iter(tokens)
         outcomes = [
             _outcome(span.slot, next(chosen), scored) if span.samples else None for span in launched.spans
@@ -133,19 +133,14 @@ class Executor:
     def _choose(self, spans: Sequence[Span], logits: Tensor) -> Coming | None:
         """Have tokens chosen behind the step, where nobody has to wait for that, and brought here."""
         sampled = [span.slot for span in spans if span.samples]
-        if not self.feeds or not sampled:
+        if not self.feeds:
             return None
-        return Coming(self._sampler.feed(logits, sampled))
+        return Coming(self._sampler.feed(logits, sampled) if sampled else logits.new_empty(0))
 
     def _tokens(self, launched: Launched, sampled: Sequence[int]) -> list[int | None]:
         if launched.chosen is None:
             return self._sampler.sample(launched.logits, sampled)
         return [None if token < 0 else token for token in launched.chosen.numbers()]
-
-    def _wait(self) -> None:
-        """Wait for a step that gives no token: how long it takes decides how large the next one may be."""
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
 
     def _set_threads(self, tokens: int) -> None:
         """Compute with as many threads as suit a step of so many tokens."""

@@ -231,7 +231,7 @@ class Scheduler:
         return True
 
     def _plan_decodes(self) -> tuple[Segment, ...]:
-        for request in tuple(self._decoding.values()):
+        for request in [one for one in self._decoding.values() if not one.is_full]:
             while request.slot is not None and not self._grows(request):
                 if not self._preempt_last():
                     raise RuntimeError(f"request {request.request_id} alone outgrows {self.pool.total} pages")
