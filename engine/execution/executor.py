@@ -34,7 +34,7 @@ class Failure:
 
 
 FEW_TOKENS = 64
-"""Steps of more are computed with all threads, without asking."""
+"""Steps of more, and those with a part of a prompt, are computed with all threads, without asking."""
 
 
 class OutOfMemory(Exception):
@@ -108,7 +108,7 @@ class Executor:
 
         Where it `feeds` and nobody asks for scores the next one may be launched first. Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
         """
-        self._set_threads(sum(len(span.tokens) for span in spans))
+        self._set_threads(spans)
         began = time.perf_counter()
         with _memory_told():
             logits = self._runner.run(spans)
@@ -142,9 +142,10 @@ class Executor:
             return self._sampler.sample(launched.logits, sampled)
         return [None if token < 0 else token for token in launched.chosen.numbers()]
 
-    def _set_threads(self, tokens: int) -> None:
-        """Compute with as many threads as suit a step of so many tokens."""
-        self._learns = self._threads if tokens <= FEW_TOKENS else None
+    def _set_threads(self, spans: Sequence[Span]) -> None:
+        """Compute with as many threads as suit a step. One with a part of a prompt has work for all of them."""
+        tokens = sum(len(span.tokens) for span in spans)
+        self._learns = self._threads if tokens == len(spans) <= FEW_TOKENS else None
         torch.set_num_threads(self._learns.choose(tokens) if self._learns else self._most_threads)
 
 

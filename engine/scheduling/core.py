@@ -79,7 +79,6 @@ class Core:
         self._executor = Executor(model, slots=slots)
         self._pace = PrefillPace(step_target_s)
         self._flights: deque[_Flight] = deque()
-        self._collected_at = 0.0
         self._pending_text: list[tuple[ActiveRequest, int]] = []
         self._active: dict[str, ActiveRequest] = {}
         self._leaving: list[_End | Finished] = []
@@ -176,7 +175,7 @@ class Core:
         if not self._active:
             return []
         began = self._clock()
-        plan = self._scheduler.schedule(self._pace.budget)
+        plan = self._scheduler.schedule(self._pace.budget_beside(self._scheduler.decoding))
         if not plan.segments:  # all that run have their last token on its way
             return []
         self._counters.count(plan)
@@ -342,11 +341,8 @@ class Core:
 
     def _observe(self, flight: _Flight) -> None:
         """Learn from how long a step took, since its launch or since the one before it was done."""
-        now, plan = self._clock(), flight.plan
-        seconds = now - max(flight.began, self._collected_at)
-        self._collected_at = now
+        plan, seconds = flight.plan, self._counters.took(flight.began, self._clock())
         self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
-        self._counters.step_seconds += seconds
 
 
 def _scheduled(request: PreparedRequest, context_tokens: int) -> Request:

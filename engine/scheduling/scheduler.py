@@ -126,6 +126,11 @@ class Scheduler:
         return len(self._prefilling) + len(self._decoding)
 
     @property
+    def decoding(self) -> int:
+        """How many of them have all of their prompt computed."""
+        return len(self._decoding)
+
+    @property
     def queued(self) -> int:
         """How many requests wait for a slot."""
         return len(self._queue)
