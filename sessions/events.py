@@ -17,6 +17,8 @@ class Reason(StrEnum):
     """Why a turn ended. `interrupted` means a failure of a part of the service, never the user."""
 
     STOP = "stop"
+    TOOLS = "tools"
+    """As `stop`, and the reply has calls whose results it waits for."""
     LENGTH = "length"
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
@@ -41,7 +43,7 @@ StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved"]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept."""
+    """Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept; `reasoning_tokens` were thought."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -49,6 +51,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sent_tokens: int
     wasted_tokens: int
     acked_tokens: int | None = None
+    reasoning_tokens: int = 0
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

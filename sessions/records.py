@@ -144,4 +144,4 @@ def digest(content: str) -> str:
 
 def status_of(reason: Reason) -> str:
     """The status of a reply whose turn ended for this reason."""
-    return "complete" if reason in (Reason.STOP, Reason.LENGTH) else reason.value
+    return "complete" if reason in (Reason.STOP, Reason.TOOLS, Reason.LENGTH) else reason.value

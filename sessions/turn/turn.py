@@ -85,6 +85,17 @@ class EngineCount(msgspec.Struct, frozen=True, kw_only=True):
     steps_after: int | None = None
 
 
+class Tally:
+    """What a reply's pieces took: tokens, those of them that were thought, and how many calls there are."""
+
+    __slots__ = ("calls", "reasoning_tokens", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.reasoning_tokens = 0
+        self.calls = 0
+
+
 class Turn:
     """One user message and its reply. Times are seconds of any monotonic clock."""
 
@@ -100,18 +111,18 @@ class Turn:
         "ids",
         "off",
         "state",
-        "tokens",
+        "tally",
     )
 
     def __init__(self, ids: TurnIds) -> None:
         self.ids = ids
         self.state = TurnState.CLAIMED
         self.off = 0
-        self.tokens = 0
+        self.tally = Tally()
         self.cut: Cut | None = None
         self.count = EngineCount()
         self._parts: list[str] = []
-        self._marks: list[tuple[int, int, int]] = [(0, 0, 0)]  # offset, tokens and seq after each delta
+        self._marks: list[tuple[int, int, int]] = [(0, 0, 0)]  # offset, tokens and seq after each piece
         self._acked_tokens: int | None = None
         self.accepted_at: float | None = None
         self._started_at: float | None = None
@@ -126,7 +137,12 @@ class Turn:
     @property
     def text_seq(self) -> int | None:
         """The seq of its first delta."""
-        return self._marks[1][2] if len(self._marks) > 1 else None
+        return next((seq for off, _, seq in self._marks if off), None)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any of the reply has come: text, reasoning or a call."""
+        return self._first_at is not None
 
     @property
     def is_over(self) -> bool:
@@ -152,11 +168,6 @@ class Turn:
 
     def extend(self, text: str, *, tokens: int, seq: int, now: float) -> Delta:
         """More text of the reply. Raises IllegalTransition once the end is decided."""
-        if self.state not in _SPEAKS:
-            raise IllegalTransition(f"extend in {self.state}")
-        self.state = _STREAMING
-        if self._first_at is None:
-            self._first_at = now
         delta = Delta(
             conversation_id=self.ids.conversation_id,
             turn_id=self.ids.turn_id,
@@ -166,11 +177,30 @@ class Turn:
             text=text,
             tokens=tokens,
         )
+        self._take(len(text), tokens=tokens, seq=seq, now=now)
         self._parts.append(text)
-        self.off += len(text)
-        self.tokens += tokens
-        self._marks.append((self.off, self.tokens, seq))
         return delta
+
+    def think(self, *, tokens: int, seq: int, now: float) -> None:
+        """More of what the model thinks aloud. Raises IllegalTransition once the end is decided."""
+        self._take(0, tokens=tokens, seq=seq, now=now)
+        self.tally.reasoning_tokens += tokens
+
+    def called(self, *, tokens: int, seq: int, now: float) -> None:
+        """The reply calls a tool. Raises IllegalTransition once the end is decided."""
+        self._take(0, tokens=tokens, seq=seq, now=now)
+        self.tally.calls += 1
+
+    def _take(self, chars: int, *, tokens: int, seq: int, now: float) -> None:
+        """A piece of the reply came."""
+        if self.state not in _SPEAKS:
+            raise IllegalTransition(f"a piece in {self.state}")
+        self.state = _STREAMING
+        if self._first_at is None:
+            self._first_at = now
+        self.off += chars
+        self.tally.tokens += tokens
+        self._marks.append((self.off, self.tally.tokens, seq))
 
     def ack(self, seq: int) -> None:
         """A reader has all of the turn's text up to a seq; the one that has most counts."""
@@ -195,6 +225,8 @@ class Turn:
         if cut is not None:
             reason = Reason.INTERRUPTED if cut.cause is Cause.DRAIN else Reason.CANCELLED
             error = None
+        elif reason is Reason.STOP and self.tally.calls:
+            reason = Reason.TOOLS
         return Done(
             conversation_id=self.ids.conversation_id,
             turn_id=self.ids.turn_id,
@@ -237,10 +269,12 @@ class Turn:
         return self._marks[bisect_right(self._marks, seq, key=lambda mark: mark[2]) - 1]
 
     def _usage(self, reason: Reason) -> Usage:
-        generated = self.tokens if self.count.generated_tokens is None else self.count.generated_tokens
-        whole = reason in (Reason.STOP, Reason.LENGTH, Reason.TIMEOUT)
-        kept = generated if whole else self.tokens if self.cut is None else self.tokens_at(self.cut.chars)
-        sent = self.tokens if self.cut is None else self.tokens_at(self.cut.handed)
+        generated = self.tally.tokens if self.count.generated_tokens is None else self.count.generated_tokens
+        whole = reason in (Reason.STOP, Reason.TOOLS, Reason.LENGTH, Reason.TIMEOUT)
+        kept = (
+            generated if whole else self.tally.tokens if self.cut is None else self.tokens_at(self.cut.chars)
+        )
+        sent = self.tally.tokens if self.cut is None else self.tokens_at(self.cut.handed)
         return Usage(
             prompt_tokens=self.count.prompt_tokens,
             cached_tokens=self.count.cached_tokens,
@@ -248,6 +282,7 @@ class Turn:
             sent_tokens=sent,
             acked_tokens=None if self._acked_tokens is None else min(self._acked_tokens, sent),
             wasted_tokens=max(0, generated - kept),
+            reasoning_tokens=self.tally.reasoning_tokens,
         )
 
     def _timing(self, accepted_at: float, now: float) -> Timing:

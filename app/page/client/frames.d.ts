@@ -254,9 +254,9 @@ export interface Done {
 }
 
 /** Why a turn ended. `interrupted` means a failure of a part of the service, never the user. */
-export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "length" | "stop" | "timeout";
+export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "length" | "stop" | "timeout" | "tools";
 
-/** Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept. */
+/** Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept; `reasoning_tokens` were thought. */
 export interface Usage {
   prompt_tokens: number;
   cached_tokens: number;
@@ -264,6 +264,7 @@ export interface Usage {
   sent_tokens: number;
   wasted_tokens: number;
   acked_tokens?: number;
+  reasoning_tokens?: number;
 }
 
 /** Milliseconds since the turn was accepted; null where the turn never came so far. */

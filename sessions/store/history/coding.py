@@ -22,6 +22,7 @@ class _Usage(msgspec.Struct, array_like=True, frozen=True):
     sent_tokens: int
     wasted_tokens: int
     acked_tokens: int | None
+    reasoning_tokens: int = 0
 
     @classmethod
     def of(cls, usage: Usage) -> _Usage:
