@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Callable
 from functools import partial
 
-from engine.messages import Count, Counted, Finished, FinishReason, Params, Request
+from engine.grammar.compiling import Compiled, Compiler, GrammarFault
+from engine.messages import Count, Counted, ErrorCode, Finished, FinishReason, Params, Request
 from engine.prompts.jobs import Answer, Build, Built, Rejected, Stopped, TooLong
 from engine.text.detokenizer import Detokenizer
 from engine.text.prepared import PreparedRequest, resolve_sampling
@@ -25,11 +26,14 @@ class Preparer:
         *,
         context_tokens: int,
         remember: Callable[[str, WrittenReply], None],
+        grammars: Compiler | None = None,
     ) -> None:
         """Take what the loaded model brought along. `context_tokens`: of a prompt and its reply, at most.
 
         `remember` is told how each reply was written: a salt, and the reply. It is called by whoever steps.
+        `grammars`: None where replies can't be held to any.
         """
+        self._grammars = grammars
         self._detokenizers = detokenizers
         self._defaults = defaults
         self._context_tokens = context_tokens
@@ -42,7 +46,7 @@ class Preparer:
         """
         window = self._context_tokens
         if isinstance(asked, Count):
-            return Build(asked.messages, window, counts=True)
+            return Build(asked.messages, window, counts=True, spec=asked.spec)
         sampling = resolve_sampling(asked.params, self._defaults)
         room = min(sampling.max_new_tokens, window // 4)
         return Build(
@@ -51,12 +55,20 @@ class Preparer:
             salt=asked.cache_salt,
             most=window - room,
             shares_system=asked.shares_system,
+            spec=asked.spec,
         )
 
     def prepared(self, request: Request, made: Answer) -> PreparedRequest | Finished:
         """Return the request made ready, or its end where there is no prompt."""
         if not isinstance(made, Built):
-            return _refused(request, self._why(made))
+            is_of_spec = isinstance(made, Rejected) and made.field
+            return _refused(
+                request, self._why(made), ErrorCode.BAD_PARAMS if is_of_spec else ErrorCode.INTERNAL
+            )
+        try:
+            grammar = self._compiled(made)
+        except GrammarFault as fault:
+            return _refused(request, str(fault), ErrorCode.BAD_PARAMS)
         prompt = array("i", made.token_ids).tolist()
         sampling = resolve_sampling(request.params, self._defaults)
         notes = ReplyNotes(partial(self._remember, request.cache_salt))
@@ -73,13 +85,20 @@ class Preparer:
             priority=request.priority,
             shared_tokens=made.shared_tokens,
             logprobs=logprobs,
+            grammar=grammar,
         )
+
+    def _compiled(self, made: Built) -> Compiled | None:
+        """Return the grammar at its beginning, which was tried where it was made. Raises GrammarFault."""
+        if made.grammar is None or self._grammars is None:
+            return None
+        return self._grammars.compiled(made.grammar)
 
     def counted(self, count: Count, made: Answer) -> Counted:
         """Return the prompt's length, as far as it was read, or why there is none."""
         if isinstance(made, Built | TooLong):
             return Counted(count.count_id, made.tokens)
-        return Counted(count.count_id, 0, self._why(made))
+        return Counted(count.count_id, 0, self._why(made), made.field if isinstance(made, Rejected) else "")
 
     def _why(self, made: TooLong | Rejected | Stopped) -> str:
         if isinstance(made, TooLong):
@@ -88,7 +107,7 @@ class Preparer:
         return made.why if isinstance(made, Rejected) else "Nobody waits for the prompt."
 
 
-def _refused(request: Request, why: str) -> Finished:
+def _refused(request: Request, why: str, code: ErrorCode) -> Finished:
     return Finished(
         request.request_id,
         FinishReason.ERROR,
@@ -96,4 +115,5 @@ def _refused(request: Request, why: str) -> Finished:
         cached_tokens=0,
         generated_tokens=0,
         error=why,
+        error_code=code,
     )

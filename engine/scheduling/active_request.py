@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
+from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Output, Prefilling, Queued, Started
 from engine.sampling.sampler import Chooser
 from engine.scheduling.scheduler import Request
 from engine.text.prepared import PreparedRequest
@@ -64,8 +64,10 @@ class ActiveRequest:
         logprobs = self.prepared.logprobs.leave(text) if self.prepared.logprobs is not None else ()
         return [Chunk(self.prepared.request_id, text, tokens, logprobs)]
 
-    def finished(self, reason: FinishReason, error: str | None = None) -> Finished:
-        """Tell the end."""
+    def finished(
+        self, reason: FinishReason, error: str | None = None, code: ErrorCode = ErrorCode.INTERNAL
+    ) -> Finished:
+        """Tell the end. `code`: whose fault an error is."""
         return Finished(
             request_id=self.prepared.request_id,
             reason=reason,
@@ -74,4 +76,5 @@ class ActiveRequest:
             generated_tokens=self.request.generated,
             steps_after=self.steps_after,
             error=error,
+            error_code=code,
         )

@@ -169,6 +169,10 @@ class Scheduler:
                 del self._prefilling[segment.slot]
                 self._decoding[segment.slot] = segment.request
 
+    def repeat(self, request: Request) -> None:
+        """Have a request's last token computed once more: the next one could not be drawn behind it yet."""
+        request.computed -= 1
+
     def share(self, request: Request) -> None:
         """Keep for everyone what is to be shared of a request, now that its first token showed that it is sound."""
         if request.slot is not None and request.shared_tokens:
