@@ -46,7 +46,7 @@ def controls_in(frame: str) -> set[int]:
 
 def literal(text: str) -> str:
     """Return the literal of a text."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text)
 
 
 def _symbol(piece: str, specials: Mapping[str, int]) -> str:

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -27,8 +27,9 @@ COMPILE_S = 0.25
 """Of a processor, to compile a grammar and to make its first mask."""
 TOKEN_S = 0.02
 """Of a processor, for a token of a reply: what it does to the grammar, and the next mask."""
-TOKENS = 48
-"""So many are tried, whichever they are."""
+WALKS = ("{", "[", "", "")
+TOKENS = 16
+"""Replies that are begun, so long: each of tokens at random, or of what opens an object or a list where that may come."""
 MEMORY_BYTES = 64 * 2**20
 TIMEOUT_S = 10.0
 """On a machine that has no processor to spare."""
@@ -68,33 +69,37 @@ def judge(compiler: Compiler, source: Source) -> str:
         matcher = compiler.compiled(source).matcher
     except GrammarFault as fault:
         return str(fault)
-    first = matcher.compute_bitmask()
+    matcher.compute_bitmask()
     if matcher.is_error():
         return f"It allows nothing. {why(matcher)}"
-    if clock() - began > COMPILE_S or _walk(matcher, first, clock) > TOKEN_S:
+    if clock() - began > COMPILE_S or _worst_token(compiler, matcher, clock) > TOKEN_S:
         return COSTLY
     if matcher.is_error():
         return why(matcher)
     return COSTLY if _peak_bytes() - memory > MEMORY_BYTES else ""
 
 
-def _walk(matcher: LLMatcher, mask: bytes, clock: Callable[[], float]) -> float:
-    """Write a reply of tokens at random, the same each time. Returns what the worst of them took."""
+def _worst_token(compiler: Compiler, matcher: LLMatcher, clock: Callable[[], float]) -> float:
+    """Return the seconds that the worst token of some replies took."""
     random, worst = Random(0), 0.0
-    for _ in range(TOKENS):
-        if matcher.is_stopped() or worst > TOKEN_S:
-            break
-        token = _some_token(mask, random)
-        began = clock()
-        matcher.consume_token(token)
-        mask = matcher.compute_bitmask()
-        worst = max(worst, clock() - began)
+    for opening in WALKS:
+        preferred = compiler.vocabulary.tokens.tokenize_str(opening)
+        written = 0
+        while written < TOKENS and worst <= TOKEN_S and not matcher.is_stopped():
+            token = _some_token(matcher.compute_bitmask(), preferred, random)
+            began = clock()
+            matcher.consume_token(token)
+            matcher.compute_bitmask()
+            worst, written = max(worst, clock() - began), written + 1
+        matcher.rollback(written)
     return worst
 
 
-def _some_token(mask: bytes, random: Random) -> int:
-    places = [place for place, byte in enumerate(mask) if byte]
-    place = random.choice(places)
+def _some_token(mask: bytes, preferred: Sequence[int], random: Random) -> int:
+    for token in preferred:
+        if mask[token // 8] >> token % 8 & 1:
+            return token
+    place = random.choice([place for place, byte in enumerate(mask) if byte])
     return 8 * place + random.choice([bit for bit in range(8) if mask[place] >> bit & 1])
 
 

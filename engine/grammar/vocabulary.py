@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import llguidance.hf
 from llguidance import LLTokenizer
 
 _TRIED = '{"key": [1, "é 字 😀\\n"]}'
@@ -39,11 +38,13 @@ def vocabulary_of(tokenizer: Any, *, size: int | None = None, ends: Iterable[int
 
     `ends`: those of the model; the tokenizer's own where there are none. Raises NoGrammars.
     """
+    from llguidance import hf  # noqa: PLC0415 - transformers comes with it, which others take along without torch
+
     ending = sorted(ends) or [one for one in (tokenizer.eos_token_id,) if one is not None]
     if not ending:
         raise NoGrammars("It has no token that ends a reply.")
     try:
-        tokens = llguidance.hf.from_tokenizer(tokenizer, n_vocab=size, eos_token=ending)
+        tokens = hf.from_tokenizer(tokenizer, n_vocab=size, eos_token=ending)
         read = tokens.decode_str(tokenizer(_TRIED, add_special_tokens=False)["input_ids"])
     except Exception as error:
         raise NoGrammars(str(error)) from error

@@ -24,6 +24,7 @@ from engine.errors import ModelNotUsable
 from engine.grammar.compiling import Compiler
 from engine.grammar.making import GrammarMaker
 from engine.grammar.trial import trial
+from engine.grammar.vocabulary import NoGrammars, vocabulary_of
 from engine.grammar.writing import GrammarWriter
 from engine.prompts.builder import Builder
 from engine.prompts.jobs import Answer, Build, FromPrompts, Ready, Remember, ToPrompts
@@ -71,8 +72,6 @@ def _builder(model: str) -> Builder:
 
 def _grammars(tokenizer: Any) -> GrammarMaker | None:
     """Return what makes grammars; None where there can't be any, of which the engine's process tells the reason."""
-    from engine.grammar.vocabulary import NoGrammars, vocabulary_of  # noqa: PLC0415 - it imports transformers
-
     try:
         vocabulary = vocabulary_of(tokenizer)
     except NoGrammars:
