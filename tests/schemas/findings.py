@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 from transformers import AutoTokenizer
 
 from engine.errors import PromptRejected
@@ -92,12 +93,19 @@ def _look(case: Case, reply: Reply, row: Row, *, strict: bool) -> None:
 
 def _wrong(case: Case, reply: Reply) -> str | None:
     """Return why a reply is not what its schema allows, by the validator of the draft that the schema names."""
-    validator = validator_for(case.schema, default=Draft202012Validator)(case.schema)
+    named: Any = validator_for(case.schema, default=Draft202012Validator)
+    validator = extend(named, {"pattern": _matches})(case.schema)
     try:
         validator.validate(json.loads(reply.text.decode()))
     except (ValueError, ValidationError) as error:
         return str(error).partition("\n")[0]
     return None
+
+
+def _matches(_validator: object, pattern: str, text: object, _schema: object) -> Iterator[ValidationError]:
+    r"""Look for a pattern as ECMA 262 does, where \d and \w are of ASCII: the package takes Python's word for it."""
+    if isinstance(text, str) and not re.search(pattern, text, re.ASCII):
+        yield ValidationError(f"{text!r} does not match {pattern!r}")
 
 
 def _no_json(reply: Reply) -> str | None:
