@@ -20,7 +20,7 @@ from engine.cache.pages import Copy
 from engine.execution.compute_threads import ComputeThreads
 from engine.execution.cuda_recording import Coming, CudaRecorder
 from engine.execution.runner import Runner
-from engine.grammar.compiling import Compiled
+from engine.grammar.source import Source
 from engine.messages import ErrorCode
 from engine.model.devices import is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder
@@ -108,7 +108,7 @@ class Executor:
         self._sampler = Sampler(
             slots=slots, vocabulary=model.vocabulary, device=model.device, ends=model.eos_ids
         )
-        self._guides: Guides | None = None
+        self._guides = Guides(model.grammars) if model.grammars is not None else None
         self._guided: dict[int, Guide] = {}
         self._scoring = Scoring()
         self._device = model.device
@@ -120,11 +120,9 @@ class Executor:
             recorder = CudaRecorder(model.device)
             self._runner.record(slots, recorder.record, recorder.measure)
 
-    def guide(self, grammar: Compiled, sampling: Sampling) -> Guide:
-        """Return what leads a reply through its grammar, from its beginning on."""
-        if self._guides is None:
-            self._guides = Guides(grammar.vocabulary)
-        return self._guides.guide(grammar, min_tokens=sampling.min_tokens)
+    def guide(self, source: Source, sampling: Sampling) -> Guide | None:
+        """Return what leads a reply through its grammar; None where this model's replies can't be held to any."""
+        return self._guides.guide(source, min_tokens=sampling.min_tokens) if self._guides else None
 
     def advance(self, guide: Guide, token: int) -> None:
         """Tell a reply's guide which token it got."""
@@ -134,7 +132,7 @@ class Executor:
     def look_ahead(self) -> None:
         """Begin to make the masks of the next step, beside whatever comes before it."""
         if self._guides is not None:
-            self._guides.begin()
+            self._guides.look_ahead()
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int], *, made: int = 0) -> None:
         """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far.
@@ -145,8 +143,9 @@ class Executor:
             self._sampler.join(slot, chooser, tokens, made=made)
         self._scoring.join(slot, chooser.sampling.top_logprobs)
         self._guided.pop(slot, None)
-        if chooser.guide is not None:
+        if chooser.guide is not None and self._guides is not None:
             self._guided[slot] = chooser.guide
+            self._guides.begin(chooser.guide)
 
     def copy(self, copies: Sequence[Copy]) -> None:
         """Copy pages, in order, before the next launch. Raises OutOfMemory."""
@@ -159,7 +158,6 @@ class Executor:
         Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
         """
         self._set_threads(sum(len(span.tokens) for span in spans))
-        self.look_ahead()
         began = time.perf_counter()
         with _memory_told():
             logits = self._runner.run(spans)
@@ -225,7 +223,7 @@ def _held(guide: Guide) -> Failure | Held | None:
     match guide.state:
         case State.READY:
             return None
-        case State.WAITING:
+        case State.NEW | State.WAITING:
             return Held.LATE
         case State.COMPLETE:
             return Held.COMPLETE

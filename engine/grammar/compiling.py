@@ -6,7 +6,6 @@ Source of the limits: `docs/design/engine.md` says what they take, `tests/engine
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 from llguidance import LLMatcher, LLParserLimits
 
@@ -27,24 +26,6 @@ KEPT = 8
 WHY_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A grammar and a matcher of it that is one reply's alone."""
-
-    source: Source
-    matcher: LLMatcher
-    compiler: Compiler
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Whose tokens it is matched by."""
-        return self.compiler.vocabulary
-
-    def keep(self) -> None:
-        """Let another reply of the same grammar have the matcher, now that this one has ended."""
-        self.compiler.keep(self)
-
-
 class GrammarFault(Exception):
     """A grammar can't be compiled, or followed any further. The message is for its author."""
 
@@ -57,17 +38,16 @@ class Compiler:
         self._lock = threading.Lock()
         self._kept: list[tuple[bytes, LLMatcher]] = []
 
-    def compiled(self, source: Source) -> Compiled:
-        """Return a grammar where a reply begins. Lets other threads run meanwhile. Raises GrammarFault."""
-        return Compiled(source, self._taken(source.digest) or self._compile(source), self)
+    def matcher(self, source: Source) -> LLMatcher:
+        """Return a matcher where a reply begins. Lets other threads run meanwhile. Raises GrammarFault."""
+        return self._taken(source.digest) or self._compile(source)
 
-    def keep(self, grammar: Compiled) -> None:
+    def keep(self, source: Source, matcher: LLMatcher) -> None:
         """Take back a matcher that nobody uses any more."""
-        matcher = grammar.matcher
         if matcher.is_error() or not matcher.reset():
             return
         with self._lock:
-            self._kept.append((grammar.source.digest, matcher))
+            self._kept.append((source.digest, matcher))
             del self._kept[:-KEPT]
 
     def _taken(self, digest: bytes) -> LLMatcher | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from hashlib import blake2b
 
 import msgspec
@@ -14,6 +15,7 @@ MAX_BYTES = 256 * 1024
 MAX_DEPTH = 64
 """How deep the brackets of a JSON Schema may be nested."""
 
+_OLD_DRAFTS = ("draft-00", "draft-01", "draft-02", "draft-03")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 
@@ -56,6 +58,15 @@ def read_schema(text: str, field: str) -> dict[str, msgspec.Raw]:
     if read is False:
         raise PromptRejected(f"The {field} has a schema that allows nothing.", field=field)
     return {} if read is True else read
+
+
+def check_draft(schema: Mapping[str, msgspec.Raw], field: str) -> None:
+    """Raises PromptRejected for a schema of a draft whose keywords nobody would follow."""
+    named = bytes(schema.get("$schema", b"")).decode()
+    if any(draft in named for draft in _OLD_DRAFTS):
+        raise PromptRejected(
+            f"The {field} has a schema of draft 3 or older: draft 4 is the first.", field=field
+        )
 
 
 def nesting(text: str) -> int:

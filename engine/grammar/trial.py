@@ -25,12 +25,15 @@ from engine.grammar.source import Source
 
 COMPILE_S = 0.25
 """Of a processor, to compile a grammar and to make its first mask."""
-TOKEN_S = 0.02
+TOKEN_S = 0.1
 """Of a processor, for a token of a reply: what it does to the grammar, and the next mask."""
+WHOLE_S = 0.5
+"""Of a processor, for all that is tried: the process ends then, wherever it is."""
 WALKS = ("{", "[", "", "")
 TOKENS = 16
 """Replies that are begun, so long: each of tokens at random, or of what opens an object or a list where that may come."""
-MEMORY_BYTES = 64 * 2**20
+MEMORY_BYTES = 32 * 2**20
+"""Of a matcher. As many replies as run have one each."""
 TIMEOUT_S = 10.0
 """On a machine that has no processor to spare."""
 
@@ -66,7 +69,7 @@ def judge(compiler: Compiler, source: Source) -> str:
     clock, memory = time.process_time, _peak_bytes()
     began = clock()
     try:
-        matcher = compiler.compiled(source).matcher
+        matcher = compiler.matcher(source)
     except GrammarFault as fault:
         return str(fault)
     matcher.compute_bitmask()
@@ -106,7 +109,8 @@ def _some_token(mask: bytes, preferred: Sequence[int], random: Random) -> int:
 def _try_and_end(compiler: Compiler, source: Source, writing: int) -> None:
     try:
         _bound_memory()
-        resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, WHOLE_S)
         os.write(writing, b"!" + judge(compiler, source).encode())
     finally:
         os._exit(0)
@@ -125,7 +129,7 @@ def _told(reading: int) -> str:
 def _bound_memory() -> None:
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * _PAGE + 4 * MEMORY_BYTES
+        most = pages * _PAGE + 8 * MEMORY_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 

@@ -23,7 +23,7 @@ from engine.grammar.lark import (
     pattern,
     symbols,
 )
-from engine.grammar.source import MAX_BYTES, Source, check_size, read_schema
+from engine.grammar.source import MAX_BYTES, Source, check_draft, check_size, read_schema
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 
 _SPACES = f"{SPACE}{{1,{LONGEST_SPACE}}}"
@@ -190,7 +190,11 @@ def _part(asked: Format) -> dict[str, object]:
         case JsonObject():
             return {"json_schema": _guided({"type": msgspec.Raw(_OBJECT.encode())})}
         case JsonSchema():
-            return {"json_schema": _guided(read_schema(asked.schema, "format"), lenient=not asked.strict)}
+            return {
+                "json_schema": _guided(
+                    _read(asked.schema, "format", strict=asked.strict), lenient=not asked.strict
+                )
+            }
         case Regex():
             check_size(asked.pattern, "format")
             return {"lark_grammar": f"start: /{regex_to_lark(asked.pattern, '')}/"}
@@ -200,11 +204,18 @@ def _part(asked: Format) -> dict[str, object]:
 
 
 def _arguments(tool: Tool, *, exact: bool) -> dict[str, object]:
-    schema = read_schema(tool.parameters, "tools")
+    schema = _read(tool.parameters, "tools", strict=tool.strict)
     if not exact and not tool.strict:
         schema = {}
     schema.setdefault("type", msgspec.Raw(_OBJECT.encode()))
     return _guided(schema, lenient=not tool.strict)
+
+
+def _read(text: str, field: str, *, strict: bool) -> dict[str, msgspec.Raw]:
+    schema = read_schema(text, field)
+    if strict:
+        check_draft(schema, field)
+    return schema
 
 
 def _guided(schema: Mapping[str, msgspec.Raw], *, lenient: bool = False) -> dict[str, object]:

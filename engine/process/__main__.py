@@ -104,7 +104,6 @@ def _load(
             model.defaults,
             context_tokens=model.context_tokens,
             remember=prompts.remember,
-            grammars=model.grammars,
         )
     )
     gc.collect()

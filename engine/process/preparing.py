@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Callable
 from functools import partial
 
-from engine.grammar.compiling import Compiled, Compiler, GrammarFault
 from engine.messages import Count, Counted, ErrorCode, Finished, FinishReason, Params, Request
 from engine.prompts.jobs import Answer, Build, Built, Rejected, Stopped, TooLong
 from engine.text.detokenizer import Detokenizer
@@ -26,14 +25,11 @@ class Preparer:
         *,
         context_tokens: int,
         remember: Callable[[str, WrittenReply], None],
-        grammars: Compiler | None = None,
     ) -> None:
         """Take what the loaded model brought along. `context_tokens`: of a prompt and its reply, at most.
 
         `remember` is told how each reply was written: a salt, and the reply. It is called by whoever steps.
-        `grammars`: None where replies can't be held to any.
         """
-        self._grammars = grammars
         self._detokenizers = detokenizers
         self._defaults = defaults
         self._context_tokens = context_tokens
@@ -65,10 +61,6 @@ class Preparer:
             return _refused(
                 request, self._why(made), ErrorCode.BAD_PARAMS if is_of_spec else ErrorCode.INTERNAL
             )
-        try:
-            grammar = self._compiled(made)
-        except GrammarFault as fault:
-            return _refused(request, str(fault), ErrorCode.BAD_PARAMS)
         prompt = array("i", made.token_ids).tolist()
         sampling = resolve_sampling(request.params, self._defaults)
         notes = ReplyNotes(partial(self._remember, request.cache_salt))
@@ -85,14 +77,8 @@ class Preparer:
             priority=request.priority,
             shared_tokens=made.shared_tokens,
             logprobs=logprobs,
-            grammar=grammar,
+            grammar=made.grammar,
         )
-
-    def _compiled(self, made: Built) -> Compiled | None:
-        """Return the grammar at its beginning, which was tried where it was made. Raises GrammarFault."""
-        if made.grammar is None or self._grammars is None:
-            return None
-        return self._grammars.compiled(made.grammar)
 
     def counted(self, count: Count, made: Answer) -> Counted:
         """Return the prompt's length, as far as it was read, or why there is none."""

@@ -11,7 +11,8 @@ import torch
 from llguidance import LLMatcher
 from torch import Tensor
 
-from engine.grammar.compiling import Compiled, why
+from engine.grammar.compiling import Compiler, GrammarFault, why
+from engine.grammar.source import Source
 from engine.messages import ErrorCode
 
 BITS = 32
@@ -21,6 +22,8 @@ BITS = 32
 class State(Enum):
     """Where a reply is in its grammar."""
 
+    NEW = auto()
+    """Nothing was done yet, and nothing is held."""
     WAITING = auto()
     """The next mask is not made yet."""
     READY = auto()
@@ -37,6 +40,14 @@ class Fault:
     code: ErrorCode
 
 
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """What any token of a reply may be, and what is no end of it; each (words,) of int32."""
+
+    allowed: Tensor
+    unended: Tensor
+
+
 class Hands(Protocol):
     """Whoever moves matchers on."""
 
@@ -51,44 +62,51 @@ class Guide:
     `mask`: one bit for each token that may come next, the lowest ids lowest, (words,) of int32; there while READY.
     """
 
-    def __init__(self, grammar: Compiled, allowed: Tensor, unended: Tensor, *, min_tokens: int = 0) -> None:
-        """Take a grammar at its beginning, and masks: of what any token may be, and of what is no end.
-
-        `min_tokens`: the reply ends no sooner, unless it can't go on.
-        """
-        self.state = State.WAITING
+    def __init__(self, compiler: Compiler, source: Source, masks: Masks, *, min_tokens: int = 0) -> None:
+        """Take a grammar. `min_tokens`: the reply ends no sooner, unless it can't go on."""
+        self.state = State.NEW
         self.mask: Tensor | None = None
         self.fault: Fault | None = None
-        self._grammar = grammar
-        self._matcher: LLMatcher | None = grammar.matcher
-        self._allowed = allowed
-        self._unended = unended
+        self._compiler = compiler
+        self._source = source
+        self._masks = masks
         self._min_tokens = min_tokens
         self._tokens = 0
+        self._matcher: LLMatcher | None = None
 
     @property
     def ends(self) -> Collection[int]:
         """The tokens that end the reply."""
-        return self._grammar.vocabulary.ends
+        return self._compiler.vocabulary.ends
 
     def close(self) -> None:
-        """Let the matcher go, as the reply has ended. To be called by whoever asks for masks."""
+        """Let go of all, as the reply has ended. To be called by whoever asks for masks."""
         matcher, self._matcher, self.mask = self._matcher, None, None
         # What is WAITING may be in somebody's hands.
         if matcher is not None and self.state is not State.WAITING:
-            self._grammar.keep()
+            self._compiler.keep(self._source, matcher)
+        self.state = State.COMPLETE
 
-    def advance(self, token: int | None, hands: Hands) -> None:
-        """Take the token that was chosen, None at the beginning, and find out what may come next."""
+    def begin(self) -> None:
+        """Compile the grammar, and find out what may come first."""
+        try:
+            self._matcher = matcher = self._compiler.matcher(self._source)
+        except GrammarFault as fault:
+            self.break_off(Fault(f"The grammar can't be followed: {fault}", ErrorCode.BAD_PARAMS))
+        else:
+            self._look(matcher)
+
+    def advance(self, token: int, hands: Hands) -> None:
+        """Take the token that was chosen, and find out what may come next."""
         matcher = self._matcher
         if matcher is None:
             return
-        if token is not None and not hands.consume(matcher, token):
+        if not hands.consume(matcher, token):
             self._fail(matcher)
         elif matcher.is_stopped():
             self.state = State.COMPLETE
         else:
-            self._tokens += token is not None
+            self._tokens += 1
             self._look(matcher)
 
     def break_off(self, fault: Fault) -> None:
@@ -96,16 +114,16 @@ class Guide:
         self.fault, self.state = fault, State.FAILED
 
     def _look(self, matcher: LLMatcher) -> None:
-        mask = torch.empty_like(self._allowed)
+        mask = torch.empty_like(self._masks.allowed)
         matcher.unsafe_compute_mask_ptr(mask.data_ptr(), mask.nbytes)
         if matcher.is_error():
             self._fail(matcher)
             return
-        mask &= self._allowed
+        mask &= self._masks.allowed
         if not mask.any():
             self.break_off(Fault("The grammar asks for control tokens here.", ErrorCode.BAD_PARAMS))
             return
-        if self._tokens < self._min_tokens and (going_on := mask & self._unended).any():
+        if self._tokens < self._min_tokens and (going_on := mask & self._masks.unended).any():
             mask = going_on
         self.mask, self.state = mask, State.READY
 

@@ -121,6 +121,8 @@ class Core:
         request, vocabulary = active.prepared, self._model.vocabulary
         if error := objection(request, context_tokens=self._model.context_tokens, vocabulary=vocabulary):
             return active.finished(FinishReason.ERROR, error)
+        if request.grammar is not None and active.chooser.guide is None:
+            return active.finished(FinishReason.ERROR, "This model's replies can't be held to a format.")
         if error := misuse(request.sampling, vocabulary=vocabulary):
             return active.finished(FinishReason.ERROR, error, ErrorCode.BAD_PARAMS)
         return None

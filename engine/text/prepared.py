@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from engine.errors import EngineError
-from engine.grammar.compiling import Compiled
+from engine.grammar.source import Source
 from engine.messages import Params
 from engine.text.reply_logprobs import ReplyLogprobs
 
@@ -81,8 +81,8 @@ class PreparedRequest:
     """A request for the core: nothing in it has to be looked up, rendered or tokenized any more.
 
     `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
-    scored, which `reply` tells what it makes of them; None where nobody asked. `grammar`: what the reply has to be, at
-    its beginning; None where it is free. The rest as in `messages.Request`.
+    scored, which `reply` tells what it makes of them; None where nobody asked. `grammar`: what the reply has to be;
+    None where it is free. The rest as in `messages.Request`.
     """
 
     request_id: str
@@ -94,7 +94,7 @@ class PreparedRequest:
     priority: int = 0
     shared_tokens: int = 0
     logprobs: ReplyLogprobs | None = None
-    grammar: Compiled | None = None
+    grammar: Source | None = None
 
 
 def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int) -> str | None:

@@ -91,8 +91,7 @@ def held_to(
 ) -> PreparedRequest:
     """A request whose reply has a format."""
     source = asked if isinstance(asked, Source) else source_of(asked)
-    grammar = compiler().compiled(source)
-    return PreparedRequest(request_id, tokens, sampling, reply or Numbers(), grammar=grammar)
+    return PreparedRequest(request_id, tokens, sampling, reply or Numbers(), grammar=source)
 
 
 def text_of(outputs: Sequence[Output], request_id: str) -> str:

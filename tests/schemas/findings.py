@@ -103,8 +103,8 @@ def _wrong(case: Case, reply: Reply) -> str | None:
 
 
 def _matches(_validator: object, pattern: str, text: object, _schema: object) -> Iterator[ValidationError]:
-    r"""Look for a pattern as ECMA 262 does, where \d and \w are of ASCII: the package takes Python's word for it."""
-    if isinstance(text, str) and not re.search(pattern, text, re.ASCII):
+    r"""Look for a pattern as ECMA 262 does: \d and \w are of ASCII, \s is not. Python takes all in the same way."""
+    if isinstance(text, str) and not any(re.search(pattern, text, flags) for flags in (re.ASCII, re.UNICODE)):
         yield ValidationError(f"{text!r} does not match {pattern!r}")
 
 

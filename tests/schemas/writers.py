@@ -40,7 +40,7 @@ class RandomWriter:
         self._compiler = compiler
         self._replies = replies
         self._tokens = tokens
-        self._guides = Guides(vocabulary)
+        self._guides = Guides(compiler)
         self._sampler = Sampler(
             slots=replies, vocabulary=vocabulary.size, device=torch.device("cpu"), ends=vocabulary.ends
         )
@@ -50,8 +50,9 @@ class RandomWriter:
 
     def write(self, source: Source) -> list[Reply]:
         """Return the replies that a grammar gives, the same ones each time."""
-        own = [_Written(self._guides.guide(self._compiler.compiled(source))) for _ in range(self._replies)]
+        own = [_Written(self._guides.guide(source)) for _ in range(self._replies)]
         for slot, one in enumerate(own):
+            self._guides.begin(one.guide)
             self._sampler.join(slot, Chooser.of(replace(SAMPLING, seed=slot), one.guide), [0])
         random = torch.Generator().manual_seed(0)
         for _ in range(self._tokens):
@@ -67,7 +68,7 @@ class RandomWriter:
         return [self._reply(one) for one in own]
 
     def _wait(self, own: Sequence[_Written]) -> None:
-        self._guides.begin()
+        self._guides.look_ahead()
         self._guides.wait([one.guide for one in own], LONG)
 
     def _take(self, one: _Written, token: int) -> None:

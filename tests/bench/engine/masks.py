@@ -166,7 +166,7 @@ def _people(compiler: Compiler) -> Source:
 def _cost(compiler: Compiler, source: Source, tokens: int) -> Cost:
     """Write replies of random tokens that the grammar allows, again and again: the matcher learns meanwhile."""
     began = time.perf_counter()
-    matcher = compiler.compiled(source).matcher
+    matcher = compiler.matcher(source)
     compiled = time.perf_counter()
     mask = matcher.compute_bitmask()
     first = time.perf_counter()
@@ -203,8 +203,8 @@ def _gap_ms(model: LoadedModel, beside: Source | None, *, streams: int, tokens: 
     """Return p99 of the gaps between the texts of plain streams, once all run."""
     core = Core(model)
     for number in range(streams):
-        core.submit(_request(model, f"plain {number}", tokens, number))
-        core.submit(_request(model, f"other {number}", 2 * tokens, number, beside))
+        core.submit(_request(f"plain {number}", tokens, number))
+        core.submit(_request(f"other {number}", 2 * tokens, number, beside))
     arrivals: dict[str, list[float]] = {}
     while (
         any(len(arrivals.get(f"plain {number}", ())) < tokens - 1 for number in range(streams)) and core.busy
@@ -219,14 +219,10 @@ def _gap_ms(model: LoadedModel, beside: Source | None, *, streams: int, tokens: 
     return (percentile(gaps, 0.99) or 0.0) * 1000
 
 
-def _request(
-    model: LoadedModel, name: str, tokens: int, number: int, source: Source | None = None
-) -> PreparedRequest:
-    assert model.grammars is not None
+def _request(name: str, tokens: int, number: int, source: Source | None = None) -> PreparedRequest:
     how = msgspec.structs.replace(sampling(tokens), ignore_eos=True, seed=number)
     prompt = [(37 * place + 11 * number) % 250 + 1 for place in range(64)]
-    grammar = None if source is None else model.grammars.compiled(source)
-    return PreparedRequest(name, prompt, how, _Ticks(), grammar=grammar)
+    return PreparedRequest(name, prompt, how, _Ticks(), grammar=source)
 
 
 class _Ticks:

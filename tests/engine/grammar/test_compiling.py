@@ -16,29 +16,29 @@ def compiler() -> Compiler:
 
 
 def test_a_matcher_that_was_let_go_begins_anew(compiler: Compiler) -> None:
-    first = compiler.compiled(source_of(CITIES))
-    assert first.matcher.consume_tokens(ids_of('{"city": "Paris", "days": 3}'))
-    assert first.matcher.is_stopped()
-    first.keep()
-    again = compiler.compiled(source_of(CITIES))
-    assert again.matcher is first.matcher
-    assert not again.matcher.is_stopped()
-    assert again.matcher.validate_tokens(ids_of('{"city"')) == len(ids_of('{"city"'))
+    first = compiler.matcher(source_of(CITIES))
+    assert first.consume_tokens(ids_of('{"city": "Paris", "days": 3}'))
+    assert first.is_stopped()
+    compiler.keep(source_of(CITIES), first)
+    again = compiler.matcher(source_of(CITIES))
+    assert again is first
+    assert not again.is_stopped()
+    assert again.validate_tokens(ids_of('{"city"')) == len(ids_of('{"city"'))
 
 
 def test_replies_of_the_same_grammar_have_matchers_of_their_own(compiler: Compiler) -> None:
-    one, other = compiler.compiled(source_of(CITIES)), compiler.compiled(source_of(CITIES))
-    assert one.matcher.consume_tokens(ids_of('{"city":'))
-    assert other.matcher.validate_tokens(ids_of("{")) == 1
+    one, other = compiler.matcher(source_of(CITIES)), compiler.matcher(source_of(CITIES))
+    assert one.consume_tokens(ids_of('{"city":'))
+    assert other.validate_tokens(ids_of("{")) == 1
 
 
 def test_only_so_many_are_kept_the_last_ones(compiler: Compiler) -> None:
     sources = [source_of(Regex(f"a{{{number}}}")) for number in range(1, KEPT + 2)]
-    compiled = [compiler.compiled(source) for source in sources]
-    for one in compiled:
-        one.keep()
-    again = [compiler.compiled(source) for source in sources]
-    assert [one.matcher is before.matcher for one, before in zip(again, compiled, strict=True)] == [
+    matchers = [compiler.matcher(source) for source in sources]
+    for source, one in zip(sources, matchers, strict=True):
+        compiler.keep(source, one)
+    again = [compiler.matcher(source) for source in sources]
+    assert [one is before for one, before in zip(again, matchers, strict=True)] == [
         False,
         *[True] * KEPT,
     ]
@@ -49,10 +49,10 @@ def test_what_cannot_begin_anew_is_not_kept(compiler: Compiler) -> None:
         (source_of(CITIES), ids_of("nonsense")),
         (source_of(Grammar('start: a\na[max_tokens=3]: "a"*')), ids_of("a")),
     ]:
-        first = compiler.compiled(source)
-        first.matcher.consume_tokens(tokens)
-        first.keep()
-        assert compiler.compiled(source).matcher is not first.matcher
+        first = compiler.matcher(source)
+        first.consume_tokens(tokens)
+        compiler.keep(source, first)
+        assert compiler.matcher(source) is not first
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_what_cannot_begin_anew_is_not_kept(compiler: Compiler) -> None:
 )
 def test_what_is_no_grammar_says_so_in_a_line(compiler: Compiler, source: Source, why: str) -> None:
     with pytest.raises(GrammarFault, match=why) as fault:
-        compiler.compiled(source)
+        compiler.matcher(source)
     assert "\n" not in str(fault.value)
     assert "<state>" not in str(fault.value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import PromptRejected
-from engine.grammar.source import MAX_BYTES, MAX_DEPTH, Source, nesting, read_schema
+from engine.grammar.source import MAX_BYTES, MAX_DEPTH, Source, check_draft, nesting, read_schema
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -71,6 +72,13 @@ def test_keywords_stay_as_they_were_written() -> None:
         "minimum": b"1.0",
         "b": b'{"z": 1, "a": 2}',
     }
+
+
+@pytest.mark.parametrize(("draft", "followed"), [("draft-03", False), ("draft-04", True), ("draft-07", True)])
+def test_a_draft_whose_keywords_nobody_follows_is_refused(draft: str, *, followed: bool) -> None:
+    schema = read_schema(json.dumps({"$schema": f"http://json-schema.org/{draft}/schema#"}), "format")
+    with nullcontext() if followed else pytest.raises(PromptRejected, match="draft 4 is the first"):
+        check_draft(schema, "format")
 
 
 def test_grammars_are_known_by_their_texts() -> None:

@@ -33,7 +33,7 @@ def allows(
     """Whether a reply may be this text, and end there."""
     source = writer(calls, thoughts).write(spec)
     assert source is not None
-    matcher = compiler().compiled(source).matcher
+    matcher = compiler().matcher(source)
     ids = ids_of(text)
     return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
 
@@ -108,7 +108,7 @@ def test_an_opening_that_is_spelled_in_letters_opens_a_call_as_well() -> None:
     assert "".join(tokenizer().convert_ids_to_tokens(letters)).endswith("<tool_call>")
     source = writer(HERMES).write(FREE)
     assert source is not None
-    matcher = compiler().compiled(source).matcher
+    matcher = compiler().matcher(source)
     assert matcher.try_consume_tokens(letters) == len(letters)
     assert not matcher.is_accepting()
     assert matcher.validate_tokens(ids_of("no")) == 0
@@ -212,7 +212,7 @@ def test_keywords_that_no_grammar_can_follow_are_passed_over_unless_a_tool_is_st
     source = writer(HERMES).write(ReplySpec(tools=(Tool("t", "", odd, strict=True),)))
     assert source is not None
     with pytest.raises(Exception, match="not"):
-        compiler().compiled(source)
+        compiler().matcher(source)
 
 
 @pytest.mark.parametrize(

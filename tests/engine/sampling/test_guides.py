@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.grammar.source import Source
 from engine.messages import ErrorCode
 from engine.reply_spec import Format, Grammar, Regex
-from engine.sampling.guide import Guide, State, mask_of, masked
+from engine.sampling.guide import Guide, Masks, State, mask_of, masked
 from engine.sampling.guides import Guides
 from tests.engine.guided import CITIES, compiler, ids_of, source_of, tokenizer, vocabulary
 
@@ -25,17 +25,13 @@ LONG = 60.0
 
 @pytest.fixture
 def guides() -> Guides:
-    return Guides(vocabulary())
+    return Guides(compiler())
 
 
 def begun(guides: Guides, asked: Format | Source, *, min_tokens: int = 0) -> Guide:
     source = asked if isinstance(asked, Source) else source_of(asked)
-    guide = guides.guide(compiler().compiled(source), min_tokens=min_tokens)
-    return settled(guides, guide)
-
-
-def settled(guides: Guides, guide: Guide) -> Guide:
-    guides.begin()
+    guide = guides.guide(source, min_tokens=min_tokens)
+    guides.begin(guide)
     guides.wait([guide], LONG)
     return guide
 
@@ -43,7 +39,8 @@ def settled(guides: Guides, guide: Guide) -> Guide:
 def told(guides: Guides, guide: Guide, text: str) -> Guide:
     for token in ids_of(text):
         guides.advance(guide, token)
-        settled(guides, guide)
+        guides.look_ahead()
+        guides.wait([guide], LONG)
     return guide
 
 
@@ -124,7 +121,7 @@ def test_many_are_moved_on_at_once_and_each_is_where_it_would_be_alone(guides: G
     for place in range(len(rows[0])):
         for guide, row in zip(together, rows, strict=True):
             guides.advance(guide, row[place])
-        guides.begin()
+        guides.look_ahead()
         guides.wait(together, LONG)
     for guide, text in zip(together, texts, strict=True):
         alone = told(guides, begun(guides, CITIES), text)
@@ -136,18 +133,19 @@ class Slow(Guide):
 
     goes_on = threading.Event()
 
-    def advance(self, token: int | None, hands: object) -> None:
+    def begin(self) -> None:
         assert self.goes_on.wait(LONG)
-        super().advance(token, hands)  # type: ignore[arg-type]
+        super().begin()
+
+
+EVERYTHING = Masks(mask_of(range(SIZE), SIZE), mask_of(range(SIZE), SIZE))
 
 
 @pytest.fixture
 def slow(guides: Guides) -> Iterator[Guide]:
     Slow.goes_on.clear()
-    everything = mask_of(range(SIZE), SIZE)
-    guide = Slow(compiler().compiled(source_of(CITIES)), everything, everything)
-    guides.advance(guide, None)
-    guides.begin()
+    guide = Slow(compiler(), source_of(CITIES), EVERYTHING)
+    guides.begin(guide)
     yield guide
     Slow.goes_on.set()
     guides.wait([guide], LONG)
@@ -158,45 +156,63 @@ def test_a_late_mask_is_waited_for_no_longer_than_is_told(guides: Guides, slow: 
     assert slow.state is State.WAITING
 
 
-def test_a_late_mask_holds_up_no_other_one(guides: Guides, slow: Guide) -> None:
-    other = guides.guide(compiler().compiled(source_of(CITIES)))
-    guides.begin()
+def test_a_grammar_that_is_long_compiled_holds_up_no_other_mask(slow: Guide, guides: Guides) -> None:
+    other = begun(Guides(compiler()), CITIES)
+    guides.advance(other, ids_of("{")[0])
+    guides.look_ahead()
     guides.wait([slow, other], 0.0, for_one=True)
     assert (slow.state, other.state) == (State.WAITING, State.READY)
 
 
+def test_a_guide_holds_nothing_before_it_begins(guides: Guides) -> None:
+    """Its reply may wait for long, beside many others."""
+    guide = guides.guide(source_of(CITIES))
+    assert guide.state is State.NEW
+    assert guide.mask is guide._matcher is None
+    guides.begin(guide)
+    guides.begin(guide)
+    guides.wait([guide], LONG)
+    assert guide.state is State.READY
+
+
+def test_a_grammar_that_cannot_be_compiled_says_so(guides: Guides) -> None:
+    guide = begun(guides, Source("{"))
+    assert guide.state is State.FAILED
+    assert guide.fault is not None
+    assert guide.fault.code is ErrorCode.BAD_PARAMS
+
+
 def test_the_matcher_of_a_reply_that_ended_serves_the_next_one(guides: Guides) -> None:
     source = source_of(Regex("[a-z]{5} the matcher serves again"))
-    grammar = compiler().compiled(source)
-    guide = settled(guides, guides.guide(grammar))
-    told(guides, guide, "abc")
+    guide = told(guides, begun(guides, source), "abc")
+    matcher = guide._matcher
     guide.close()
     guide.close()
-    assert compiler().compiled(source).matcher is grammar.matcher
-    assert compiler().compiled(source).matcher is not grammar.matcher
+    assert compiler().matcher(source) is matcher
+    assert compiler().matcher(source) is not matcher
 
 
-def test_a_matcher_that_is_in_somebodys_hands_is_dropped(guides: Guides, slow: Guide) -> None:
+def test_a_matcher_that_is_in_somebodys_hands_is_dropped(guides: Guides) -> None:
     source = source_of(Regex("[a-z]{6} nobody else has it"))
-    grammar = compiler().compiled(source)
-    guide = guides.guide(grammar)
+    guide = begun(guides, source)
+    matcher = guide._matcher
+    guides.advance(guide, ids_of("a")[0])
     guide.close()
-    assert compiler().compiled(source).matcher is not grammar.matcher
-    guides.begin()  # nothing is made for a reply that has ended
+    assert compiler().matcher(source) is not matcher
+    guides.look_ahead()  # nothing is made for a reply that has ended
 
 
 class Defective(Guide):
-    def advance(self, token: int | None, hands: object) -> None:
+    def begin(self) -> None:
         raise RuntimeError("a defect")
 
 
 def test_a_defect_ends_one_reply_and_the_others_masks_are_made(
     guides: Guides, caplog: pytest.LogCaptureFixture
 ) -> None:
-    everything = mask_of(range(SIZE), SIZE)
-    broken = Defective(compiler().compiled(source_of(CITIES)), everything, everything)
-    guides.advance(broken, None)
+    broken = Defective(compiler(), source_of(CITIES), EVERYTHING)
     with caplog.at_level(logging.CRITICAL):
+        guides.begin(broken)
         other = begun(guides, CITIES)
         guides.wait([broken], LONG)
     assert other.state is State.READY
@@ -211,7 +227,7 @@ def test_python_goes_on_while_a_token_of_a_large_grammar_is_taken(guides: Guides
     guide = begun(guides, Grammar("\n".join([f'start: "x" ({choice})', *rules])))
     turns = 0
     guides.advance(guide, ids_of("x")[0])
-    guides.begin()
+    guides.look_ahead()
     while guide.state is State.WAITING:
         turns += 1
     assert guide.state is State.FAILED
