@@ -85,8 +85,8 @@ class Guides:
     def _do(self, guide: Guide, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception:
-            # The border of one reply's grammar: the others' masks are still to be made.
+        except BaseException:
+            # The border of one reply's grammar: the others' masks are still to be made, and all are waited for.
             log.exception("the mask of a reply could not be made")
             guide.break_off(Fault("The reply's grammar could not be followed.", ErrorCode.INTERNAL))
         with self._done:

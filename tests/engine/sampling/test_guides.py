@@ -202,14 +202,18 @@ def test_a_matcher_that_is_in_somebodys_hands_is_dropped(guides: Guides) -> None
     guides.look_ahead()  # nothing is made for a reply that has ended
 
 
-class Defective(Guide):
-    def begin(self) -> None:
-        raise RuntimeError("a defect")
+class PanicException(BaseException):
+    """What a library in Rust raises is of this kind."""
 
 
+@pytest.mark.parametrize("defect", [RuntimeError, PanicException])
 def test_a_defect_ends_one_reply_and_the_others_masks_are_made(
-    guides: Guides, caplog: pytest.LogCaptureFixture
+    defect: type[BaseException], guides: Guides, caplog: pytest.LogCaptureFixture
 ) -> None:
+    class Defective(Guide):
+        def begin(self) -> None:
+            raise defect("a defect")
+
     broken = Defective(compiler(), source_of(CITIES), EVERYTHING)
     with caplog.at_level(logging.CRITICAL):
         guides.begin(broken)
