@@ -53,7 +53,7 @@ class Held(Enum):
 
 
 FEW_TOKENS = 64
-"""Steps of more are computed with all threads, without asking."""
+"""Steps of more, and those with a part of a prompt, are computed with all threads, without asking."""
 
 
 class OutOfMemory(Exception):
@@ -95,7 +95,7 @@ class Executor:
     """A model for up to `slots` replies at once, with the pages of its budget.
 
     `computes_meanwhile`: a launch returns before the device has computed, so that there is time for other things
-    before its tokens are fetched.
+    before its tokens are fetched. `feeds`: a span may have the token that the last step chose, before it is fetched.
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
@@ -116,9 +116,17 @@ class Executor:
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
         self._learns: ComputeThreads | None = None
         self.computes_meanwhile = model.device.type != "cpu"
+        self.feeds = False
+        if model.device.type == "cuda":
+            self.feed()
         if model.device.type == "cuda" and isinstance(model.module, FusedDecoder):
             recorder = CudaRecorder(model.device)
             self._runner.record(slots, recorder.record, recorder.measure)
+
+    def feed(self) -> None:
+        """Choose tokens as soon as a step is launched, and feed them to the next one before anybody here knows them."""
+        self.feeds = self.computes_meanwhile = True
+        self._runner.feed(self._sampler.last)
 
     def guide(self, source: Source, sampling: Sampling) -> Guide | None:
         """Return what leads a reply through its grammar; None where this model's replies can't be held to any."""
@@ -155,17 +163,16 @@ class Executor:
     def launch(self, spans: Sequence[Span]) -> Launched:
         """Begin to compute spans, in the order that `Runner.run` asks for. Fetch it before the next launch, or never.
 
-        Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
+        Where it `feeds` and nobody asks for scores the next one may be launched first. Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
         """
-        self._set_threads(sum(len(span.tokens) for span in spans))
+        self._set_threads(spans)
         began = time.perf_counter()
         with _memory_told():
             logits = self._runner.run(spans)
-            if self._device.type != "cuda":
+            if not self.feeds:
                 return Launched(spans, logits, began)
             drawing = self._drawing(spans, logits, began)
-            chosen = Coming(self._sampler.choose(drawing.logits, drawing.slots)) if drawing.slots else None
-            return Launched(spans, logits, began, drawing, chosen)
+            return Launched(spans, logits, began, drawing, self._chosen(drawing))
 
     def fetch(self, launched: Launched) -> list[Outcome]:
         """Choose the tokens of the spans that sample, and wait for them. Raises OutOfMemory, as `launch` does."""
@@ -173,8 +180,8 @@ class Executor:
             drawing = launched.drawing or self._drawing(launched.spans, launched.logits, launched.began)
             tokens = self._tokens(launched.chosen, drawing) if drawing.slots else []
             scored = self._scoring.score(drawing.logits, drawing.slots, tokens)
-        if not drawing.slots:
-            self._wait()
+        if not drawing.slots and launched.chosen is not None:
+            launched.chosen.numbers()  # how long it takes decides how large the next one may be
         found: dict[int, Outcome] = {
             slot: _outcome(slot, token, scored) for slot, token in zip(drawing.slots, tokens, strict=True)
         }
@@ -202,19 +209,21 @@ class Executor:
         index = sent(torch.tensor(rows, dtype=torch.int64), self._device)
         return Drawing(logits.index_select(0, index), [sampled[row] for row in rows], held)
 
+    def _chosen(self, drawing: Drawing) -> Coming:
+        """Have tokens chosen behind the step, where nobody has to wait for that, and brought here."""
+        if not drawing.slots:
+            return Coming(drawing.logits.new_empty(0))
+        return Coming(self._sampler.feed(drawing.logits, drawing.slots))
+
     def _tokens(self, chosen: Coming | None, drawing: Drawing) -> list[int | None]:
         if chosen is None:
             return self._sampler.sample(drawing.logits, drawing.slots)
         return [None if token < 0 else token for token in chosen.numbers()]
 
-    def _wait(self) -> None:
-        """Wait for a step that gives no token: how long it takes decides how large the next one may be."""
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
-
-    def _set_threads(self, tokens: int) -> None:
-        """Compute with as many threads as suit a step of so many tokens."""
-        self._learns = self._threads if tokens <= FEW_TOKENS else None
+    def _set_threads(self, spans: Sequence[Span]) -> None:
+        """Compute with as many threads as suit a step. One with a part of a prompt has work for all of them."""
+        tokens = sum(len(span.tokens) for span in spans)
+        self._learns = self._threads if tokens == len(spans) <= FEW_TOKENS else None
         torch.set_num_threads(self._learns.choose(tokens) if self._learns else self._most_threads)
 
 

@@ -100,6 +100,8 @@ class _Rows:
 
     slots: tuple[int, ...]
     groups: list[_Group]
+    fed_from: Tensor
+    """Where each row's token is left for the next step."""
 
 
 class Sampler:
@@ -114,6 +116,8 @@ class Sampler:
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
         self._adjustments = Adjustments(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
+        self.last = torch.zeros(slots, dtype=torch.int64, device=device)
+        """The token that was chosen last in each slot, on the device: that of slot s is `last[-1 - s]`."""
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int], *, made: int = 0) -> None:
         """Take a reply into a slot. Its tokens so far, the prompt's too, count for its repetition penalty.
@@ -134,7 +138,7 @@ class Sampler:
             return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
         scores = logits.float()
         tokens: list[int | None] = [None] * len(slots)
-        for group in self._groups_of(tuple(slots)):
+        for group in self._rows_of(tuple(slots)).groups:
             drawn = _draw(self._scores(scores, group), group)
             for place, token in zip(group.places, drawn, strict=True):
                 tokens[place] = token
@@ -146,21 +150,40 @@ class Sampler:
     def choose(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
         """Begin to choose as `sample` does, on a CUDA device: tokens, (rows,) of int64, -1 for a row that gives None.
 
-        Waits for nothing: the tokens may be fed to the next step before anybody knows them.
+        Waits for nothing.
         """
         scores = logits.float()
         tokens = torch.empty(len(slots), dtype=torch.int64, device=self._device)
-        for group in self._groups_of(tuple(slots)):
+        for group in self._rows_of(tuple(slots)).groups:
             drawn = _choose(self._scores(scores, group), group).squeeze(1)
             tokens[group.index] = drawn
             if group.changes is not None:
                 self._remember(group, group.changes, drawn.clamp(min=0))
         return tokens
 
-    def _groups_of(self, slots: tuple[int, ...]) -> list[_Group]:
+    @torch.inference_mode()
+    def feed(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
+        """Choose as `choose` does, on any device, and leave the tokens in `last` for the next step.
+
+        Waits for a device that is not CUDA's.
+        """
+        fed_from = self._rows_of(tuple(slots)).fed_from
+        if self._device.type == "cuda":
+            tokens = self.choose(logits, slots)
+        else:
+            known = [-1 if token is None else token for token in self.sample(logits, slots)]
+            tokens = torch.tensor(known, device=self._device)
+        self.last.index_copy_(0, fed_from, tokens.clamp(min=0))
+        return tokens
+
+    def _rows_of(self, slots: tuple[int, ...]) -> _Rows:
         if self._rows is None or self._rows.slots != slots:
-            self._rows = _Rows(slots, [self._group(way, places, slots) for way, places in self._parts(slots)])
-        return self._rows.groups
+            self._rows = _Rows(
+                slots=slots,
+                groups=[self._group(way, places, slots) for way, places in self._parts(slots)],
+                fed_from=sent(len(self._choosers) - 1 - torch.tensor(slots), self._device),
+            )
+        return self._rows
 
     def _parts(self, slots: Sequence[int]) -> list[tuple[Way, list[int]]]:
         """Gather the rows of each way, those that change their logits apart from the others.

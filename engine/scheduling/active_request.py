@@ -29,6 +29,11 @@ class ActiveRequest:
     steps_at_cancel: int | None = None
 
     @property
+    def waits(self) -> bool:
+        """Whether its next token can be chosen only once the last one is known here."""
+        return self.prepared.logprobs is not None or self.chooser.guide is not None
+
+    @property
     def steps_after(self) -> int | None:
         """How many steps were started for it after its cancel; None where nobody cancelled it."""
         if self.steps_at_cancel is None:
@@ -78,3 +83,17 @@ class ActiveRequest:
             error=error,
             error_code=code,
         )
+
+
+def scheduled(request: PreparedRequest, context_tokens: int) -> Request:
+    """Return a request as the scheduler sees it. `context_tokens`: of a prompt and its reply, at most."""
+    most = min(context_tokens, len(request.prompt) + request.sampling.max_new_tokens)
+    return Request(
+        request.request_id,
+        list(request.prompt),
+        salt=request.cache_salt,
+        client=request.client,
+        priority=request.priority,
+        shared_tokens=request.shared_tokens,
+        most=None if request.grammar else most,  # whether a grammar is complete shows behind its last token
+    )

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from engine.cache.layout import Span
+from engine.cache.layout import Span, unknown
 from engine.cache.pages import PagePool
 from engine.execution.executor import Executor, Failure, Held, Launched, Outcome, OutOfMemory
 from engine.messages import EngineStatistics, ErrorCode, Finished, FinishReason, Output
 from engine.model.loaded_model import LoadedModel
 from engine.sampling.sampler import Chooser
-from engine.scheduling.active_request import ActiveRequest
+from engine.scheduling.active_request import ActiveRequest, scheduled
 from engine.scheduling.counters import Counters
 from engine.scheduling.deadlines import Deadlines
 from engine.scheduling.pace import PrefillPace
-from engine.scheduling.scheduler import Plan, Request, Scheduler, Segment
+from engine.scheduling.scheduler import Plan, Scheduler, Segment
 from engine.text.prepared import DuplicateRequest, PreparedRequest, misuse, objection
 from engine.text.reply_logprobs import Scored
 
@@ -79,7 +80,7 @@ class Core:
         self._scheduler = Scheduler(slots, PagePool(model.kv.pages, model.kv.page_size))
         self._executor = Executor(model, slots=slots)
         self._pace = PrefillPace(step_target_s)
-        self._flight: _Flight | None = None
+        self._flights: deque[_Flight] = deque()
         self._pending_text: list[tuple[ActiveRequest, int]] = []
         self._active: dict[str, ActiveRequest] = {}
         self._leaving: list[_End | Finished] = []
@@ -103,7 +104,8 @@ class Core:
         """
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
-        active = ActiveRequest(request, _scheduled(request), self._chooser(request))
+        scheduled = scheduled(request, self._model.context_tokens)
+        active = ActiveRequest(request, scheduled, self._chooser(request))
         if (refusal := self._refusal(active)) is not None:
             self._leaving.append(refusal)
             return
@@ -139,7 +141,8 @@ class Core:
         """Run one engine step and return its outputs, in order; nothing when idle.
 
         Where the device computes meanwhile they are those of the step before: its text is made, and leaves, while the
-        device is busy with this one. Ends that need no step (cancels, timeouts, refusals) are returned at once, before
+        device is busy with this one. Where tokens are fed on the device, too, this one is launched before they are
+        fetched, so that the device never waits. Ends that need no step (cancels, timeouts, refusals) are returned at once, before
         anything else runs. Raises RuntimeError where memory turns out to be held by nobody.
         """
         ends = self._ends_without_a_step()
@@ -147,13 +150,24 @@ class Core:
             self._scheduler.pool.check_idle()
         if ends:
             return ends
-        if self._executor.computes_meanwhile:
+        if self._runs_ahead():
+            outputs = [*self._launch(), *self._collect(), *self._emit_texts()]
+        elif self._executor.computes_meanwhile:
             outputs = [*self._collect(), *self._launch(), *self._emit_texts()]
         else:
             outputs = [*self._launch(), *self._collect()]
         if not self._active:
             self._scheduler.pool.check_idle()
         return outputs
+
+    def _runs_ahead(self) -> bool:
+        """Whether a step is under way that the next one need not wait for."""
+        return (
+            self._executor.feeds
+            and len(self._flights) == 1
+            and self._scheduler.may_run_ahead
+            and not any(active.waits for active in self._active.values())
+        )
 
     def _ends_without_a_step(self) -> list[Output]:
         leaving, self._leaving = self._leaving, []
@@ -175,7 +189,9 @@ class Core:
         if not self._active:
             return []
         began = self._clock()
-        plan = self._scheduler.schedule(self._pace.budget)
+        plan = self._scheduler.schedule(self._pace.budget_beside(self._scheduler.decoding))
+        if not plan.segments:  # all that run have their last token on its way
+            return []
         self._counters.count(plan)
         active = [self._active[segment.request.request_id] for segment in plan.segments]
         try:
@@ -186,7 +202,9 @@ class Core:
             launched = self._compute(plan)
         except OutOfMemory:
             return outputs + self._make_memory(active)
-        self._flight = _Flight(plan, active, launched, began)
+        self._flights.append(_Flight(plan, active, launched, began))
+        if self._executor.feeds:
+            self._scheduler.complete(plan, coming=True)
         return outputs
 
     def _compute(self, plan: Plan) -> Launched:
@@ -199,23 +217,32 @@ class Core:
 
     def _collect(self) -> list[Output]:
         """Take what a launched step gave. Whoever left meanwhile gets nothing of it."""
-        flight, self._flight = self._flight, None
-        if flight is None:
+        if not self._flights:
             return []
+        flight = self._flights.popleft()
         try:
             outcomes = self._executor.fetch(flight.launched)
         except OutOfMemory:
+            self._give_up(flight)
             return self._make_memory(flight.active)
-        self._scheduler.complete(flight.plan)
+        if not self._executor.feeds:
+            self._scheduler.complete(flight.plan)
         outputs: list[Output] = []
-        for one, outcome in zip(flight.active, outcomes, strict=True):
+        for one, segment, outcome in zip(flight.active, flight.plan.segments, outcomes, strict=True):
             if self._serves(one):
-                outputs += self._take(one, outcome)
+                outputs += self._take(one, segment, outcome)
         self._executor.look_ahead()
         if not self._executor.computes_meanwhile:
             outputs += self._emit_texts()
-        self._observe(flight.plan, self._clock() - flight.began)
+        self._observe(flight)
         return outputs
+
+    def _give_up(self, flight: _Flight) -> None:
+        """Take back a step whose tokens can't be had, and the one behind it, which counted on them."""
+        if self._executor.feeds:
+            for one in reversed((flight, *self._flights)):
+                self._scheduler.undo(one.plan)
+            self._flights.clear()
 
     def _serves(self, active: ActiveRequest) -> bool:
         """Whether a request has not ended, even if another one has its id by now."""
@@ -247,7 +274,7 @@ class Core:
             self._scheduler.preempt(one.request)
         return self._make_memory(newcomers)
 
-    def _take(self, active: ActiveRequest, outcome: Outcome) -> list[Output]:
+    def _take(self, active: ActiveRequest, segment: Segment, outcome: Outcome) -> list[Output]:
         match outcome:
             case None:
                 return active.prefilling()
@@ -259,20 +286,20 @@ class Core:
             case Failure(error, code, sound):
                 return self._end(_End(active, FinishReason.ERROR, error, code, keep=sound))
             case int() | Scored():
-                return self._take_token(active, outcome)
+                return self._take_token(active, segment, outcome)
             case _:
                 assert_never(outcome)
 
-    def _take_token(self, active: ActiveRequest, outcome: int | Scored) -> list[Output]:
+    def _take_token(self, active: ActiveRequest, segment: Segment, outcome: int | Scored) -> list[Output]:
         request, guide = active.request, active.chooser.guide
         if guide is not None and self._is_long_enough(active):
             # It was when its last token came. A grammar that was complete by then would have ended it as such.
             return self._end(_End(active, FinishReason.LENGTH))
-        request.sound = request.computed
-        if not request.generated:
-            self._scheduler.share(request)
         token = outcome.token if isinstance(outcome, Scored) else outcome
-        request.tokens.append(token)
+        is_first = not request.generated
+        self._scheduler.take(segment, token)
+        if is_first:
+            self._scheduler.share(request)
         self._counters.generated_tokens += 1
         if self._ends_with(active, token):
             return self._end(_End(active, FinishReason.STOP))
@@ -329,7 +356,7 @@ class Core:
             active.chooser.guide.close()
         if not self._active:
             # Until somebody had waited for it, idle time would count as its own.
-            self._flight = None
+            self._flights.clear()
         if end.reason is FinishReason.CANCELLED:
             self._counters.cancels += 1
             self._counters.steps_after_cancel += active.steps_after or 0
@@ -353,23 +380,14 @@ class Core:
             # Its pages are released all the same; only a later turn computes more.
             log.exception("what request %s computed could not be kept", active.prepared.request_id)
 
-    def _observe(self, plan: Plan, seconds: float) -> None:
-        prefilled = plan.prefill_tokens
-        self._pace.observe(prefill_tokens=prefilled, decoding=bool(plan.decodes), seconds=seconds)
-        self._counters.step_seconds += seconds
-
-
-def _scheduled(request: PreparedRequest) -> Request:
-    return Request(
-        request.request_id,
-        list(request.prompt),
-        salt=request.cache_salt,
-        client=request.client,
-        priority=request.priority,
-        shared_tokens=request.shared_tokens,
-    )
+    def _observe(self, flight: _Flight) -> None:
+        """Learn from how long a step took, since its launch or since the one before it was done."""
+        plan, seconds = flight.plan, self._counters.took(flight.began, self._clock())
+        self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
 
 
 def _span(segment: Segment) -> Span:
     tokens = segment.request.tokens[segment.start : segment.start + segment.count]
+    if segment.request.coming:
+        tokens.append(unknown(segment.slot))
     return Span(segment.slot, segment.start, tokens, segment.samples, segment.request.table.pages)

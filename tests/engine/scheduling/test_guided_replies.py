@@ -47,8 +47,10 @@ def undisturbed() -> dict[str, list[int]]:
     return written(run_out(core))
 
 
-def with_bystanders(*requests: PreparedRequest) -> tuple[Core, list[Output]]:
+def with_bystanders(*requests: PreparedRequest, feeds: bool = False) -> tuple[Core, list[Output]]:
     core = Core(served(max_batch=9, kv_tokens=16 * WINDOW))
+    if feeds:
+        core._executor.feed()
     for n in range(len(NAMES)):
         core.submit(bystander(n))
     outputs: list[Output] = []
@@ -175,16 +177,23 @@ def test_a_reply_that_is_preempted_in_the_middle_of_its_grammar_goes_on_from_the
         assert end_of(outputs, name).reason is FinishReason.STOP
 
 
-def test_what_is_held_to_a_grammar_computes_the_same_where_the_device_computes_meanwhile() -> None:
-    def said(*, meanwhile: bool) -> list[list[int]]:
+def test_replies_that_are_held_to_grammars_are_the_same_where_the_device_computes_meanwhile() -> None:
+    """And where tokens are fed on the device: who has a grammar waits for each."""
+
+    def said(*, meanwhile: bool = False, feeds: bool = False) -> list[list[int]]:
         core = Core(served(max_batch=2))
         core._executor.computes_meanwhile = meanwhile
+        if feeds:
+            core._executor.feed()
         for n in range(4):
             core.submit(held_to([CITIES, LETTERS][n % 2], f"r{n}", prompt(9, salt=n), sampled(n)))
+        core.submit(held_to(Regex("[xyz]{5}"), "full", prompt(5), sampled(1, max_new_tokens=5)))
+        core.submit(asking("free", prompt(5), sampled(3, max_new_tokens=40)))
         outputs = run_out(core)
-        return [tokens_of(outputs, f"r{n}") for n in range(4)]
+        assert end_of(outputs, "full").reason is FinishReason.STOP
+        return [tokens_of(outputs, name) for name in ("r0", "r1", "r2", "r3", "full", "free")]
 
-    assert said(meanwhile=True) == said(meanwhile=False)
+    assert said(meanwhile=True) == said(feeds=True) == said()
 
 
 IMPOSSIBLE: dict[str, tuple[Format, str]] = {
@@ -235,11 +244,12 @@ def masks_wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     Waiting.goes_on.set()
 
 
+@pytest.mark.parametrize("feeds", [False, True])
 def test_nobody_waits_for_a_mask_that_is_late_but_its_own_reply(
-    masks_wait: threading.Event, undisturbed: dict[str, list[int]]
+    masks_wait: threading.Event, undisturbed: dict[str, list[int]], *, feeds: bool
 ) -> None:
     """It sits out the steps in which its mask is not there, and then says what it says where nothing is late."""
-    core, outputs = with_bystanders(held_to(CITIES, "slow", prompt(9), sampled(5)))
+    core, outputs = with_bystanders(held_to(CITIES, "slow", prompt(9), sampled(5)), feeds=feeds)
     while not all(any(isinstance(o, Finished) and o.request_id == name for o in outputs) for name in NAMES):
         outputs += core.step()
     assert len(tokens_of(outputs, "slow")) == 1
