@@ -104,8 +104,8 @@ class Core:
         """
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
-        scheduled = scheduled(request, self._model.context_tokens)
-        active = ActiveRequest(request, scheduled, self._chooser(request))
+        own = scheduled(request, self._model.context_tokens)
+        active = ActiveRequest(request, own, self._chooser(request))
         if (refusal := self._refusal(active)) is not None:
             self._leaving.append(refusal)
             return
