@@ -7,18 +7,24 @@ from typing import Literal
 import msgspec
 
 
-class Tool(msgspec.Struct, frozen=True):
-    """What a model may call. `parameters`: a JSON Schema of an object, as text."""
+class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a model may call. `parameters`: a JSON Schema of an object, as text.
+
+    `strict`: arguments follow it to the letter, or the request is refused. Else keywords that no grammar can follow are
+    passed over.
+    """
 
     name: str
     description: str = ""
     parameters: str = '{"type":"object","properties":{}}'
+    strict: bool = False
 
 
-class JsonSchema(msgspec.Struct, frozen=True, tag="json_schema"):
-    """The reply is JSON that this JSON Schema, as text, allows."""
+class JsonSchema(msgspec.Struct, frozen=True, tag="json_schema", omit_defaults=True):
+    """The reply is JSON that this JSON Schema, as text, allows. `strict`: as with tools."""
 
     schema: str
+    strict: bool = True
 
 
 class JsonObject(msgspec.Struct, frozen=True, tag="json_object"):

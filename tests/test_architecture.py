@@ -33,7 +33,18 @@ LARGER = {  # not parted yet
 ROOMS = {
     "engine": (
         *("reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "stream", "door"),
-        *("text", "cache", "sampling", "attention", "model", "execution", "loading", "prompts", "scheduling"),
+        *(
+            "grammar",
+            "text",
+            "cache",
+            "sampling",
+            "attention",
+            "model",
+            "execution",
+            "loading",
+            "prompts",
+            "scheduling",
+        ),
         *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
     "sessions": (
@@ -213,6 +224,17 @@ def test_the_gateway_runs_without_torch() -> None:
         ("uvloop", {"app.cli"}),
         ("httpx", {"engine.upstream.exchange", "engine.upstream.health", "engine.upstream.watch"}),
         ("click", {"app.cli", "app.operations.keys"}),
+        (
+            "llguidance",
+            {
+                "engine.grammar.compiling",
+                "engine.grammar.trial",
+                "engine.grammar.vocabulary",
+                "engine.grammar.writing",
+                "engine.sampling.guide",
+                "engine.sampling.guides",
+            },
+        ),
         ("jwt", {"connections.authentication.json_web_tokens", "connections.authentication.key_sets"}),
     ],
 )

@@ -6,9 +6,11 @@ Knows slots and pages, not requests: no text, no schedule.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import assert_never
 
 import torch
 from torch import Tensor
@@ -18,19 +20,36 @@ from engine.cache.pages import Copy
 from engine.execution.compute_threads import ComputeThreads
 from engine.execution.cuda_recording import Coming, CudaRecorder
 from engine.execution.runner import Runner
+from engine.grammar.source import Source
+from engine.messages import ErrorCode
 from engine.model.devices import is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.loaded_model import LoadedModel
+from engine.sampling.device_draw import sent
+from engine.sampling.guide import Guide, State
+from engine.sampling.guides import Guides
 from engine.sampling.sampler import Chooser, Sampler
 from engine.sampling.scoring import Scoring
+from engine.text.prepared import Sampling
 from engine.text.reply_logprobs import Scored
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a span gave no token, in words for the one who asked."""
+    """Why a span gave no token, in words for the one who asked. `sound`: what it computed is good all the same."""
 
     message: str
+    code: ErrorCode = ErrorCode.INTERNAL
+    sound: bool = False
+
+
+class Held(Enum):
+    """Why a span that samples gave no token, though nothing is wrong."""
+
+    LATE = auto()
+    """Its grammar's mask was not made in time: the same span again may give one."""
+    COMPLETE = auto()
+    """Its grammar allows no more: the reply is at its end."""
 
 
 FEW_TOKENS = 64
@@ -41,7 +60,13 @@ class OutOfMemory(Exception):
     """The device has too little memory for a step."""
 
 
-Outcome = int | Scored | Failure | None
+PATIENCE = 0.1
+"""A step waits for masks a tenth longer than it took, at most, where others wait for their tokens."""
+LEAST_PATIENCE_S = 0.001
+CUDA_PATIENCE_S = 0.003
+"""On a device, which computes the step while its masks are waited for."""
+
+Outcome = int | Scored | Failure | Held | None
 """The next token of a span, scored where that was asked for; its failure; or None where none was to be chosen."""
 
 
@@ -52,8 +77,18 @@ class Launched:
     spans: Sequence[Span]
     logits: Tensor
     began: float
+    drawing: Drawing | None = None
     chosen: Coming | None = None
     """The tokens, where they are chosen on the device while the host does other things."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """The rows of a step that are drawn from, and whose they are; `held`: those that are not, by their slots."""
+
+    logits: Tensor
+    slots: Sequence[int]
+    held: Mapping[int, Failure | Held]
 
 
 class Executor:
@@ -70,7 +105,11 @@ class Executor:
             page_size=model.kv.page_size,
             context_tokens=model.context_tokens,
         )
-        self._sampler = Sampler(slots=slots, vocabulary=model.vocabulary, device=model.device)
+        self._sampler = Sampler(
+            slots=slots, vocabulary=model.vocabulary, device=model.device, ends=model.eos_ids
+        )
+        self._guides = Guides(model.grammars) if model.grammars is not None else None
+        self._guided: dict[int, Guide] = {}
         self._scoring = Scoring()
         self._device = model.device
         self._most_threads = torch.get_num_threads()
@@ -89,14 +128,32 @@ class Executor:
         self.feeds = self.computes_meanwhile = True
         self._runner.feed(self._sampler.last)
 
-    def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
+    def guide(self, source: Source, sampling: Sampling) -> Guide | None:
+        """Return what leads a reply through its grammar; None where this model's replies can't be held to any."""
+        return self._guides.guide(source, min_tokens=sampling.min_tokens) if self._guides else None
+
+    def advance(self, guide: Guide, token: int) -> None:
+        """Tell a reply's guide which token it got."""
+        if self._guides is not None:
+            self._guides.advance(guide, token)
+
+    def look_ahead(self) -> None:
+        """Begin to make the masks of the next step, beside whatever comes before it."""
+        if self._guides is not None:
+            self._guides.look_ahead()
+
+    def join(self, slot: int, chooser: Chooser, tokens: Sequence[int], *, made: int = 0) -> None:
         """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far.
 
-        Raises OutOfMemory.
+        `made`: how many of them are the reply's own. Raises OutOfMemory.
         """
         with _memory_told():
-            self._sampler.join(slot, chooser, tokens)
+            self._sampler.join(slot, chooser, tokens, made=made)
         self._scoring.join(slot, chooser.sampling.top_logprobs)
+        self._guided.pop(slot, None)
+        if chooser.guide is not None and self._guides is not None:
+            self._guided[slot] = chooser.guide
+            self._guides.begin(chooser.guide)
 
     def copy(self, copies: Sequence[Copy]) -> None:
         """Copy pages, in order, before the next launch. Raises OutOfMemory."""
@@ -112,41 +169,78 @@ class Executor:
         began = time.perf_counter()
         with _memory_told():
             logits = self._runner.run(spans)
-            return Launched(spans, logits, began, self._choose(spans, logits))
+            if not self.feeds:
+                return Launched(spans, logits, began)
+            drawing = self._drawing(spans, logits, began)
+            return Launched(spans, logits, began, drawing, self._chosen(drawing))
 
     def fetch(self, launched: Launched) -> list[Outcome]:
         """Choose the tokens of the spans that sample, and wait for them. Raises OutOfMemory, as `launch` does."""
-        sampled = [span.slot for span in launched.spans if span.samples]
         with _memory_told():
-            tokens = self._tokens(launched, sampled) if sampled else []
-            scored = self._scoring.score(launched.logits, sampled, tokens)
-        if not sampled and launched.chosen is not None:
+            drawing = launched.drawing or self._drawing(launched.spans, launched.logits, launched.began)
+            tokens = self._tokens(launched.chosen, drawing) if drawing.slots else []
+            scored = self._scoring.score(drawing.logits, drawing.slots, tokens)
+        if not drawing.slots and launched.chosen is not None:
             launched.chosen.numbers()  # how long it takes decides how large the next one may be
-        chosen = iter(tokens)
-        outcomes = [
-            _outcome(span.slot, next(chosen), scored) if span.samples else None for span in launched.spans
-        ]
+        found: dict[int, Outcome] = {
+            slot: _outcome(slot, token, scored) for slot, token in zip(drawing.slots, tokens, strict=True)
+        }
+        found.update(drawing.held)
         if self._learns:
             self._learns.observe(time.perf_counter() - launched.began)
-        return outcomes
+        return [found[span.slot] if span.samples else None for span in launched.spans]
 
-    def _choose(self, spans: Sequence[Span], logits: Tensor) -> Coming | None:
-        """Have tokens chosen behind the step, where nobody has to wait for that, and brought here."""
+    def _drawing(self, spans: Sequence[Span], logits: Tensor, began: float) -> Drawing:
+        """Tell which rows of a step can be drawn from: those with a grammar once their masks are there."""
         sampled = [span.slot for span in spans if span.samples]
-        if not self.feeds:
-            return None
-        return Coming(self._sampler.feed(logits, sampled) if sampled else logits.new_empty(0))
+        guides = {slot: self._guided[slot] for slot in sampled if slot in self._guided}
+        if not guides or self._guides is None:
+            return Drawing(logits, sampled, {})
+        patience_s = (
+            CUDA_PATIENCE_S
+            if self._device.type == "cuda"
+            else max(LEAST_PATIENCE_S, PATIENCE * (time.perf_counter() - began))
+        )
+        self._guides.wait(guides.values(), patience_s, for_one=len(guides) == len(spans))
+        held = {slot: why for slot, guide in guides.items() if (why := _held(guide)) is not None}
+        if not held:
+            return Drawing(logits, sampled, held)
+        rows = [row for row, slot in enumerate(sampled) if slot not in held]
+        index = sent(torch.tensor(rows, dtype=torch.int64), self._device)
+        return Drawing(logits.index_select(0, index), [sampled[row] for row in rows], held)
 
-    def _tokens(self, launched: Launched, sampled: Sequence[int]) -> list[int | None]:
-        if launched.chosen is None:
-            return self._sampler.sample(launched.logits, sampled)
-        return [None if token < 0 else token for token in launched.chosen.numbers()]
+    def _chosen(self, drawing: Drawing) -> Coming:
+        """Have tokens chosen behind the step, where nobody has to wait for that, and brought here."""
+        if not drawing.slots:
+            return Coming(drawing.logits.new_empty(0))
+        return Coming(self._sampler.feed(drawing.logits, drawing.slots))
+
+    def _tokens(self, chosen: Coming | None, drawing: Drawing) -> list[int | None]:
+        if chosen is None:
+            return self._sampler.sample(drawing.logits, drawing.slots)
+        return [None if token < 0 else token for token in chosen.numbers()]
 
     def _set_threads(self, spans: Sequence[Span]) -> None:
         """Compute with as many threads as suit a step. One with a part of a prompt has work for all of them."""
         tokens = sum(len(span.tokens) for span in spans)
         self._learns = self._threads if tokens == len(spans) <= FEW_TOKENS else None
         torch.set_num_threads(self._learns.choose(tokens) if self._learns else self._most_threads)
+
+
+def _held(guide: Guide) -> Failure | Held | None:
+    """Return why a reply gets no token now, if it doesn't."""
+    match guide.state:
+        case State.READY:
+            return None
+        case State.NEW | State.WAITING:
+            return Held.LATE
+        case State.COMPLETE:
+            return Held.COMPLETE
+        case State.FAILED:
+            assert guide.fault is not None  # noqa: S101 - it says why it failed
+            return Failure(guide.fault.message, guide.fault.code, sound=True)
+        case _:
+            assert_never(guide.state)
 
 
 def _outcome(slot: int, token: int | None, scored: dict[int, Scored]) -> Outcome:

@@ -9,7 +9,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from engine.messages import Params
 from engine.text.prepared import FALLBACK_MAX_NEW_TOKENS
 
-SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty")
+SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 
 
 def defaults_of(generation: GenerationConfig) -> Params:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,15 @@ from transformers import (
     AutoModelForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
 )
 from transformers.utils import logging as transformers_logging
 
 from engine.attention import cpu_kernels
 from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size
 from engine.errors import OTHER_ENGINE, ModelNotUsable
+from engine.grammar.compiling import Compiler
+from engine.grammar.vocabulary import NoGrammars, vocabulary_of
 from engine.loading.architecture import check_architecture
 from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
@@ -90,13 +93,14 @@ def load(
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
         probed = _make_ready(module, vocabulary, forward, progress)
     batch, window = max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
+    ends = eos_ids_of(module.generation_config, tokenizer.eos_token_id)
     largest = partial(largest_step, probed.module, vocabulary, window)
     loaded = LoadedModel(
         name=model,
         module=probed.module,
         tokenizer=tokenizer,
         defaults=defaults_of(module.generation_config),
-        eos_ids=eos_ids_of(module.generation_config, tokenizer.eos_token_id),
+        eos_ids=ends,
         max_batch=batch,
         vocabulary=vocabulary,
         kv=kv_budget(
@@ -106,9 +110,19 @@ def load(
             max_batch=batch,
             page_size=page_size(target.type),
         ),
+        grammars=_grammars(tokenizer, vocabulary, ends),
     )
     progress("ready", 1.0)
     return loaded
+
+
+def _grammars(tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: Collection[int]) -> Compiler | None:
+    """Return what makes grammars of this tokenizer's tokens; None where there can't be any."""
+    try:
+        return Compiler(vocabulary_of(tokenizer, size=vocabulary, ends=ends))
+    except NoGrammars as error:
+        log.warning("replies can't be held to formats with this tokenizer: %s", error)
+        return None
 
 
 def _make_ready(

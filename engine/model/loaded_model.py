@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.cache.budget import KVBudget
+from engine.grammar.compiling import Compiler
 from engine.messages import ModelFacts, Params
 from engine.model.fused_decoder import FusedDecoder
 from engine.text.token_sizes import longest_token_bytes
@@ -18,7 +19,7 @@ class LoadedModel:
     """A causal language model on its device, and its tokenizer with a chat template.
 
     `defaults` has every field of `Params` filled that a generation config can define. `eos_ids` end a reply.
-    `vocabulary` counts the ids that the model can embed.
+    `vocabulary` counts the ids that the model can embed. `grammars`: None where replies can't be held to any.
     """
 
     name: str
@@ -29,6 +30,7 @@ class LoadedModel:
     max_batch: int
     vocabulary: int
     kv: KVBudget
+    grammars: Compiler | None = None
 
     @property
     def context_tokens(self) -> int:
@@ -56,4 +58,5 @@ class LoadedModel:
             max_batch=self.max_batch,
             parameters=self.module.num_parameters(),
             token_bytes=longest_token_bytes(self.tokenizer),
+            features=("format",) if self.grammars is not None else (),
         )

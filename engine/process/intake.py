@@ -19,11 +19,16 @@ from engine.process.inbox import Lanes
 from engine.process.preparing import Preparer
 from engine.prompts.fair_queue import FairQueue
 from engine.prompts.worker import PromptMaker
+from engine.reply_spec import ReplySpec
 
 Key = str | int
 """Requests go by their ids, counts by their numbers."""
 
 log = logging.getLogger(__name__)
+
+
+GRAMMAR_COST = 20_000
+"""What a grammar takes to be tried at least, in characters of a prompt that are read meanwhile."""
 
 
 class Intake:
@@ -82,7 +87,7 @@ class Intake:
 
     def _queue(self, key: Key, asked: Request | Count, priority: int = 0) -> None:
         # About what it takes, also where it is no text at all.
-        cost = 1 + sum(len(message.content) for message in asked.messages)
+        cost = 1 + sum(len(message.content) for message in asked.messages) + _cost(asked.spec)
         with self._changed:
             self._waiting.add(key, asked, client=asked.client, priority=priority, cost=cost)
             self._changed.notify()
@@ -120,3 +125,10 @@ class Intake:
             return
         with suppress(OSError):  # the reading thread sees the gateway's end as well, and acts on it
             self._channel.send(preparer.counted(asked, made))
+
+
+def _cost(spec: ReplySpec) -> int:
+    """Return about what the grammar of a spec takes, in characters of a prompt."""
+    if spec.format is None and not spec.tools:
+        return 0
+    return GRAMMAR_COST + sum(len(tool.parameters) for tool in spec.tools)

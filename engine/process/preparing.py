@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable
 from functools import partial
 
-from engine.messages import Count, Counted, Finished, FinishReason, Params, Request
+from engine.messages import Count, Counted, ErrorCode, Finished, FinishReason, Params, Request
 from engine.prompts.jobs import Answer, Build, Built, Rejected, Stopped, TooLong
 from engine.text.detokenizer import Detokenizer
 from engine.text.prepared import PreparedRequest, resolve_sampling
@@ -42,7 +42,7 @@ class Preparer:
         """
         window = self._context_tokens
         if isinstance(asked, Count):
-            return Build(asked.messages, window, counts=True)
+            return Build(asked.messages, window, counts=True, spec=asked.spec)
         sampling = resolve_sampling(asked.params, self._defaults)
         room = min(sampling.max_new_tokens, window // 4)
         return Build(
@@ -51,12 +51,16 @@ class Preparer:
             salt=asked.cache_salt,
             most=window - room,
             shares_system=asked.shares_system,
+            spec=asked.spec,
         )
 
     def prepared(self, request: Request, made: Answer) -> PreparedRequest | Finished:
         """Return the request made ready, or its end where there is no prompt."""
         if not isinstance(made, Built):
-            return _refused(request, self._why(made))
+            is_of_spec = isinstance(made, Rejected) and made.field
+            return _refused(
+                request, self._why(made), ErrorCode.BAD_PARAMS if is_of_spec else ErrorCode.INTERNAL
+            )
         prompt = array("i", made.token_ids).tolist()
         sampling = resolve_sampling(request.params, self._defaults)
         notes = ReplyNotes(partial(self._remember, request.cache_salt))
@@ -73,13 +77,14 @@ class Preparer:
             priority=request.priority,
             shared_tokens=made.shared_tokens,
             logprobs=logprobs,
+            grammar=made.grammar,
         )
 
     def counted(self, count: Count, made: Answer) -> Counted:
         """Return the prompt's length, as far as it was read, or why there is none."""
         if isinstance(made, Built | TooLong):
             return Counted(count.count_id, made.tokens)
-        return Counted(count.count_id, 0, self._why(made))
+        return Counted(count.count_id, 0, self._why(made), made.field if isinstance(made, Rejected) else "")
 
     def _why(self, made: TooLong | Rejected | Stopped) -> str:
         if isinstance(made, TooLong):
@@ -88,7 +93,7 @@ class Preparer:
         return made.why if isinstance(made, Rejected) else "Nobody waits for the prompt."
 
 
-def _refused(request: Request, why: str) -> Finished:
+def _refused(request: Request, why: str, code: ErrorCode) -> Finished:
     return Finished(
         request.request_id,
         FinishReason.ERROR,
@@ -96,4 +101,5 @@ def _refused(request: Request, why: str) -> Finished:
         cached_tokens=0,
         generated_tokens=0,
         error=why,
+        error_code=code,
     )

@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
@@ -20,6 +21,11 @@ import msgspec
 
 from engine import process_log
 from engine.errors import ModelNotUsable
+from engine.grammar.compiling import Compiler
+from engine.grammar.making import GrammarMaker
+from engine.grammar.trial import trial
+from engine.grammar.vocabulary import NoGrammars, vocabulary_of
+from engine.grammar.writing import GrammarWriter
 from engine.prompts.builder import Builder
 from engine.prompts.jobs import Answer, Build, FromPrompts, Ready, Remember, ToPrompts
 
@@ -60,7 +66,18 @@ def _builder(model: str) -> Builder:
     from engine.loading.tokenizer import read_tokenizer  # noqa: PLC0415 - behind that
     from engine.text.prompt import PromptBuilder  # noqa: PLC0415
 
-    return Builder(PromptBuilder(read_tokenizer(model)))
+    tokenizer = read_tokenizer(model)
+    return Builder(PromptBuilder(tokenizer), _grammars(tokenizer))
+
+
+def _grammars(tokenizer: Any) -> GrammarMaker | None:
+    """Return what makes grammars; None where there can't be any, of which the engine's process tells the reason."""
+    try:
+        vocabulary = vocabulary_of(tokenizer)
+    except NoGrammars:
+        return None
+    writer = GrammarWriter(vocabulary.specials, vocabulary.loose)
+    return GrammarMaker(writer, partial(trial, Compiler(vocabulary)))
 
 
 def _serve(line: Connection, builder: Builder) -> None:

@@ -7,8 +7,11 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from engine.errors import PromptRejected
+from engine.grammar.making import GrammarMaker
+from engine.grammar.source import Source
 from engine.messages import Message
 from engine.prompts.jobs import Answer, Build, Built, Rejected, Remember, Stopped, TooLong
+from engine.reply_spec import ReplySpec
 from engine.text.prompt import PromptBuilder
 from engine.text.reply_memory import ReplyMemory
 
@@ -16,6 +19,8 @@ CHARS_A_TOKEN = 6
 """A text with more characters for each token of the window hardly fits: it is read piece by piece first."""
 
 PIECE_CHARS = 16_384
+
+NO_GRAMMARS = "Replies of this model can't be held to a format: its tokenizer does not allow it."
 
 CUT_TOKENS = 4
 """By so many tokens, at most, a cut within a text makes two pieces longer than the whole."""
@@ -26,9 +31,10 @@ log = logging.getLogger(__name__)
 class Builder:
     """Makes prompts, and remembers how replies were written: they are spelled so in the prompts that repeat them."""
 
-    def __init__(self, prompts: PromptBuilder) -> None:
-        """Take what renders and tokenizes."""
+    def __init__(self, prompts: PromptBuilder, grammars: GrammarMaker | None = None) -> None:
+        """Take what renders and tokenizes. `grammars`: None where replies can't be held to any with this tokenizer."""
         self._prompts = prompts
+        self._grammars = grammars
         self._memory = ReplyMemory()
 
     def remember(self, told: Remember) -> None:
@@ -40,13 +46,14 @@ class Builder:
         try:
             return self._build(job, stops)
         except PromptRejected as error:
-            return Rejected(str(error))
+            return Rejected(str(error), error.field)
         except Exception:
             # The one broad catch for a prompt: it must not take the others' along.
             log.exception("a prompt could not be made")
             return Rejected("The prompt could not be prepared.")
 
     def _build(self, job: Build, stops: Callable[[], bool]) -> Answer:
+        grammar = self._grammar(job.spec)
         if sum(len(message.content) for message in job.messages) > CHARS_A_TOKEN * job.window:
             tokens = self._least_tokens(job, stops)
             if tokens is None:
@@ -59,7 +66,15 @@ class Builder:
         if len(token_ids) >= job.window:
             return TooLong(len(token_ids))
         shared = self._prompts.system_tokens(job.messages, token_ids) if job.shares_system else 0
-        return Built(len(token_ids), array("i", token_ids).tobytes(), shared)
+        return Built(len(token_ids), array("i", token_ids).tobytes(), shared, grammar)
+
+    def _grammar(self, spec: ReplySpec) -> Source | None:
+        """Return what a reply is held to. Raises PromptRejected."""
+        if self._grammars is not None:
+            return self._grammars.make(spec)
+        if spec.format is not None or spec.tool_choice in {"required", "named"}:
+            raise PromptRejected(NO_GRAMMARS, field="tools" if spec.format is None else "format")
+        return None
 
     def _token_ids(self, job: Build) -> Sequence[int]:
         """Return the prompt as the model spelled its own replies, unless that leaves the new one too little room."""

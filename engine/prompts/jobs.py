@@ -6,7 +6,9 @@ from array import array
 
 import msgspec
 
+from engine.grammar.source import Source
 from engine.messages import Message
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.text.reply_memory import WrittenReply
 
 
@@ -14,7 +16,8 @@ class Build(msgspec.Struct, frozen=True, tag="build"):
     """Asks for the prompt of messages, or for its length alone. One is asked at a time.
 
     `window`: tokens from which on a prompt fits no more. `salt`: whose replies are spelled as they were written, if that
-    takes `most` tokens or fewer. `shares_system`: how long the system prompt is has to be told.
+    takes `most` tokens or fewer. `shares_system`: how long the system prompt is has to be told. `spec`: what the reply
+    has to be, which is tried before anything else.
     """
 
     messages: tuple[Message, ...]
@@ -23,6 +26,7 @@ class Build(msgspec.Struct, frozen=True, tag="build"):
     salt: str = ""
     most: int = 0
     shares_system: bool = False
+    spec: ReplySpec = PLAIN
 
 
 class Remember(msgspec.Struct, frozen=True, tag="remember"):
@@ -54,11 +58,15 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Built(msgspec.Struct, frozen=True, tag="built"):
-    """A prompt of `tokens` tokens; `token_ids` are left out where it was counted. `shared_tokens`: the system prompt's."""
+    """A prompt of `tokens` tokens; `token_ids` are left out where it was counted. `shared_tokens`: the system prompt's.
+
+    `grammar`: what the reply is held to, None where it is free; left out where it was counted.
+    """
 
     tokens: int
     token_ids: bytes = b""
     shared_tokens: int = 0
+    grammar: Source | None = None
 
 
 class TooLong(msgspec.Struct, frozen=True, tag="too long"):
@@ -68,9 +76,10 @@ class TooLong(msgspec.Struct, frozen=True, tag="too long"):
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
-    """There is no prompt of these messages."""
+    """There is no prompt of these messages, or no grammar of what their reply has to be: then `field` is a part of the spec."""
 
     why: str
+    field: str = ""
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):

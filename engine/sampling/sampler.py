@@ -1,7 +1,7 @@
 """Chooses the next token of each reply from its logits.
 
-The limits are those of transformers, in its order: repetition penalty, temperature, top-k, top-p. Each reply has
-random numbers of its own, so that a seed gives the same text alone and in a batch. The vocabulary is never
+What a request changes of its logits comes first (`adjusting.py`). The limits are those of transformers, in its order:
+temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so that a seed gives the same text alone and in a batch. The vocabulary is never
 sorted: a small top-k makes a shortlist, and all other rows are drawn from the whole (`nucleus.py`), which measured
 faster than a first look at their likeliest tokens.
 """
@@ -9,7 +9,7 @@ faster than a first look at their likeliest tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from random import Random
@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from engine.sampling import device_draw, nucleus
+from engine.sampling.adjusting import Adjustments, Changes, Wish
 from engine.sampling.device_draw import sent
+from engine.sampling.guide import Guide
 from engine.text.prepared import Sampling
 
 LONGEST_SHORTLIST = 1024
@@ -46,11 +48,12 @@ class Chooser:
 
     sampling: Sampling
     random: Random
+    guide: Guide | None = None
 
     @classmethod
-    def of(cls, sampling: Sampling) -> Chooser:
-        """Begin a reply's way of choosing."""
-        return cls(sampling, Random(sampling.seed))
+    def of(cls, sampling: Sampling, guide: Guide | None = None) -> Chooser:
+        """Begin a reply's way of choosing. `guide`: where it has a grammar."""
+        return cls(sampling, Random(sampling.seed), guide)
 
     @property
     def way(self) -> Way:
@@ -62,8 +65,22 @@ class Chooser:
 
 
 @dataclass(frozen=True, slots=True)
+class _Limits:
+    """What rows are drawn from, as columns of shape (rows, 1)."""
+
+    temperature: Tensor
+    top_p: Tensor | None
+    """Infinite for a row without a nucleus; None where no row has one."""
+    top_k: list[int]
+    top_ks: Tensor
+    """The same as a column."""
+    min_p: Tensor | None
+    """None where no row has one."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Group:
-    """The rows of a step that are drawn in one way, with their limits as columns of shape (rows, 1)."""
+    """The rows of a step that are drawn in one way."""
 
     way: Way
     places: list[int]
@@ -71,51 +88,45 @@ class _Group:
     index: slice | Tensor
     """The same for tensors: a slice, which copies nothing, where they stand in a row."""
     randoms: list[Random]
-    temperature: Tensor
-    top_p: Tensor | None
-    """Infinite for a row without a nucleus; None where no row has one."""
-    top_k: list[int]
-    top_ks: Tensor
-    """The same as a column."""
+    limits: _Limits
+    slots: list[int]
+    changes: Changes | None
+    """What is changed of the logits before; None where nothing is, for none of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What a step's rows ask for. Kept while the rows stay the same."""
+    """What a step's rows ask for. Kept while the rows stay the same, and ask for the same."""
 
     slots: tuple[int, ...]
     groups: list[_Group]
-    slot_index: Tensor
     fed_from: Tensor
     """Where each row's token is left for the next step."""
-    penalty: Tensor | None
-    """A column of (rows, 1); None where no row has one."""
 
 
 class Sampler:
     """Chooses tokens for up to `slots` replies over a vocabulary of `vocabulary` tokens."""
 
-    def __init__(self, *, slots: int, vocabulary: int, device: torch.device) -> None:
+    def __init__(
+        self, *, slots: int, vocabulary: int, device: torch.device, ends: Collection[int] = ()
+    ) -> None:
+        """`ends`: the tokens that end a reply, which those that are too short don't get."""
         self._choosers: list[Chooser | None] = [None] * slots
-        self._vocabulary = vocabulary
         self._device = device
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
+        self._adjustments = Adjustments(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
         """The token that was chosen last in each slot, on the device: that of slot s is `last[-1 - s]`."""
-        self._seen: Tensor | None = None
 
-    def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
-        """Take a reply into a slot. Its tokens so far, the prompt's too, count for its repetition penalty."""
+    def join(self, slot: int, chooser: Chooser, tokens: Sequence[int], *, made: int = 0) -> None:
+        """Take a reply into a slot. Its tokens so far, the prompt's too, count for its repetition penalty.
+
+        `made`: how many of them are its own, which the penalties for presence and frequency count.
+        """
         self._choosers[slot] = chooser
         self._rows = None
-        if chooser.sampling.repetition_penalty == 1.0:
-            return
-        if self._seen is None:
-            shape = len(self._choosers), self._vocabulary
-            self._seen = torch.zeros(shape, dtype=torch.bool, device=self._device)
-        self._seen[slot].zero_()
-        self._seen[slot].index_fill_(0, sent(torch.tensor(list(tokens)), self._device), value=True)
+        self._adjustments.join(slot, Wish(chooser.sampling, chooser.guide, made), tokens)
 
     @torch.inference_mode()
     def sample(self, logits: Tensor, slots: Sequence[int]) -> list[int | None]:
@@ -125,13 +136,14 @@ class Sampler:
         """
         if self._device.type == "cuda":
             return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
-        rows = self._rows_of(tuple(slots))
-        scores = self._penalised(logits.float(), rows)
+        scores = logits.float()
         tokens: list[int | None] = [None] * len(slots)
-        for group in rows.groups:
-            for place, token in zip(group.places, _draw(scores[group.index], group), strict=True):
+        for group in self._rows_of(tuple(slots)).groups:
+            drawn = _draw(self._scores(scores, group), group)
+            for place, token in zip(group.places, drawn, strict=True):
                 tokens[place] = token
-        self._remember(rows, sent(torch.tensor([token or 0 for token in tokens]), self._device))
+            if group.changes is not None:
+                self._remember(group, group.changes, torch.tensor([token or 0 for token in drawn]))
         return tokens
 
     @torch.inference_mode()
@@ -140,12 +152,13 @@ class Sampler:
 
         Waits for nothing.
         """
-        rows = self._rows_of(tuple(slots))
-        scores = self._penalised(logits.float(), rows)
+        scores = logits.float()
         tokens = torch.empty(len(slots), dtype=torch.int64, device=self._device)
-        for group in rows.groups:
-            tokens[group.index] = _choose(scores[group.index], group).squeeze(1)
-        self._remember(rows, tokens.clamp(min=0))
+        for group in self._rows_of(tuple(slots)).groups:
+            drawn = _choose(self._scores(scores, group), group).squeeze(1)
+            tokens[group.index] = drawn
+            if group.changes is not None:
+                self._remember(group, group.changes, drawn.clamp(min=0))
         return tokens
 
     @torch.inference_mode()
@@ -154,67 +167,73 @@ class Sampler:
 
         Waits for a device that is not CUDA's.
         """
+        fed_from = self._rows_of(tuple(slots)).fed_from
         if self._device.type == "cuda":
             tokens = self.choose(logits, slots)
         else:
             known = [-1 if token is None else token for token in self.sample(logits, slots)]
             tokens = torch.tensor(known, device=self._device)
-        self.last.index_copy_(0, self._rows_of(tuple(slots)).fed_from, tokens.clamp(min=0))
+        self.last.index_copy_(0, fed_from, tokens.clamp(min=0))
         return tokens
 
     def _rows_of(self, slots: tuple[int, ...]) -> _Rows:
         if self._rows is None or self._rows.slots != slots:
-            choosers = [chooser for slot in slots if (chooser := self._choosers[slot]) is not None]
-            penalties = [chooser.sampling.repetition_penalty for chooser in choosers]
             self._rows = _Rows(
                 slots=slots,
-                groups=_groups(choosers, self._at_once, self._device),
-                slot_index=sent(torch.tensor(slots), self._device),
+                groups=[self._group(way, places, slots) for way, places in self._parts(slots)],
                 fed_from=sent(len(self._choosers) - 1 - torch.tensor(slots), self._device),
-                penalty=_column(penalties, self._device) if any(p != 1.0 for p in penalties) else None,
             )
         return self._rows
 
-    def _penalised(self, logits: Tensor, rows: _Rows) -> Tensor:
-        """Source: CTRL (Keskar et al. 2019), section 4.1, with transformers' rule for negative logits."""
-        if rows.penalty is None or self._seen is None:
-            return logits
-        weighted = torch.where(logits < 0, logits * rows.penalty, logits / rows.penalty)
-        return torch.where(self._seen[rows.slot_index] & (rows.penalty != 1.0), weighted, logits)
+    def _parts(self, slots: Sequence[int]) -> list[tuple[Way, list[int]]]:
+        """Gather the rows of each way, those that change their logits apart from the others.
 
-    def _remember(self, rows: _Rows, tokens: Tensor) -> None:
-        """Count tokens for the penalty. A row that has none ends here: what is noted for it is never read."""
-        if rows.penalty is not None and self._seen is not None:
-            # An assignment would send the value; this one is made on the device.
-            self._seen.index_put_((rows.slot_index, tokens), torch.ones_like(tokens, dtype=torch.bool))
+        Of those that are drawn from the whole, only so many come together as a cache holds.
+        """
+        ways: dict[tuple[Way, bool], list[int]] = {}
+        for place, slot in enumerate(slots):
+            if (chooser := self._choosers[slot]) is not None:
+                ways.setdefault((chooser.way, self._adjustments.asks(slot)), []).append(place)
+        parts = []
+        for (way, _), places in ways.items():
+            at_once = self._at_once if way is Way.WHOLE else len(places)
+            parts += [(way, places[first : first + at_once]) for first in range(0, len(places), at_once)]
+        return parts
+
+    def _group(self, way: Way, places: list[int], slots: Sequence[int]) -> _Group:
+        own = [slots[place] for place in places]
+        choosers = [chooser for slot in own if (chooser := self._choosers[slot]) is not None]
+        return _Group(
+            way=way,
+            places=places,
+            index=_index(places, self._device),
+            randoms=[chooser.random for chooser in choosers],
+            limits=_limits([chooser.sampling for chooser in choosers], self._device),
+            slots=own,
+            changes=self._adjustments.changes(own),
+        )
+
+    def _scores(self, scores: Tensor, group: _Group) -> Tensor:
+        rows = scores[group.index]
+        return rows if group.changes is None else self._adjustments.changed(rows, group.changes)
+
+    def _remember(self, group: _Group, changes: Changes, tokens: Tensor) -> None:
+        """Count tokens for the penalties. A row that has none ends here: what is noted for it is never read."""
+        if self._adjustments.remember(group.slots, changes, tokens):
+            self._rows = None
 
 
-def _groups(choosers: Sequence[Chooser], most: int, device: torch.device) -> list[_Group]:
-    """Gather the rows of each way; up to `most` at a time of those that are drawn from the whole."""
-    ways: dict[Way, list[int]] = {}
-    for place, chooser in enumerate(choosers):
-        ways.setdefault(chooser.way, []).append(place)
-    parts = []
-    for way, places in ways.items():
-        at_once = most if way is Way.WHOLE else len(places)
-        parts += [(way, places[first : first + at_once]) for first in range(0, len(places), at_once)]
-    return [_group(way, part, [choosers[place] for place in part], device) for way, part in parts]
-
-
-def _group(way: Way, places: list[int], choosers: Sequence[Chooser], device: torch.device) -> _Group:
-    samplings = [chooser.sampling for chooser in choosers]
+def _limits(samplings: Sequence[Sampling], device: torch.device) -> _Limits:
     # A mass that is rounded may be 1 before all tokens are counted: no limit has to be beyond it.
     top_p = [one.top_p if one.top_p < 1 else math.inf for one in samplings]
     top_k = [one.top_k for one in samplings]
-    return _Group(
-        way=way,
-        places=places,
-        index=_index(places, device),
-        randoms=[chooser.random for chooser in choosers],
+    min_p = [one.min_p for one in samplings]
+    return _Limits(
         temperature=_column([one.temperature for one in samplings], device),
         top_p=_column(top_p, device) if min(top_p) < 1 else None,
         top_k=top_k,
         top_ks=_column(top_k, device),
+        min_p=_column(min_p, device) if max(min_p) > 0 else None,
     )
 
 
@@ -236,8 +255,9 @@ def _draw(scores: Tensor, group: _Group) -> list[int | None]:
         case Way.SHORTLIST:
             return nucleus.fetch(*_from_shortlist(scores, group))
         case Way.WHOLE:
-            scaled = _without_tail(scores / group.temperature, group.top_k)
-            return nucleus.draw(scaled.softmax(dim=-1), group.top_p, group.randoms)
+            scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
+            weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
+            return nucleus.draw(weights, group.limits.top_p, group.randoms)
         case _:
             assert_never(group.way)
 
@@ -252,25 +272,39 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
             tokens, usable = _from_shortlist(scores, group)
             return tokens.masked_fill_(~usable, -1)
         case Way.WHOLE:
-            return device_draw.draw(
-                _without_tail(scores / group.temperature, group.top_k), group.top_p, group.randoms
+            scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
+            if group.limits.min_p is None:
+                return device_draw.draw(scaled, group.limits.top_p, group.randoms)
+            # The nucleus is of what was there before: a share of less is as much larger.
+            weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
+            top_p = (
+                None if group.limits.top_p is None else group.limits.top_p / weights.sum(dim=-1, keepdim=True)
             )
+            return device_draw.draw(weights.log(), top_p, group.randoms)
         case _:
             assert_never(group.way)
 
 
 def _from_shortlist(scores: Tensor, group: _Group) -> tuple[Tensor, Tensor]:
     """Draw each row from its likeliest tokens: the tokens and whether they mean anything, both (rows, 1)."""
-    longest = min(max(group.top_k), scores.shape[1])
+    longest = min(max(group.limits.top_k), scores.shape[1])
     likeliest, ids = scores.topk(longest)
-    if min(group.top_k) < longest:
+    if min(group.limits.top_k) < longest:
         place = torch.arange(longest, device=scores.device)
-        likeliest = likeliest.masked_fill(place >= group.top_ks, -torch.inf)
-    weights = (likeliest / group.temperature).softmax(dim=-1)
-    if group.top_p is not None:
-        weights = nucleus.cut_ranked(weights, group.top_p)
+        likeliest = likeliest.masked_fill(place >= group.limits.top_ks, -torch.inf)
+    weights = (likeliest / group.limits.temperature).softmax(dim=-1)
+    if group.limits.top_p is not None:
+        weights = nucleus.cut_ranked(weights, group.limits.top_p)
+    weights = _without_unlikely(weights, group.limits.min_p)
     index, usable = nucleus.invert(weights, group.randoms)
     return ids.gather(1, index), usable
+
+
+def _without_unlikely(weights: Tensor, min_p: Tensor | None) -> Tensor:
+    """Give no weight to tokens of less than so much of the likeliest one's. Source: min-p (Nguyen et al. 2024)."""
+    if min_p is None:
+        return weights
+    return weights.masked_fill(weights < min_p * weights.amax(dim=-1, keepdim=True), 0.0)
 
 
 def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
+from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Output, Prefilling, Queued, Started
 from engine.sampling.sampler import Chooser
 from engine.scheduling.scheduler import Request
 from engine.text.prepared import PreparedRequest
@@ -31,7 +31,7 @@ class ActiveRequest:
     @property
     def waits(self) -> bool:
         """Whether its next token can be chosen only once the last one is known here."""
-        return self.prepared.logprobs is not None
+        return self.prepared.logprobs is not None or self.chooser.guide is not None
 
     @property
     def steps_after(self) -> int | None:
@@ -69,8 +69,10 @@ class ActiveRequest:
         logprobs = self.prepared.logprobs.leave(text) if self.prepared.logprobs is not None else ()
         return [Chunk(self.prepared.request_id, text, tokens, logprobs)]
 
-    def finished(self, reason: FinishReason, error: str | None = None) -> Finished:
-        """Tell the end."""
+    def finished(
+        self, reason: FinishReason, error: str | None = None, code: ErrorCode = ErrorCode.INTERNAL
+    ) -> Finished:
+        """Tell the end. `code`: whose fault an error is."""
         return Finished(
             request_id=self.prepared.request_id,
             reason=reason,
@@ -79,4 +81,19 @@ class ActiveRequest:
             generated_tokens=self.request.generated,
             steps_after=self.steps_after,
             error=error,
+            error_code=code,
         )
+
+
+def scheduled(request: PreparedRequest, context_tokens: int) -> Request:
+    """Return a request as the scheduler sees it. `context_tokens`: of a prompt and its reply, at most."""
+    most = min(context_tokens, len(request.prompt) + request.sampling.max_new_tokens)
+    return Request(
+        request.request_id,
+        list(request.prompt),
+        salt=request.cache_salt,
+        client=request.client,
+        priority=request.priority,
+        shared_tokens=request.shared_tokens,
+        most=None if request.grammar else most,  # whether a grammar is complete shows behind its last token
+    )

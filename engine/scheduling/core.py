@@ -10,19 +10,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 from engine.cache.layout import Span, unknown
 from engine.cache.pages import PagePool
-from engine.execution.executor import Executor, Failure, Launched, Outcome, OutOfMemory
-from engine.messages import EngineStatistics, Finished, FinishReason, Output
+from engine.execution.executor import Executor, Failure, Held, Launched, Outcome, OutOfMemory
+from engine.messages import EngineStatistics, ErrorCode, Finished, FinishReason, Output
 from engine.model.loaded_model import LoadedModel
 from engine.sampling.sampler import Chooser
-from engine.scheduling.active_request import ActiveRequest
+from engine.scheduling.active_request import ActiveRequest, scheduled
 from engine.scheduling.counters import Counters
 from engine.scheduling.deadlines import Deadlines
 from engine.scheduling.pace import PrefillPace
-from engine.scheduling.scheduler import Plan, Request, Scheduler, Segment
-from engine.text.prepared import DuplicateRequest, PreparedRequest, objection
+from engine.scheduling.scheduler import Plan, Scheduler, Segment
+from engine.text.prepared import DuplicateRequest, PreparedRequest, misuse, objection
 from engine.text.reply_logprobs import Scored
 
 STEP_TARGET_S = 0.06
@@ -53,6 +54,7 @@ class _End:
     active: ActiveRequest
     reason: FinishReason
     error: str | None = None
+    code: ErrorCode = ErrorCode.INTERNAL
     flush: bool = True
     keep: bool = True
 
@@ -102,18 +104,30 @@ class Core:
         """
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
-        active = ActiveRequest(
-            request, _scheduled(request, self._model.context_tokens), Chooser.of(request.sampling)
-        )
-        window, vocabulary = self._model.context_tokens, self._model.vocabulary
-        error = objection(request, context_tokens=window, vocabulary=vocabulary)
-        if error is not None:
-            self._leaving.append(active.finished(FinishReason.ERROR, error))
+        own = scheduled(request, self._model.context_tokens)
+        active = ActiveRequest(request, own, self._chooser(request))
+        if (refusal := self._refusal(active)) is not None:
+            self._leaving.append(refusal)
             return
         self._active[request.request_id] = active
         self._scheduler.add(active.request)
         if request.sampling.max_time_s is not None:
             self._deadlines.add(active.request.arrival, self._clock() + request.sampling.max_time_s, active)
+
+    def _chooser(self, request: PreparedRequest) -> Chooser:
+        guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
+        return Chooser.of(request.sampling, guide)
+
+    def _refusal(self, active: ActiveRequest) -> Finished | None:
+        """Return the end of a request that can't be served."""
+        request, vocabulary = active.prepared, self._model.vocabulary
+        if error := objection(request, context_tokens=self._model.context_tokens, vocabulary=vocabulary):
+            return active.finished(FinishReason.ERROR, error)
+        if request.grammar is not None and active.chooser.guide is None:
+            return active.finished(FinishReason.ERROR, "This model's replies can't be held to a format.")
+        if error := misuse(request.sampling, vocabulary=vocabulary):
+            return active.finished(FinishReason.ERROR, error, ErrorCode.BAD_PARAMS)
+        return None
 
     def cancel(self, request_id: str) -> None:
         """End a request, wherever it is: its end comes from the next step. Unknown and ended ids are ignored."""
@@ -165,7 +179,7 @@ class Core:
         outputs: list[Output] = []
         for request in plan.admitted:
             active = self._active[request.request_id]
-            self._executor.join(request.slot or 0, active.chooser, request.tokens)
+            self._executor.join(request.slot or 0, active.chooser, request.tokens, made=request.generated)
             if not request.generated:
                 outputs.append(active.started())
         return outputs
@@ -217,6 +231,7 @@ class Core:
         for one, segment, outcome in zip(flight.active, flight.plan.segments, outcomes, strict=True):
             if self._serves(one):
                 outputs += self._take(one, segment, outcome)
+        self._executor.look_ahead()
         if not self._executor.computes_meanwhile:
             outputs += self._emit_texts()
         self._observe(flight)
@@ -260,25 +275,48 @@ class Core:
         return self._make_memory(newcomers)
 
     def _take(self, active: ActiveRequest, segment: Segment, outcome: Outcome) -> list[Output]:
-        request = active.request
-        if outcome is None:
-            return active.prefilling()
-        if isinstance(outcome, Failure):
-            return self._end(_End(active, FinishReason.ERROR, outcome.message, keep=False))
+        match outcome:
+            case None:
+                return active.prefilling()
+            case Held.LATE:
+                self._scheduler.repeat(active.request)
+                return []
+            case Held.COMPLETE:
+                return self._end(_End(active, FinishReason.STOP))
+            case Failure(error, code, sound):
+                return self._end(_End(active, FinishReason.ERROR, error, code, keep=sound))
+            case int() | Scored():
+                return self._take_token(active, segment, outcome)
+            case _:
+                assert_never(outcome)
+
+    def _take_token(self, active: ActiveRequest, segment: Segment, outcome: int | Scored) -> list[Output]:
+        request, guide = active.request, active.chooser.guide
+        if guide is not None and self._is_long_enough(active):
+            # It was when its last token came. A grammar that was complete by then would have ended it as such.
+            return self._end(_End(active, FinishReason.LENGTH))
         token = outcome.token if isinstance(outcome, Scored) else outcome
         is_first = not request.generated
         self._scheduler.take(segment, token)
         if is_first:
             self._scheduler.share(request)
         self._counters.generated_tokens += 1
-        if token in self._model.eos_ids:
+        if self._ends_with(active, token):
             return self._end(_End(active, FinishReason.STOP))
         if isinstance(outcome, Scored):
             active.score(outcome)
-        if self._is_long_enough(active):
+        if guide is not None:
+            self._executor.advance(guide, token)
+        elif self._is_long_enough(active):
             return self._emit(active, token, last=True)
         self._pending_text.append((active, token))
         return []
+
+    def _ends_with(self, active: ActiveRequest, token: int) -> bool:
+        """Whether a token ends a reply. Where there is a grammar an end comes only where it may, and ends it always."""
+        if active.chooser.guide is not None:
+            return token in active.chooser.guide.ends
+        return token in self._model.eos_ids and not active.prepared.sampling.ignore_eos
 
     def _is_long_enough(self, active: ActiveRequest) -> bool:
         full = len(active.request.tokens) >= self._model.context_tokens
@@ -314,6 +352,8 @@ class Core:
         del self._active[active.prepared.request_id]
         self._deadlines.remove(active.request.arrival)
         self._leave(active, keep=end.keep)
+        if active.chooser.guide is not None:
+            active.chooser.guide.close()
         if not self._active:
             # Until somebody had waited for it, idle time would count as its own.
             self._flights.clear()
@@ -327,7 +367,8 @@ class Core:
         try:
             held_back = active.prepared.reply.flush() if end.flush else ""
             cancelled = end.reason is FinishReason.CANCELLED
-            return [*active.chunk("" if cancelled else held_back), active.finished(end.reason, end.error)]
+            last = active.finished(end.reason, end.error, end.code)
+            return [*active.chunk("" if cancelled else held_back), last]
         except Exception:
             log.exception("the text of request %s could not be made", active.prepared.request_id)
             return [active.finished(FinishReason.ERROR, NO_TEXT)]
@@ -343,18 +384,6 @@ class Core:
         """Learn from how long a step took, since its launch or since the one before it was done."""
         plan, seconds = flight.plan, self._counters.took(flight.began, self._clock())
         self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
-
-
-def _scheduled(request: PreparedRequest, context_tokens: int) -> Request:
-    return Request(
-        request.request_id,
-        list(request.prompt),
-        salt=request.cache_salt,
-        client=request.client,
-        priority=request.priority,
-        shared_tokens=request.shared_tokens,
-        most=min(context_tokens, len(request.prompt) + request.sampling.max_new_tokens),
-    )
 
 
 def _span(segment: Segment) -> Span:

@@ -208,6 +208,12 @@ class Scheduler:
         if request.slot is not None:
             request.sound = segment.start + segment.count
 
+    def repeat(self, request: Request) -> None:
+        """Have a request's last token computed once more: the next one could not be drawn behind it yet."""
+        request.coming = max(0, request.coming - 1)
+        if request.slot is not None:
+            request.computed -= 1
+
     def share(self, request: Request) -> None:
         """Keep for everyone what is to be shared of a request, now that its first token showed that it is sound."""
         if request.slot is not None and request.shared_tokens:

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from engine.errors import EngineError
+from engine.grammar.source import Source
 from engine.messages import Params
 from engine.text.reply_logprobs import ReplyLogprobs
 
@@ -21,6 +22,11 @@ FALLBACK_MAX_NEW_TOKENS = 512
 """Where neither the request nor the model's generation config names a number."""
 
 
+MOST_BIASES = 300
+LARGEST_BIAS = 100
+LARGEST_PENALTY = 2
+
+
 class DuplicateRequest(EngineError):
     """A request came with the id of one that is still served. The one that is served goes on untouched."""
 
@@ -28,7 +34,7 @@ class DuplicateRequest(EngineError):
 class Sampling(msgspec.Struct, frozen=True):
     """How tokens are chosen, with every value resolved.
 
-    `top_k` 0 and `top_p` 1 mean: no such limit. `max_time_s` counts from the moment of submission.
+    `top_k` 0, `top_p` 1 and `min_p` 0 mean: no such limit. `max_time_s` counts from the moment of submission.
     """
 
     max_new_tokens: int
@@ -40,6 +46,12 @@ class Sampling(msgspec.Struct, frozen=True):
     seed: int | None
     max_time_s: float | None
     top_logprobs: int | None = None
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
 
 
 class TextStep(Protocol):
@@ -69,7 +81,8 @@ class PreparedRequest:
     """A request for the core: nothing in it has to be looked up, rendered or tokenized any more.
 
     `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
-    scored, which `reply` tells what it makes of them; None where nobody asked. The rest as in `messages.Request`.
+    scored, which `reply` tells what it makes of them; None where nobody asked. `grammar`: what the reply has to be;
+    None where it is free. The rest as in `messages.Request`.
     """
 
     request_id: str
@@ -81,6 +94,7 @@ class PreparedRequest:
     priority: int = 0
     shared_tokens: int = 0
     logprobs: ReplyLogprobs | None = None
+    grammar: Source | None = None
 
 
 def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int) -> str | None:
@@ -95,6 +109,26 @@ def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int)
     if request.sampling.max_new_tokens < 1:
         return "max_new_tokens must be at least 1."
     return None
+
+
+def misuse(sampling: Sampling, *, vocabulary: int) -> str | None:
+    """Return which value of a request's sampling is none that there is, if one is. Bounds are those of OpenAI's API."""
+    biases = sampling.logit_bias
+    most = f"from -{LARGEST_PENALTY} to {LARGEST_PENALTY}"
+    rules = {
+        f"logit_bias may have at most {MOST_BIASES} entries.": len(biases) <= MOST_BIASES,
+        f"logit_bias takes token ids below {vocabulary}.": all(
+            0 <= token < vocabulary for token, _ in biases
+        ),
+        f"logit_bias takes values from -{LARGEST_BIAS} to {LARGEST_BIAS}.": all(
+            abs(value) <= LARGEST_BIAS for _, value in biases
+        ),
+        "min_p must be from 0 to 1.": 0 <= sampling.min_p <= 1,
+        f"presence_penalty must be {most}.": abs(sampling.presence_penalty) <= LARGEST_PENALTY,
+        f"frequency_penalty must be {most}.": abs(sampling.frequency_penalty) <= LARGEST_PENALTY,
+        "min_tokens must be from 0 to max_new_tokens.": 0 <= sampling.min_tokens <= sampling.max_new_tokens,
+    }
+    return next((rule for rule, holds in rules.items() if not holds), None)
 
 
 def resolve_sampling(params: Params, defaults: Params) -> Sampling:
@@ -116,6 +150,12 @@ def resolve_sampling(params: Params, defaults: Params) -> Sampling:
         seed=_first(params.seed, defaults.seed, None),
         max_time_s=_first(params.max_time_s, defaults.max_time_s, None),
         top_logprobs=params.top_logprobs,
+        min_p=_first(params.min_p, defaults.min_p, 0.0),
+        presence_penalty=_first(params.presence_penalty, defaults.presence_penalty, 0.0),
+        frequency_penalty=_first(params.frequency_penalty, defaults.frequency_penalty, 0.0),
+        logit_bias=params.logit_bias or defaults.logit_bias,
+        min_tokens=_first(params.min_tokens, defaults.min_tokens, 0),
+        ignore_eos=_first(params.ignore_eos, defaults.ignore_eos, False),
     )
 
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import (
     LogitsProcessorList,
+    MinLengthLogitsProcessor,
+    MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
@@ -39,6 +41,8 @@ def processors(chosen: Sampling) -> LogitsProcessorList:
         steps.append(TopKLogitsWarper(chosen.top_k))
     if chosen.top_p < 1:
         steps.append(TopPLogitsWarper(chosen.top_p))
+    if chosen.min_p:
+        steps.append(MinPLogitsWarper(chosen.min_p))
     return steps
 
 
@@ -190,3 +194,160 @@ def test_rows_that_are_more_than_a_cache_holds_are_drawn_as_they_are_alone(
     together = sampler_for(*ways).sample(scores, range(5))
     alone = [sampler_for(way).sample(scores[row : row + 1], [0])[0] for row, way in enumerate(ways)]
     assert together == alone
+
+
+ENDS = (7, 9)
+
+
+def reply_of(sampler: Sampler, scores: Tensor, tokens: int) -> list[int | None]:
+    """What one reply gets of the same logits again and again."""
+    return [sampler.sample(scores, [0])[0] for _ in range(tokens)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([0.0, 0.02, 0.3, 1.0]), min_size=1, max_size=4),
+    st.sampled_from([0, 5, 200, LONGEST_SHORTLIST + 5]),
+    st.sampled_from([0.5, 0.9, 1.0]),
+    st.integers(0, 5),
+)
+def test_min_p_leaves_what_transformers_leaves(
+    min_ps: list[float], top_k: int, top_p: float, seed: int
+) -> None:
+    ways = [
+        sampling(min_p=min_p, top_k=top_k, top_p=top_p, temperature=0.8, seed=seed + n)
+        for n, min_p in enumerate(min_ps)
+    ]
+    scores = logits(len(ways), seed=seed)
+    tokens = sampler_for(*ways).sample(scores, range(len(ways)))
+    for row, way in enumerate(ways):
+        wider = msgspec.structs.replace(way, top_p=min(1.0, way.top_p + 1e-5), min_p=way.min_p * (1 - 1e-5))
+        assert probabilities(scores[row], wider, [1])[tokens[row]] > 0
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        sampling(min_p=0.1),
+        sampling(min_p=0.2, top_p=0.7),
+        sampling(top_k=4, min_p=0.3),
+        sampling(top_k=8, min_p=0.1),
+    ],
+)
+def test_tokens_above_min_p_have_the_frequencies_that_transformers_gives_them(
+    way: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test_tokens_have_the_frequencies_that_transformers_gives_them(way, monkeypatch)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 6), st.integers(1, 8), st.integers(0, 3))
+def test_min_tokens_keep_ends_away_as_in_transformers(least: int, tokens: int, seed: int) -> None:
+    """Token for token: the likeliest are ends, as long as they may come."""
+    scores = logits(1, seed=seed)
+    scores[0, list(ENDS)] = 50.0
+    way = msgspec.structs.replace(GREEDY, min_tokens=least)
+    sampler = Sampler(slots=1, vocabulary=VOCABULARY, device=CPU, ends=ENDS)
+    sampler.join(0, Chooser.of(way), [1, 2, 3])
+    written: list[int] = []
+    for token in reply_of(sampler, scores, tokens):
+        processed = MinLengthLogitsProcessor(least, [*ENDS])(
+            torch.tensor([written], dtype=torch.int64), scores
+        )
+        assert token == processed.argmax()
+        written.append(int(processed.argmax()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(-2, 2, width=32),
+    st.floats(-2, 2, width=32),
+    st.lists(st.integers(0, 4), max_size=6),
+    st.integers(0, 50),
+)
+def test_penalties_of_presence_and_frequency_are_those_of_openai(
+    presence: float, frequency: float, before: list[int], seed: int
+) -> None:
+    """A token's logit less its count times the one, less the other where it came at all; the prompt does not count."""
+    way = msgspec.structs.replace(GREEDY, presence_penalty=presence, frequency_penalty=frequency)
+    scores = torch.full((1, VOCABULARY), -50.0)
+    scores[0, :5] = torch.randn(5, generator=torch.Generator().manual_seed(seed))
+    sampler = Sampler(slots=1, vocabulary=VOCABULARY, device=CPU)
+    sampler.join(0, Chooser.of(way), [0, 0, 1, *before], made=len(before))
+    counts = torch.tensor(before, dtype=torch.int64).bincount(minlength=VOCABULARY)
+    for _ in range(4):
+        (token,) = sampler.sample(scores, [0])
+        expected = scores[0] - counts * frequency - (counts > 0) * presence
+        assert token is not None
+        assert expected[token] >= expected.max() - 1e-5
+        counts[token] += 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.integers(0, VOCABULARY - 1), st.floats(-100, 100, width=32), max_size=5),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_a_bias_is_added_to_its_tokens_logits_and_to_nobody_elses(biases: list[dict[int, float]]) -> None:
+    scores = logits(len(biases))
+    ways = [msgspec.structs.replace(GREEDY, logit_bias=tuple(bias.items())) for bias in biases]
+    expected = scores.clone()
+    for row, bias in enumerate(biases):
+        for token, value in bias.items():
+            expected[row, token] += value
+    assert sampler_for(*ways).sample(scores, range(len(ways))) == expected.argmax(-1).tolist()
+
+
+CHANGES = {
+    "a bias": {"logit_bias": ((5, 3.0), (0, -100.0))},
+    "presence": {"presence_penalty": 1.5},
+    "frequency": {"frequency_penalty": -0.5},
+    "min_p": {"min_p": 0.05},
+    "min_tokens": {"min_tokens": 2},
+    "a penalty": {"repetition_penalty": 1.4},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("top_k", [0, 20])
+def test_a_plain_row_draws_the_same_beside_one_that_changes_its_logits(change: str, top_k: int) -> None:
+    plain = [sampling(top_k=top_k, top_p=0.9, seed=seed) for seed in range(3)]
+    odd = sampling(top_k=top_k, top_p=0.9, seed=9, **CHANGES[change])  # type: ignore[arg-type]
+    beside, alone = Sampler(slots=4, vocabulary=VOCABULARY, device=CPU, ends=ENDS), sampler_for(*plain)
+    for slot, way in enumerate([plain[0], odd, *plain[1:]]):
+        beside.join(slot, Chooser.of(way), [1])
+    for step in range(4):
+        scores = logits(4, seed=step)
+        tokens = beside.sample(scores, range(4))
+        assert [tokens[0], *tokens[2:]] == alone.sample(scores[[0, 2, 3]], range(3))
+
+
+def test_plain_rows_are_not_copied_and_pay_for_no_table() -> None:
+    sampler = sampler_for(*[sampling(seed=seed) for seed in range(4)])
+    sampler.sample(logits(4), range(4))
+    assert [group.changes for group in sampler._groups_of((0, 1, 2, 3))] == [None]
+    assert sampler._adjustments._seen is sampler._adjustments._counts is None
+
+
+def test_a_reply_that_is_long_enough_changes_its_logits_no_more() -> None:
+    sampler = Sampler(slots=1, vocabulary=VOCABULARY, device=CPU, ends=ENDS)
+    sampler.join(0, Chooser.of(msgspec.structs.replace(GREEDY, min_tokens=2)), [1])
+    scores = logits(1)
+    assert sampler._groups_of((0,))[0].changes is not None
+    reply_of(sampler, scores, 2)
+    assert sampler._groups_of((0,))[0].changes is None
+
+
+def test_a_reply_that_is_taken_up_again_counts_what_it_had() -> None:
+    way = msgspec.structs.replace(GREEDY, frequency_penalty=1.0, min_tokens=3)
+    scores = torch.full((1, VOCABULARY), -50.0)
+    scores[0, [1, 2, *ENDS]] = torch.tensor([3.5, 3.0, 20.0, 19.0])
+    sampler = Sampler(slots=2, vocabulary=VOCABULARY, device=CPU, ends=ENDS)
+    sampler.join(0, Chooser.of(way), [1, 1])
+    first = reply_of(sampler, scores, 2)
+    assert first == [1, 2]
+    sampler.join(1, Chooser.of(way), [1, 1, 1, 2], made=2)
+    assert [sampler.sample(scores, [1])[0] for _ in range(2)] == [1, ENDS[0]]

@@ -1,0 +1,70 @@
+"""Makes matchers of grammars: one a reply, which knows what may come next. Within limits that are measured.
+
+Source of the limits: `docs/design/engine.md` says what they take, `tests/engine/grammar/test_bad_schemas.py` holds it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from llguidance import LLMatcher, LLParserLimits
+
+from engine.grammar.source import Source
+from engine.grammar.vocabulary import Vocabulary
+
+LIMITS = LLParserLimits(
+    initial_lexer_fuel=1_000_000,
+    step_lexer_fuel=200_000,
+    max_lexer_states=10_000,  # one or two KiB each
+    max_grammar_size=100_000,
+    verbose_errors=False,  # they would quote the reply
+)
+
+KEPT = 8
+"""Matchers that wait for the next request of the same grammar, with what they have learned of it: some MiB each."""
+
+WHY_CHARS = 300
+
+
+class GrammarFault(Exception):
+    """A grammar can't be compiled, or followed any further. The message is for its author."""
+
+
+class Compiler:
+    """Makes matchers for one vocabulary, and keeps some that were let go. For any thread."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self._lock = threading.Lock()
+        self._kept: list[tuple[bytes, LLMatcher]] = []
+
+    def matcher(self, source: Source) -> LLMatcher:
+        """Return a matcher where a reply begins. Lets other threads run meanwhile. Raises GrammarFault."""
+        return self._taken(source.digest) or self._compile(source)
+
+    def keep(self, source: Source, matcher: LLMatcher) -> None:
+        """Take back a matcher that nobody uses any more."""
+        if matcher.is_error() or not matcher.reset():
+            return
+        with self._lock:
+            self._kept.append((source.digest, matcher))
+            del self._kept[:-KEPT]
+
+    def _taken(self, digest: bytes) -> LLMatcher | None:
+        with self._lock:
+            for place, (known, matcher) in enumerate(self._kept):
+                if known == digest:
+                    del self._kept[place]
+                    return matcher
+        return None
+
+    def _compile(self, source: Source) -> LLMatcher:
+        matcher = LLMatcher(self.vocabulary.tokens, source.text, log_level=0, limits=LIMITS)
+        if matcher.is_error():
+            raise GrammarFault(why(matcher))
+        return matcher
+
+
+def why(matcher: LLMatcher) -> str:
+    """Return what is wrong with a matcher, in a line."""
+    return " ".join(matcher.get_error().removesuffix("<non-verbose/>").split())[:WHY_CHARS]

@@ -1,0 +1,58 @@
+"""Makes the grammar of a spec, or says why there is none. What was tried is remembered."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from engine.errors import PromptRejected
+from engine.grammar.source import Source
+from engine.grammar.writing import GrammarWriter
+from engine.reply_spec import ReplySpec
+
+TRIED = 1024
+"""Grammars of which it is known whether they can be used: a digest and a sentence each."""
+
+Trial = Callable[[Source], str]
+"""Returns what is wrong with a grammar; empty: nothing."""
+
+
+class GrammarMaker:
+    """Knows which grammars can be used. For one thread."""
+
+    def __init__(self, writer: GrammarWriter, trial: Trial) -> None:
+        self._writer = writer
+        self._trial = trial
+        self._tried: OrderedDict[bytes, str] = OrderedDict()
+
+    def make(self, spec: ReplySpec) -> Source | None:
+        """Return the grammar of a reply, None where it is free. Raises PromptRejected where there can't be one.
+
+        Tools that are not strict are no reason: where their schemas can't be followed, their arguments are any objects.
+        """
+        source = self._writer.write(spec)
+        if source is None or not (fault := self._fault(source)):
+            return source
+        field = self._field_at_fault(spec)
+        if field == "tools":
+            simpler = self._writer.write(spec, exact=False)
+            if simpler is not None and not self._fault(simpler):
+                return simpler
+        raise PromptRejected(f"The {field} can't be followed: {fault}", field=field)
+
+    def _field_at_fault(self, spec: ReplySpec) -> str:
+        if spec.format is None:
+            return "tools"
+        alone = self._writer.write(msgspec.structs.replace(spec, tools=(), tool_choice="auto"))
+        return "format" if alone is not None and self._fault(alone) else "tools"
+
+    def _fault(self, source: Source) -> str:
+        digest = source.digest
+        if digest not in self._tried:
+            self._tried[digest] = self._trial(source)
+            if len(self._tried) > TRIED:
+                self._tried.popitem(last=False)
+        self._tried.move_to_end(digest)
+        return self._tried[digest]

@@ -1,0 +1,234 @@
+"""Writes the grammar of a reply: thoughts, then calls, an answer in a format, or text with calls in it. Pure.
+
+Lark is the frame; each schema is a grammar of its own in it, so that its references mean what they meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+from llguidance import regex_to_lark
+
+from engine.errors import PromptRejected
+from engine.grammar.forms import CallForm, ThoughtForm
+from engine.grammar.lark import (
+    ANY,
+    LONGEST_SPACE,
+    SPACE,
+    any_of,
+    begins_special,
+    controls_in,
+    literal,
+    pattern,
+    symbols,
+)
+from engine.grammar.source import MAX_BYTES, Source, check_draft, check_size, read_schema
+from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
+
+_SPACES = f"{SPACE}{{1,{LONGEST_SPACE}}}"
+_OBJECT = '"object"'
+
+# Forced bytes would be spelled by the tokenizer, all of them anew in each mask: a constant of 200 KiB took 100 ms a token.
+_HEAD = '%llguidance {"no_forcing": true}'
+
+
+class GrammarWriter:
+    """Writes grammars for one model: in its control tokens, in the forms of its calls and thoughts."""
+
+    def __init__(
+        self,
+        specials: Mapping[str, int],
+        loose: Collection[int] = (),
+        *,
+        calls: CallForm | None = None,
+        thoughts: ThoughtForm | None = None,
+    ) -> None:
+        """Take the ids of control tokens by their names, and those that may stand amid text.
+
+        `calls`: None where no form of calls is known: no call can be forced then, and what a model writes is free.
+        """
+        self._specials = specials
+        self._loose = frozenset(loose)
+        self._calls = calls
+        self._thoughts = thoughts
+
+    def write(self, spec: ReplySpec, *, exact: bool = True) -> Source | None:
+        """Return the grammar of a reply; None where it is free. Raises PromptRejected for what can't be written.
+
+        `exact`: the schemas of tools are followed; else the arguments of tools that are not strict are any objects.
+        """
+        tools = self._tools(spec)
+        if not tools and spec.format is None:
+            return None
+        page = _Page()
+        if tools:
+            self._write_calls(page, tools, spec, exact=exact)
+        if spec.format is not None:
+            page.part("format", _part(spec.format))
+        body = self._body(page, spec) if tools else "@format"
+        page.rule("start", self._after_thoughts(page, body))
+        return page.source()
+
+    def _tools(self, spec: ReplySpec) -> tuple[Tool, ...]:
+        tools = spec.shown_tools
+        if spec.tool_choice == "named":
+            tools = tuple(tool for tool in tools if tool.name == spec.tool_name)
+        forced = spec.tool_choice in {"named", "required"}
+        if forced and not tools:
+            raise PromptRejected("There is no such tool.", field="tools")
+        if forced and self._calls is None:
+            raise PromptRejected(
+                "How this model calls tools is not known: it can't be forced to.", field="tools"
+            )
+        if sum(len(tool.parameters.encode()) for tool in tools) > MAX_BYTES:
+            raise PromptRejected(f"The tools may have at most {MAX_BYTES // 1024} KiB.", field="tools")
+        return tools if self._calls is not None else ()
+
+    def _body(self, page: _Page, spec: ReplySpec) -> str:
+        """Return the symbols of a reply that may have calls, behind its thoughts."""
+        if spec.tool_choice in {"named", "required"}:
+            return "calls"
+        if spec.format is not None:
+            return "(calls | @format)"
+        return self._free(page, spec)
+
+    def _free(self, page: _Page, spec: ReplySpec) -> str:
+        """Text with calls in it: from the opening on it is a call."""
+        assert self._calls is not None  # noqa: S101 - there are tools
+        opening = self._calls.opening.strip()
+        own_text = self._text(page, opening)
+        page.rule("lead[lazy]", "LEAD")
+        page.rule("LEAD", f"/{ANY}*{pattern(opening)}/{self._no_thought()}")
+        lead = f"{own_text} lead"
+        if begins_special(opening, self._specials):
+            lead = f"({own_text} {symbols(opening, self._specials)} | {own_text} lead)"
+        if spec.parallel_calls:
+            return f"({lead} body)* {own_text}"
+        return f"({lead} body SPACE? | {own_text})"
+
+    def _text(self, page: _Page, opening: str) -> str:
+        """Any text, with those control tokens in it that models write there."""
+        page.rule("TEXT", f"/{ANY}+/")
+        apart = {self._specials[opening]} if opening in self._specials else set()
+        if self._thoughts is not None:
+            apart |= {self._specials.get(self._thoughts.opening.strip(), -1)}
+        loose = self._loose - apart
+        page.rule("text", f"(TEXT | {any_of(loose)})*" if loose else "TEXT?")
+        return "text"
+
+    def _no_thought(self) -> str:
+        """What keeps a call that is only thought of from being one: a lead does not begin with thoughts."""
+        thoughts = self._thoughts
+        if thoughts is None or thoughts.opened or begins_special(thoughts.opening, self._specials):
+            return ""
+        return f" & ~/{SPACE}*{pattern(thoughts.opening)}{ANY}*/"
+
+    def _after_thoughts(self, page: _Page, body: str) -> str:
+        thoughts = self._thoughts
+        if thoughts is None:
+            return body
+        opening = "" if thoughts.opened else thoughts.opening.strip()
+        closing = thoughts.closing.strip()
+        if begins_special(closing, self._specials):
+            page.rule("THOUGHT", f"/{ANY}+/")
+            begin = symbols(opening, self._specials)
+            loose = self._loose - {self._specials[closing]} if closing in self._specials else self._loose
+            within = f"(THOUGHT | {any_of(loose)})*" if loose else "THOUGHT?"
+            page.rule("thoughts", f"{begin} {within} {symbols(closing, self._specials)} SPACE?")
+        else:
+            page.rule("thought[lazy]", "THOUGHT")
+            begin = f"{SPACE}*{pattern(opening)}" if opening else ""
+            page.rule("THOUGHT", f"/{begin}{ANY}*{pattern(closing)}/")
+            page.rule("thoughts", "thought SPACE?")
+        return f"thoughts {body}" if thoughts.opened else f"thoughts? {body}"
+
+    def _write_calls(self, page: _Page, tools: tuple[Tool, ...], spec: ReplySpec, *, exact: bool) -> None:
+        """Rules of `calls`, all of a reply's, and of `body`, what follows the opening of one."""
+        form = self._calls
+        assert form is not None  # noqa: S101 - there are tools
+        closing = symbols(form.closing.strip(), self._specials)
+        one = " | ".join(self._call(page, place, tool, exact=exact) for place, tool in enumerate(tools))
+        page.rule("call", f'"{{" {_key(form.name_key)} ({one}) SPACE? "}}"')
+        more = spec.parallel_calls
+        if form.as_list:
+            others = ' (SPACE? "," SPACE? call)*' if more else ""
+            page.rule("body", f'SPACE? "[" SPACE? call{others} SPACE? "]" SPACE? {closing}')
+        else:
+            page.rule("body", f"SPACE? call SPACE? {closing}" if closing else "SPACE? call")
+        wrapped = f"{symbols(form.opening.strip(), self._specials)} body"
+        page.rule("calls", f"{wrapped} (SPACE? {wrapped})*" if more and not form.as_list else wrapped)
+
+    def _call(self, page: _Page, place: int, tool: Tool, *, exact: bool) -> str:
+        """Symbols from a tool's name on, to the end of its arguments."""
+        assert self._calls is not None  # noqa: S101 - there are tools
+        page.part(f"tool{place}", {"json_schema": _arguments(tool, exact=exact)})
+        return f'{literal(_json(tool.name))} SPACE? "," {_key(self._calls.arguments_key)} @tool{place}'
+
+
+class _Page:
+    """The rules of a frame, and the grammars that it names."""
+
+    def __init__(self) -> None:
+        self._rules = {"SPACE": f"/{_SPACES}/"}
+        self._parts: list[dict[str, object]] = []
+
+    def rule(self, name: str, symbols: str) -> None:
+        self._rules[name] = symbols
+
+    def part(self, name: str, grammar: dict[str, object]) -> None:
+        self._parts.append({"name": name, **grammar})
+
+    def source(self) -> Source:
+        frame = "\n".join([_HEAD, *(f"{name}: {symbols}" for name, symbols in self._rules.items())])
+        text = msgspec.json.encode({"grammars": [{"lark_grammar": frame}, *self._parts]}).decode()
+        return Source(text, tuple(sorted(controls_in(frame))))
+
+
+def _part(asked: Format) -> dict[str, object]:
+    match asked:
+        case JsonObject():
+            return {"json_schema": _guided({"type": msgspec.Raw(_OBJECT.encode())})}
+        case JsonSchema():
+            return {
+                "json_schema": _guided(
+                    _read(asked.schema, "format", strict=asked.strict), lenient=not asked.strict
+                )
+            }
+        case Regex():
+            check_size(asked.pattern, "format")
+            return {"lark_grammar": f"start: /{regex_to_lark(asked.pattern, '')}/"}
+        case Grammar():
+            check_size(asked.lark, "format")
+            return {"lark_grammar": asked.lark}
+
+
+def _arguments(tool: Tool, *, exact: bool) -> dict[str, object]:
+    schema = _read(tool.parameters, "tools", strict=tool.strict)
+    if not exact and not tool.strict:
+        schema = {}
+    schema.setdefault("type", msgspec.Raw(_OBJECT.encode()))
+    return _guided(schema, lenient=not tool.strict)
+
+
+def _read(text: str, field: str, *, strict: bool) -> dict[str, msgspec.Raw]:
+    schema = read_schema(text, field)
+    if strict:
+        check_draft(schema, field)
+    return schema
+
+
+def _guided(schema: Mapping[str, msgspec.Raw], *, lenient: bool = False) -> dict[str, object]:
+    """Return a schema with what llguidance shall make of it, whatever its author asked for.
+
+    `lenient`: keywords that it does not know are passed over.
+    """
+    return {**schema, "x-guidance": {"whitespace_pattern": _SPACES, "lenient": lenient}}
+
+
+def _key(name: str) -> str:
+    return f'SPACE? {literal(_json(name))} SPACE? ":" SPACE?'
+
+
+def _json(text: str) -> str:
+    return msgspec.json.encode(text).decode()

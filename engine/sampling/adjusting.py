@@ -1,0 +1,168 @@
+"""What requests change of their logits before a token is drawn: penalties, biases, ends that come too soon, grammars.
+
+Knows slots, not requests. Only rows that ask for something are copied and changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.sampling.device_draw import sent
+from engine.sampling.guide import Guide, masked
+from engine.text.prepared import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one reply asks for. `made`: how many tokens it has so far."""
+
+    sampling: Sampling
+    guide: Guide | None
+    made: int
+
+    @property
+    def may_not_end(self) -> bool:
+        """Whether the reply is too short to end. A guide knows that by itself."""
+        return self.guide is None and self.made < self.sampling.min_tokens
+
+    @property
+    def counts(self) -> bool:
+        """Whether it matters how often each token came."""
+        return bool(self.sampling.presence_penalty or self.sampling.frequency_penalty)
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the logits stay as they are."""
+        asks = self.sampling.repetition_penalty != 1.0 or self.sampling.logit_bias or self.counts
+        return not (asks or self.guide or self.may_not_end)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is changed of some rows, each a column of (rows, 1) or (rows, some); None where no row asks for it."""
+
+    slots: Tensor
+    penalty: Tensor | None
+    presence: Tensor | None
+    frequency: Tensor | None
+    bias: tuple[Tensor, Tensor] | None
+    """Token ids and what is added to them; rows with fewer than others add 0 to some token."""
+    may_not_end: Tensor | None
+    guides: tuple[tuple[int, Guide], ...]
+    """Places among the rows, and whose they are."""
+
+
+class Adjustments:
+    """The wishes of up to `slots` replies, and what was noted of their tokens for them."""
+
+    def __init__(self, *, slots: int, vocabulary: int, device: torch.device, ends: Collection[int]) -> None:
+        self._shape = slots, vocabulary
+        self._device = device
+        self._ends = sent(torch.tensor(sorted(ends)), device) if ends else None
+        self._wishes: dict[int, Wish] = {}
+        self._seen: Tensor | None = None
+        self._counts: Tensor | None = None
+
+    def join(self, slot: int, wish: Wish, tokens: Sequence[int]) -> None:
+        """Take a reply into a slot: all of its tokens, the prompt's too, of which the last `wish.made` are its own."""
+        self._wishes[slot] = wish
+        if wish.sampling.repetition_penalty != 1.0:
+            self._seen = self._table(self._seen, torch.bool)
+            self._seen[slot].zero_()
+            self._seen[slot].index_fill_(0, sent(torch.tensor(list(tokens)), self._device), value=True)
+        if wish.counts:
+            self._counts = self._table(self._counts, torch.int32)
+            self._counts[slot].zero_()
+            own = sent(torch.tensor(list(tokens[len(tokens) - wish.made :]), dtype=torch.int64), self._device)
+            self._counts[slot].index_add_(0, own, torch.ones_like(own, dtype=torch.int32))
+
+    def asks(self, slot: int) -> bool:
+        """Whether a slot's logits are to be changed now."""
+        return not self._wishes[slot].is_none
+
+    def changes(self, slots: Sequence[int]) -> Changes | None:
+        """Return what is to be changed of the rows of these slots; None: nothing."""
+        wishes = [self._wishes[slot] for slot in slots]
+        if all(wish.is_none for wish in wishes):
+            return None
+        samplings = [wish.sampling for wish in wishes]
+        return Changes(
+            slots=sent(torch.tensor(list(slots)), self._device),
+            penalty=self._column([one.repetition_penalty for one in samplings], neutral=1.0),
+            presence=self._column([one.presence_penalty for one in samplings]),
+            frequency=self._column([one.frequency_penalty for one in samplings]),
+            bias=self._biases([one.logit_bias for one in samplings]),
+            may_not_end=self._column([wish.may_not_end for wish in wishes]),
+            guides=tuple((row, wish.guide) for row, wish in enumerate(wishes) if wish.guide is not None),
+        )
+
+    def changed(self, scores: Tensor, changes: Changes) -> Tensor:
+        """Return rows of scores, (rows, vocabulary) of float32, as their replies want them. Waits for nothing."""
+        scores = self._penalised(scores.clone(), changes)
+        if changes.bias is not None:
+            scores.scatter_add_(1, *changes.bias)
+        if changes.may_not_end is not None and self._ends is not None:
+            ends = scores.index_select(1, self._ends).masked_fill(changes.may_not_end, -torch.inf)
+            scores.index_copy_(1, self._ends, ends)
+        return self._guided(scores, changes.guides)
+
+    def remember(self, slots: Sequence[int], changes: Changes, tokens: Tensor) -> bool:
+        """Note the tokens, (rows,), that were drawn. Returns whether some reply asks for something else from now on."""
+        if changes.penalty is not None and self._seen is not None:
+            # An assignment would send the value; this one is made on the device.
+            self._seen.index_put_((changes.slots, tokens), torch.ones_like(tokens, dtype=torch.bool))
+        if self._counts is not None and (changes.presence is not None or changes.frequency is not None):
+            ones = torch.ones_like(tokens, dtype=torch.int32)
+            self._counts.index_put_((changes.slots, tokens), ones, accumulate=True)
+        return sum(map(self._made_one_more, slots)) > 0
+
+    def _made_one_more(self, slot: int) -> bool:
+        """Count a token. Returns whether the reply may end from now on, and might not before."""
+        wish = self._wishes[slot]
+        more = self._wishes[slot] = Wish(wish.sampling, wish.guide, wish.made + 1)
+        return more.may_not_end != wish.may_not_end
+
+    def _penalised(self, scores: Tensor, changes: Changes) -> Tensor:
+        """Sources: CTRL (Keskar et al. 2019), section 4.1, with transformers' rule for negative logits; OpenAI's API."""
+        penalty = changes.penalty
+        if penalty is not None and self._seen is not None:
+            weighted = torch.where(scores < 0, scores * penalty, scores / penalty)
+            scores = torch.where(self._seen[changes.slots] & (penalty != 1.0), weighted, scores)
+        if self._counts is None:
+            return scores
+        if changes.frequency is not None:
+            scores -= self._counts[changes.slots] * changes.frequency
+        if changes.presence is not None:
+            scores -= (self._counts[changes.slots] > 0) * changes.presence
+        return scores
+
+    def _guided(self, scores: Tensor, guides: Sequence[tuple[int, Guide]]) -> Tensor:
+        masks = [guide.mask for _, guide in guides if guide.mask is not None]
+        if not masks:
+            return scores
+        packed = sent(torch.stack(masks), self._device)
+        if len(masks) == len(scores):
+            return masked(scores, packed)
+        rows = sent(torch.tensor([row for row, guide in guides if guide.mask is not None]), self._device)
+        return scores.index_copy_(0, rows, masked(scores.index_select(0, rows), packed))
+
+    def _table(self, table: Tensor | None, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(self._shape, dtype=dtype, device=self._device) if table is None else table
+
+    def _column(self, values: list[float] | list[bool], neutral: float = 0.0) -> Tensor | None:
+        if all(value == neutral for value in values):
+            return None
+        return sent(torch.tensor(values).unsqueeze(1), self._device)
+
+    def _biases(self, biases: Sequence[Sequence[tuple[int, float]]]) -> tuple[Tensor, Tensor] | None:
+        longest = max(map(len, biases))
+        if not longest:
+            return None
+        rows = [[*bias, *[(0, 0.0)] * (longest - len(bias))] for bias in biases]
+        ids = torch.tensor([[token for token, _ in row] for row in rows])
+        values = torch.tensor([[value for _, value in row] for row in rows], dtype=torch.float32)
+        return sent(ids, self._device), sent(values, self._device)

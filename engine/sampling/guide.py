@@ -1,0 +1,148 @@
+"""One reply's way through its grammar: which tokens may come next. Knows no threads and no other reply."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+import torch
+from llguidance import LLMatcher
+from torch import Tensor
+
+from engine.grammar.compiling import Compiler, GrammarFault, why
+from engine.grammar.source import Source
+from engine.messages import ErrorCode
+
+BITS = 32
+"""Tokens in a word of a mask."""
+
+
+class State(Enum):
+    """Where a reply is in its grammar."""
+
+    NEW = auto()
+    """Nothing was done yet, and nothing is held."""
+    WAITING = auto()
+    """The next mask is not made yet."""
+    READY = auto()
+    COMPLETE = auto()
+    """Nothing can follow: the reply is all that its grammar allows."""
+    FAILED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a reply can't go on in its grammar, and whose fault that is."""
+
+    message: str
+    code: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """What any token of a reply may be, and what is no end of it; each (words,) of int32."""
+
+    allowed: Tensor
+    unended: Tensor
+
+
+class Hands(Protocol):
+    """Whoever moves matchers on."""
+
+    def consume(self, matcher: LLMatcher, token: int) -> bool:
+        """Take a token. False: it may not come here."""
+        ...
+
+
+class Guide:
+    """Moves with its reply, from slot to slot and through the queue.
+
+    `mask`: one bit for each token that may come next, the lowest ids lowest, (words,) of int32; there while READY.
+    """
+
+    def __init__(self, compiler: Compiler, source: Source, masks: Masks, *, min_tokens: int = 0) -> None:
+        """Take a grammar. `min_tokens`: the reply ends no sooner, unless it can't go on."""
+        self.state = State.NEW
+        self.mask: Tensor | None = None
+        self.fault: Fault | None = None
+        self._compiler = compiler
+        self._source = source
+        self._masks = masks
+        self._min_tokens = min_tokens
+        self._tokens = 0
+        self._matcher: LLMatcher | None = None
+
+    @property
+    def ends(self) -> Collection[int]:
+        """The tokens that end the reply."""
+        return self._compiler.vocabulary.ends
+
+    def close(self) -> None:
+        """Let go of all, as the reply has ended. To be called by whoever asks for masks."""
+        matcher, self._matcher, self.mask = self._matcher, None, None
+        # What is WAITING may be in somebody's hands.
+        if matcher is not None and self.state is not State.WAITING:
+            self._compiler.keep(self._source, matcher)
+        self.state = State.COMPLETE
+
+    def begin(self) -> None:
+        """Compile the grammar, and find out what may come first."""
+        try:
+            self._matcher = matcher = self._compiler.matcher(self._source)
+        except GrammarFault as fault:
+            self.break_off(Fault(f"The grammar can't be followed: {fault}", ErrorCode.BAD_PARAMS))
+        else:
+            self._look(matcher)
+
+    def advance(self, token: int, hands: Hands) -> None:
+        """Take the token that was chosen, and find out what may come next."""
+        matcher = self._matcher
+        if matcher is None:
+            return
+        if not hands.consume(matcher, token):
+            self._fail(matcher)
+        elif matcher.is_stopped():
+            self.state = State.COMPLETE
+        else:
+            self._tokens += 1
+            self._look(matcher)
+
+    def break_off(self, fault: Fault) -> None:
+        """Note that the reply can't go on."""
+        self.fault, self.state = fault, State.FAILED
+
+    def _look(self, matcher: LLMatcher) -> None:
+        mask = torch.empty_like(self._masks.allowed)
+        matcher.unsafe_compute_mask_ptr(mask.data_ptr(), mask.nbytes)
+        if matcher.is_error():
+            self._fail(matcher)
+            return
+        mask &= self._masks.allowed
+        if not mask.any():
+            self.break_off(Fault("The grammar asks for control tokens here.", ErrorCode.BAD_PARAMS))
+            return
+        if self._tokens < self._min_tokens and (going_on := mask & self._masks.unended).any():
+            mask = going_on
+        self.mask, self.state = mask, State.READY
+
+    def _fail(self, matcher: LLMatcher) -> None:
+        self.break_off(
+            Fault(f"The grammar can't be followed any further: {why(matcher)}", ErrorCode.BAD_PARAMS)
+        )
+
+
+def mask_of(tokens: Collection[int], size: int) -> Tensor:
+    """Return a mask of these tokens of a vocabulary."""
+    bits = torch.zeros(-(-size // BITS) * BITS, dtype=torch.bool)
+    bits[list(tokens)] = True
+    powers = torch.tensor([1 << bit for bit in range(BITS)], dtype=torch.int64)
+    return (bits.view(-1, BITS) * powers).sum(dim=1).to(torch.int32)
+
+
+def masked(scores: Tensor, masks: Tensor) -> Tensor:
+    """Return rows of scores, (rows, vocabulary), less the tokens that the rows' masks, (rows, words), leave out."""
+    places = torch.arange(8, dtype=torch.uint8, device=masks.device)
+    bits = (masks.view(torch.uint8).unsqueeze(-1) >> places) & 1
+    return scores.masked_fill(bits.view(len(masks), -1)[:, : scores.shape[1]] == 0, -torch.inf)

@@ -1,0 +1,116 @@
+"""Threads that make the masks of guided replies, beside the text, the messages and the next forward pass.
+
+llguidance lets Python go on meanwhile. Where a mask is late its reply sits the step out: a slow grammar holds up nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from llguidance import LLExecutor, LLMatcher
+
+from engine.grammar.compiling import Compiler
+from engine.grammar.source import Source
+from engine.grammar.vocabulary import Vocabulary
+from engine.messages import ErrorCode
+from engine.sampling.guide import Fault, Guide, Masks, State, mask_of
+
+MOST_THREADS = 8
+
+log = logging.getLogger(__name__)
+
+
+class Guides:
+    """Moves guides on. All but the work itself is one thread's, which steps."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        """Take what makes matchers of the model's tokens. No thread is started before there is work."""
+        threads = max(2, min(MOST_THREADS, (os.cpu_count() or 1) // 2))
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="masks")
+        self._beginnings = ThreadPoolExecutor(1, thread_name_prefix="grammars")
+        self._own = threading.local()
+        self._done = threading.Condition()
+        self._asked: deque[tuple[Guide, int]] = deque()
+        self._compiler = compiler
+        vocabulary = compiler.vocabulary
+        self._ordinary = ~mask_of(vocabulary.controls, vocabulary.size)
+        self._ends = mask_of(vocabulary.ends, vocabulary.size)
+
+    def guide(self, source: Source, *, min_tokens: int = 0) -> Guide:
+        """Return a guide for a reply that may wait for long: it holds nothing yet."""
+        named = mask_of(source.controls, self._compiler.vocabulary.size)
+        masks = Masks(self._ordinary | named | self._ends, ~self._ends)
+        return Guide(self._compiler, source, masks, min_tokens=min_tokens)
+
+    def begin(self, guide: Guide) -> None:
+        """Have a guide's grammar compiled, and its first mask made, unless that was done."""
+        if guide.state is State.NEW:
+            guide.state = State.WAITING
+            self._beginnings.submit(self._do, guide, guide.begin)
+
+    def advance(self, guide: Guide, token: int) -> None:
+        """Tell a guide which token was chosen. Its next mask is made once all were told."""
+        guide.state = State.WAITING
+        self._asked.append((guide, token))
+
+    def look_ahead(self) -> None:
+        """Begin to make the masks of those that were told of a token."""
+        asked, self._asked = self._asked, deque()
+        for _ in range(min(self._threads, len(asked))):
+            self._pool.submit(self._work, asked)
+
+    def wait(self, guides: Collection[Guide], seconds: float, *, for_one: bool = False) -> None:
+        """Wait until all masks are there, so long at most. `for_one`: without a limit until the first of them is."""
+        with self._done:
+            if for_one:
+                self._done.wait_for(lambda: any(guide.state is not State.WAITING for guide in guides))
+            self._done.wait_for(lambda: all(guide.state is not State.WAITING for guide in guides), seconds)
+
+    def _work(self, asked: deque[tuple[Guide, int]]) -> None:
+        """Do what no other thread has begun of it."""
+        while True:
+            try:
+                guide, token = asked.popleft()
+            except IndexError:
+                return
+            self._do(guide, partial(guide.advance, token, self._hands()))
+
+    def _do(self, guide: Guide, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException:
+            # The border of one reply's grammar: the others' masks are still to be made, and all are waited for.
+            log.exception("the mask of a reply could not be made")
+            guide.break_off(Fault("The reply's grammar could not be followed.", ErrorCode.INTERNAL))
+        with self._done:
+            self._done.notify_all()
+
+    def _hands(self) -> _Hands:
+        """Return this thread's own."""
+        if not hasattr(self._own, "hands"):
+            self._own.hands = _Hands(self._compiler.vocabulary)
+        hands: _Hands = self._own.hands
+        return hands
+
+
+class _Hands:
+    """Moves matchers on without holding Python's lock, which a token of a large grammar would do for 100 ms.
+
+    llguidance lets go of it where it moves several on at once: beside each goes one that is broken, and costs nothing.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._executor = LLExecutor(1)
+        self._broken = LLMatcher(vocabulary.tokens, "", log_level=0)
+
+    def consume(self, matcher: LLMatcher, token: int) -> bool:
+        """Take a token. False: it may not come here."""
+        taken, _ = self._executor.consume_token_par([(matcher, token), (self._broken, 0)])
+        return taken

@@ -1,0 +1,184 @@
+"""Schemas that are made to be costly are refused with a reason, and what they take has a bound."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pytest
+
+from engine.errors import PromptRejected
+from engine.grammar.compiling import Compiler
+from engine.grammar.making import GrammarMaker
+from engine.grammar.source import Source
+from engine.grammar.trial import COMPILE_S, COSTLY, MEMORY_BYTES, judge, trial
+from engine.reply_spec import Format, Grammar, JsonSchema, Regex, ReplySpec
+from tests.engine.guided import compiler, source_of, vocabulary, writer
+
+MIB = 2**20
+
+
+def schema(value: Any) -> JsonSchema:
+    return JsonSchema(json.dumps(value))
+
+
+def doubling(levels: int, keyword: str) -> JsonSchema:
+    """Each definition names the one below it twice."""
+    below = [{"$ref": f"#/$defs/d{n}"} for n in range(levels)]
+    definitions = {f"d{n + 1}": {keyword: [below[n], below[n]]} for n in range(levels)}
+    return schema({"$defs": {"d0": {"type": "string"}, **definitions}, "$ref": f"#/$defs/d{levels}"})
+
+
+def product(factors: int, choices: int = 4) -> JsonSchema:
+    """Every choice of one with every choice of the others."""
+    return schema(
+        {
+            "allOf": [
+                {"anyOf": [{"properties": {f"p{n}_{m}": {"type": "string"}}} for m in range(choices)]}
+                for n in range(factors)
+            ]
+        }
+    )
+
+
+def doubled_terminals(levels: int) -> Grammar:
+    lines = [f"T{n}: T{n + 1} T{n + 1}" for n in range(levels)]
+    return Grammar("\n".join(["start: T0", *lines, f'T{levels}: "x"']))
+
+
+@pytest.fixture(scope="module")
+def maker() -> GrammarMaker:
+    return GrammarMaker(writer(), partial(trial, compiler()))
+
+
+REFUSED: dict[str, tuple[Callable[[], Format], str]] = {
+    "five megabytes": (lambda: schema({"description": "x" * 5_000_000}), "at most 256 KiB"),
+    "deep": (lambda: JsonSchema('{"items":' * 5000 + "{}" + "}" * 5000), "at most 64 deep"),
+    "deep lists": (lambda: JsonSchema('{"enum":' + "[" * 100_000 + "]" * 100_000 + "}"), "at most 64 deep"),
+    "all of any of": (lambda: product(8), "too large"),
+    "a thousand properties": (lambda: schema({"properties": {f"p{n}": {} for n in range(1000)}}), ""),
+    "ten thousand properties": (lambda: schema({"properties": {f"p{n}": {} for n in range(10_000)}}), ""),
+    "a remainder of many states": (lambda: schema({"type": "integer", "multipleOf": 99_991}), COSTLY),
+    "many remainders": (
+        lambda: schema(
+            {"properties": {f"p{n}": {"type": "integer", "multipleOf": 9973 + n} for n in range(200)}}
+        ),
+        COSTLY,
+    ),
+    "many patterns at once": (
+        lambda: schema(
+            {"allOf": [{"type": "string", "pattern": f"^.*{n}.*x.*{7 * n}.*$"} for n in range(20)]}
+        ),
+        "",
+    ),
+    "itself": (lambda: schema({"$ref": "#"}), "allows nothing"),
+    "itself in a circle": (lambda: schema({"allOf": [{"$ref": "#"}, {"type": "object"}]}), ""),
+    "one of nothing": (lambda: schema({"enum": []}), ""),
+    "nowhere": (lambda: schema({"$ref": "#/$defs/nowhere"}), "does not exist"),
+    "elsewhere": (lambda: schema({"$ref": "http://localhost/schema.json"}), "not present"),
+    "a file": (lambda: schema({"$ref": "file:///etc/passwd"}), "not present"),
+    "doubled terminals": (lambda: doubled_terminals(40), ""),
+    "a pattern of patterns": (lambda: Regex("(" * 3000 + "a" + ")" * 3000), ""),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_schema_that_cannot_be_followed_is_refused_with_its_reason(case: str, maker: GrammarMaker) -> None:
+    make, why = REFUSED[case]
+    with pytest.raises(PromptRejected) as refused:
+        maker.make(ReplySpec(format=make()))
+    assert refused.value.field == "format"
+    assert why in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+HARMLESS: dict[str, Callable[[], Format]] = {
+    "doubled choices": lambda: doubling(30, "anyOf"),
+    "doubled conditions": lambda: doubling(30, "allOf"),
+    "a tree": lambda: schema(
+        {
+            "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}},
+            "$ref": "#/$defs/node",
+        }
+    ),
+    "a list of itself": lambda: schema({"type": "array", "items": {"$ref": "#"}}),
+    "nested choices of one letter": lambda: Regex("(a|a)*b"),
+    "nested repetitions": lambda: Regex("((a+)+)+$"),
+    "what was twenty letters ago": lambda: Regex("(a|b)*a(a|b){20}"),
+    "a million letters": lambda: Regex("a{1000000}"),
+    "a billion letters": lambda: Regex("((a{1000}){1000}){1000}"),
+    "long repetitions of long ones": lambda: Regex("(.*a.{1000}){1000}"),
+    "any thousand letters": lambda: Regex("\\p{L}{1000}"),
+    "a constant of 200 KB": lambda: schema({"const": "ab" * 100_000}),
+    "a billion items": lambda: schema({"type": "array", "maxItems": 10**9, "items": {"type": "integer"}}),
+    "a million items at least": lambda: schema({"type": "array", "minItems": 10**6}),
+    "a text of a billion characters": lambda: schema({"type": "string", "maxLength": 10**9}),
+    "doubled rules": lambda: Grammar(
+        "\n".join(["start: r0", *[f"r{n}: r{n + 1} r{n + 1}" for n in range(40)], 'r40: "x"'])
+    ),
+    "ambiguous": lambda: Grammar('start: e\ne: e e | "a" | "(" e ")"'),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_what_looks_costly_and_is_not_is_followed(case: str, maker: GrammarMaker) -> None:
+    assert maker.make(ReplySpec(format=HARMLESS[case]())) is not None
+
+
+def spent() -> tuple[float, int]:
+    """Seconds of a processor, and the most bytes of memory, of the processes that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss
+
+
+@pytest.mark.parametrize("case", [*REFUSED, *HARMLESS])
+def test_what_is_tried_takes_no_more_than_has_a_bound(case: str) -> None:
+    """A fresh maker: nothing is remembered. Seconds of a processor, whatever else the machine does."""
+    maker = GrammarMaker(writer(), partial(trial, compiler()))
+    asked = REFUSED[case][0]() if case in REFUSED else HARMLESS[case]()
+    own, (children, _) = time.process_time(), spent()
+    with suppress(PromptRejected):
+        maker.make(ReplySpec(format=asked))
+    assert time.process_time() - own < 1.0
+    assert spent()[0] - children < 2.0
+
+
+def test_a_try_that_takes_too_much_memory_is_ended() -> None:
+    """Some hundred automata of some MiB each: none is too slow by itself."""
+    many = {"properties": {f"p{n}": {"type": "integer", "multipleOf": 9973 + n} for n in range(200)}}
+    assert trial(compiler(), source_of(schema(many))) == COSTLY
+    here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert spent()[1] < here + 5 * MEMORY_BYTES
+
+
+def test_a_try_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.grammar.trial.TIMEOUT_S", 0.05)
+
+    class Endless(Compiler):
+        def matcher(self, source: Source) -> Any:
+            while True:
+                pass
+
+    assert trial(Endless(vocabulary()), Source("")) == COSTLY
+
+
+def test_a_try_that_dies_is_a_refusal() -> None:
+    class Dying(Compiler):
+        def matcher(self, source: Source) -> Any:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert trial(Dying(vocabulary()), Source("")) == COSTLY
+
+
+def test_what_is_slow_by_the_clock_of_its_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the trial's own judgement, here: the clock is handed to it."""
+    monkeypatch.setattr("engine.grammar.trial.COMPILE_S", 0.0)
+    assert judge(compiler(), source_of(Regex("abc"))) == COSTLY
+    assert COMPILE_S > 0.0

@@ -1,0 +1,100 @@
+"""Replies that are held to grammars: a tokenizer with control tokens, a tiny model for it, and what its replies say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import msgspec
+import torch
+from tokenizers import AddedToken
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from engine.attention import interface as attention
+from engine.cache.budget import KVBudget
+from engine.grammar.compiling import Compiler
+from engine.grammar.forms import CallForm, ThoughtForm
+from engine.grammar.source import Source
+from engine.grammar.vocabulary import Vocabulary, vocabulary_of
+from engine.grammar.writing import GrammarWriter
+from engine.messages import Output, Params
+from engine.model.loaded_model import LoadedModel
+from engine.reply_spec import Format, JsonSchema, ReplySpec
+from engine.text.prepared import PreparedRequest, Sampling
+from tests.engine.conftest import small_tokenizer
+from tests.engine.families import WINDOW, sized
+from tests.engine.tiny_models import GREEDY, PAGE, Numbers, tokens_of
+
+CITY = '{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{"type":"integer","minimum":1,"maximum":14}},"required":["city","days"],"additionalProperties":false}'
+CITIES = JsonSchema(CITY)
+SAMPLED = msgspec.structs.replace(GREEDY, do_sample=True, max_new_tokens=80, seed=1)
+BEYOND = 3
+"""Ids that the model has and the tokenizer does not know."""
+
+
+@cache
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Bytes, some words, `<tool_call>` and `<think>` as tokens that are not special, `<|call|>` as one that is."""
+    made = small_tokenizer()
+    for name in ("<tool_call>", "</tool_call>", "<think>", "</think>"):
+        made.add_tokens(AddedToken(name, special=False, normalized=False))
+    made.add_tokens(AddedToken("<|call|>", special=True))
+    return made
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    return vocabulary_of(tokenizer(), size=len(tokenizer()) + BEYOND)
+
+
+@cache
+def compiler() -> Compiler:
+    return Compiler(vocabulary())
+
+
+def writer(calls: CallForm | None = None, thoughts: ThoughtForm | None = None) -> GrammarWriter:
+    return GrammarWriter(vocabulary().specials, vocabulary().loose, calls=calls, thoughts=thoughts)
+
+
+def source_of(asked: Format) -> Source:
+    source = writer().write(ReplySpec(format=asked))
+    assert source is not None
+    return source
+
+
+def ids_of(text: str) -> list[int]:
+    ids: list[int] = tokenizer()(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def served(*, max_batch: int = 4, kv_tokens: int = 4 * WINDOW) -> LoadedModel:
+    """A Llama of random weights, the same ones each time."""
+    attention.register()
+    torch.manual_seed(1)
+    size = vocabulary().size
+    module = LlamaForCausalLM(LlamaConfig(**sized(vocab_size=size))).eval()
+    module.set_attn_implementation(attention.NAME)
+    pages = -(-kv_tokens // PAGE)
+    budget = KVBudget(pages, PAGE, min(WINDOW, pages * PAGE), 1)
+    ends = frozenset(vocabulary().ends)
+    return LoadedModel(
+        "guided", module, tokenizer(), Params(), ends, max_batch, size, budget, grammars=compiler()
+    )
+
+
+def held_to(
+    asked: Format | Source,
+    request_id: str,
+    tokens: Sequence[int],
+    sampling: Sampling = SAMPLED,
+    reply: Numbers | None = None,
+) -> PreparedRequest:
+    """A request whose reply has a format."""
+    source = asked if isinstance(asked, Source) else source_of(asked)
+    return PreparedRequest(request_id, tokens, sampling, reply or Numbers(), grammar=source)
+
+
+def text_of(outputs: Sequence[Output], request_id: str) -> str:
+    """What a reply of `Numbers` says."""
+    text: str = tokenizer().decode(tokens_of(outputs, request_id))
+    return text

@@ -1,0 +1,321 @@
+"""Replies that are held to formats end as their format allows, and nobody beside them notices."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import jsonschema
+import msgspec
+import pytest
+
+from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Output
+from engine.reply_spec import Format, Grammar, JsonSchema, Regex
+from engine.sampling.guide import Guide
+from engine.scheduling.core import Core
+from engine.text.prepared import PreparedRequest, Sampling
+from tests.engine.families import WINDOW
+from tests.engine.guided import CITIES, CITY, SAMPLED, compiler, held_to, ids_of, served, source_of, text_of
+from tests.engine.scheduling.test_scoring import entries_of, scored
+from tests.engine.tiny_models import GREEDY, Numbers, asking, end_of, prompt, run_out, tokens_of
+
+LETTERS = Regex("[a-f]{20,40}")
+NAMES = [f"bystander {n}" for n in range(4)]
+
+
+def sampled(seed: int, **more: object) -> Sampling:
+    return msgspec.structs.replace(SAMPLED, seed=seed, **more)
+
+
+def bystander(n: int) -> PreparedRequest:
+    how = sampled(n, max_new_tokens=30 + n, top_p=0.95, do_sample=n % 2 == 1)
+    return asking(NAMES[n], prompt(5 + 9 * n, salt=n), how)
+
+
+def written(outputs: Sequence[Output]) -> dict[str, list[int]]:
+    return {name: tokens_of(outputs, name) for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, list[int]]:
+    """What the bystanders write where nobody has a grammar."""
+    core = Core(served(max_batch=9, kv_tokens=16 * WINDOW))
+    for n in range(len(NAMES)):
+        core.submit(bystander(n))
+    return written(run_out(core))
+
+
+def with_bystanders(*requests: PreparedRequest, feeds: bool = False) -> tuple[Core, list[Output]]:
+    core = Core(served(max_batch=9, kv_tokens=16 * WINDOW))
+    if feeds:
+        core._executor.feed()
+    for n in range(len(NAMES)):
+        core.submit(bystander(n))
+    outputs: list[Output] = []
+    while len({o.request_id for o in outputs if isinstance(o, Chunk)}) < len(NAMES):
+        outputs += core.step()
+    for request in requests:
+        core.submit(request)
+    return core, outputs
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_reply_with_a_schema_is_json_that_the_schema_allows(seed: int) -> None:
+    core = Core(served())
+    core.submit(held_to(CITIES, "a", prompt(7, salt=seed), sampled(seed)))
+    outputs = run_out(core)
+    assert end_of(outputs, "a").reason is FinishReason.STOP
+    jsonschema.validate(json.loads(text_of(outputs, "a")), json.loads(CITY))
+
+
+def test_replies_with_and_without_formats_share_a_batch(undisturbed: dict[str, list[int]]) -> None:
+    core, outputs = with_bystanders(
+        held_to(CITIES, "schema", prompt(9), sampled(5)),
+        held_to(LETTERS, "letters", prompt(9), GREEDY_LONG),
+        held_to(
+            JsonSchema('{"type":"array","items":{"enum":[1,2]},"maxItems":9}'), "list", prompt(3), sampled(6)
+        ),
+    )
+    outputs += run_out(core)
+    assert written(outputs) == undisturbed
+    jsonschema.validate(json.loads(text_of(outputs, "schema")), json.loads(CITY))
+    assert 20 <= len(text_of(outputs, "letters")) <= 40
+    assert {*json.loads(text_of(outputs, "list"))} <= {1, 2}
+
+
+GREEDY_LONG = msgspec.structs.replace(GREEDY, max_new_tokens=60)
+
+
+def test_a_guided_reply_is_the_same_alone_and_among_others() -> None:
+    core, outputs = with_bystanders(held_to(CITIES, "a", prompt(9), sampled(5)))
+    alone = Core(served())
+    alone.submit(held_to(CITIES, "a", prompt(9), sampled(5)))
+    assert tokens_of(run_out(core), "a") == tokens_of(run_out(alone), "a")
+    assert outputs
+
+
+def test_a_reply_of_full_length_that_is_complete_ends_as_such() -> None:
+    """And one that is not by then is never passed off as valid."""
+    for most, reason in ((5, FinishReason.STOP), (4, FinishReason.LENGTH)):
+        core = Core(served())
+        core.submit(held_to(Regex("[xyz]{5}"), "a", prompt(5), sampled(1, max_new_tokens=most)))
+        outputs = run_out(core)
+        end = end_of(outputs, "a")
+        assert (end.reason, end.generated_tokens, len(text_of(outputs, "a"))) == (reason, most, most)
+
+
+def test_a_guided_reply_ends_where_the_window_does() -> None:
+    core = Core(served())
+    core.submit(held_to(Regex("[a-z]*[0-9]"), "a", prompt(WINDOW - 10), sampled(1, logit_bias=no_digits())))
+    end = end_of(run_out(core), "a")
+    assert (end.reason, end.generated_tokens) == (FinishReason.LENGTH, 10)
+
+
+def no_digits() -> tuple[tuple[int, float], ...]:
+    return tuple((token, -100.0) for digit in "0123456789" for token in ids_of(digit))
+
+
+def test_an_end_token_ends_a_reply_where_its_grammar_may_end() -> None:
+    (end_token,) = served().eos_ids
+    likely = sampled(2, logit_bias=((end_token, 90.0),))
+    for how, letters in ((likely, 3), (msgspec.structs.replace(likely, min_tokens=6), 6)):
+        core = Core(served())
+        core.submit(held_to(Regex("[xyz]{3,}"), "a", prompt(5), how))
+        outputs = run_out(core)
+        assert end_of(outputs, "a").reason is FinishReason.STOP
+        assert len(tokens_of(outputs, "a")) == letters
+
+
+def test_end_tokens_that_are_ignored_still_end_what_a_grammar_ends() -> None:
+    (end_token,) = served().eos_ids
+    how = sampled(2, logit_bias=((end_token, 90.0),), ignore_eos=True, max_new_tokens=9)
+    core = Core(served())
+    core.submit(held_to(Regex("[a-z]{3,}"), "guided", prompt(5), how))
+    core.submit(asking("free", prompt(5), how))
+    outputs = run_out(core)
+    assert end_of(outputs, "guided").reason is FinishReason.STOP
+    assert (end_of(outputs, "free").reason, end_of(outputs, "free").generated_tokens) == (
+        FinishReason.LENGTH,
+        9,
+    )
+
+
+def test_a_stop_string_ends_a_guided_reply_as_any_other() -> None:
+    (x,) = ids_of("x")
+    core = Core(served())
+    core.submit(held_to(Regex("[wx]{50}"), "a", prompt(5), sampled(3), Numbers(stop=x)))
+    outputs = run_out(core)
+    assert end_of(outputs, "a").reason is FinishReason.STOP
+    assert x not in tokens_of(outputs, "a")
+
+
+def test_a_cancel_ends_a_guided_reply_in_the_middle(undisturbed: dict[str, list[int]]) -> None:
+    core, outputs = with_bystanders(held_to(LETTERS, "a", prompt(9), sampled(1)))
+    while not tokens_of(outputs, "a"):
+        outputs += core.step()
+    core.cancel("a")
+    outputs += run_out(core)
+    end = end_of(outputs, "a")
+    assert (end.reason, end.steps_after) == (FinishReason.CANCELLED, 0)
+    assert written(outputs) == undisturbed
+
+
+def test_a_reply_that_is_preempted_in_the_middle_of_its_grammar_goes_on_from_there() -> None:
+    """Two replies outgrow the memory: one goes back to the queue, and its grammar with it."""
+    core = Core(served(max_batch=2, kv_tokens=96))
+    formats = {"a": Regex("a[bc]{24}d"), "b": Regex("w[xy]{24}z")}
+    for n, (name, asked) in enumerate(formats.items()):
+        core.submit(held_to(asked, name, prompt(24, salt=n), sampled(n, max_new_tokens=60)))
+    outputs = run_out(core)
+    assert core.statistics().preemptions
+    for n, (name, asked) in enumerate(formats.items()):
+        alone = Core(served())
+        alone.submit(held_to(asked, name, prompt(24, salt=n), sampled(n, max_new_tokens=60)))
+        assert tokens_of(outputs, name) == tokens_of(run_out(alone), name)
+        assert end_of(outputs, name).reason is FinishReason.STOP
+
+
+def test_replies_that_are_held_to_grammars_are_the_same_where_the_device_computes_meanwhile() -> None:
+    """And where tokens are fed on the device: who has a grammar waits for each."""
+
+    def said(*, meanwhile: bool = False, feeds: bool = False) -> list[list[int]]:
+        core = Core(served(max_batch=2))
+        core._executor.computes_meanwhile = meanwhile
+        if feeds:
+            core._executor.feed()
+        for n in range(4):
+            core.submit(held_to([CITIES, LETTERS][n % 2], f"r{n}", prompt(9, salt=n), sampled(n)))
+        core.submit(held_to(Regex("[xyz]{5}"), "full", prompt(5), sampled(1, max_new_tokens=5)))
+        core.submit(asking("free", prompt(5), sampled(3, max_new_tokens=40)))
+        outputs = run_out(core)
+        assert end_of(outputs, "full").reason is FinishReason.STOP
+        return [tokens_of(outputs, name) for name in ("r0", "r1", "r2", "r3", "full", "free")]
+
+    assert said(meanwhile=True) == said(feeds=True) == said()
+
+
+IMPOSSIBLE: dict[str, tuple[Format, str]] = {
+    "control tokens": (Grammar('start: "ab" <|call|>'), "control tokens"),
+    "too many ways": (
+        Grammar(
+            "\n".join(
+                [
+                    'start: "ab" (' + "|".join(f"r{n}" for n in range(2500)) + ")",
+                    *[f'r{n}: "{n:05}"' for n in range(2500)],
+                ]
+            )
+        ),
+        "items",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_a_grammar_that_cannot_be_followed_any_further_ends_its_reply_alone(
+    case: str, undisturbed: dict[str, list[int]]
+) -> None:
+    asked, why = IMPOSSIBLE[case]
+    core, outputs = with_bystanders(held_to(asked, "bad", prompt(9), sampled(1)))
+    outputs += run_out(core)
+    end = end_of(outputs, "bad")
+    assert (end.reason, end.error_code) == (FinishReason.ERROR, ErrorCode.BAD_PARAMS)
+    assert why in (end.error or "")
+    assert text_of(outputs, "bad") in {"a", "ab"}
+    assert written(outputs) == undisturbed
+
+
+class Waiting(Guide):
+    """A guide whose masks come once they are let go."""
+
+    goes_on = threading.Event()
+
+    def advance(self, token: int, hands: object) -> None:
+        assert self.goes_on.wait(60)
+        super().advance(token, hands)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def masks_wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    Waiting.goes_on.clear()
+    monkeypatch.setattr("engine.sampling.guides.Guide", Waiting)
+    yield Waiting.goes_on
+    Waiting.goes_on.set()
+
+
+@pytest.mark.parametrize("feeds", [False, True])
+def test_nobody_waits_for_a_mask_that_is_late_but_its_own_reply(
+    masks_wait: threading.Event, undisturbed: dict[str, list[int]], *, feeds: bool
+) -> None:
+    """It sits out the steps in which its mask is not there, and then says what it says where nothing is late."""
+    core, outputs = with_bystanders(held_to(CITIES, "slow", prompt(9), sampled(5)), feeds=feeds)
+    while not all(any(isinstance(o, Finished) and o.request_id == name for o in outputs) for name in NAMES):
+        outputs += core.step()
+    assert len(tokens_of(outputs, "slow")) == 1
+    assert written(outputs) == undisturbed
+    masks_wait.set()
+    outputs += run_out(core)
+    alone = Core(served())
+    alone.submit(held_to(CITIES, "slow", prompt(9), sampled(5)))
+    assert tokens_of(outputs, "slow") == tokens_of(run_out(alone), "slow")
+
+
+def test_a_reply_whose_mask_is_late_can_be_cancelled(masks_wait: threading.Event) -> None:
+    core, outputs = with_bystanders(held_to(CITIES, "slow", prompt(9), sampled(5)))
+    while not tokens_of(outputs, "slow"):
+        outputs += core.step()
+    outputs += core.step()
+    core.cancel("slow")
+    outputs += core.step()
+    assert end_of(outputs, "slow").reason is FinishReason.CANCELLED
+    masks_wait.set()
+    run_out(core)
+
+
+def test_the_scores_of_tokens_stay_the_models_own() -> None:
+    """Before its mask, and whatever is added to its logits."""
+    free = Core(served())
+    tokens = prompt(9)
+    one = sampled(4, max_new_tokens=1)
+    biased = msgspec.structs.replace(one, logit_bias=((ids_of("a")[0], 100.0),))
+    guided = replace(scored("guided", tokens, one, 5), grammar=held_to(CITIES, "", tokens).grammar)
+    for request in (scored("free", tokens, one, 5), scored("biased", tokens, biased, 5), guided):
+        free.submit(request)
+    outputs = run_out(free)
+    tops = [[entry.top for entry in entries_of(outputs, name)] for name in ("free", "biased", "guided")]
+    assert tops[0] == tops[1] == tops[2]
+    assert text_of(outputs, "guided") == "{"
+
+
+def test_a_grammar_of_a_reply_that_ended_is_let_go() -> None:
+    source = source_of(Regex("[ab]{3} is let go"))
+    core, request = Core(served()), held_to(source, "a", prompt(5), sampled(1))
+    core.submit(request)
+    run_out(core)
+    (kept,) = [matcher for digest, matcher in compiler()._kept if digest == source.digest]
+    assert compiler().matcher(source) is kept
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"logit_bias": ((10_000, 1.0),)}, "token ids"),
+        ({"logit_bias": ((-1, 1.0),)}, "token ids"),
+        ({"logit_bias": ((1, float("nan")),)}, "values from"),
+        ({"logit_bias": tuple((1, 0.0) for _ in range(301))}, "300 entries"),
+        ({"min_p": 1.5}, "min_p"),
+        ({"presence_penalty": float("nan")}, "presence_penalty"),
+        ({"frequency_penalty": 2.5}, "frequency_penalty"),
+        ({"min_tokens": 90}, "min_tokens"),
+    ],
+)
+def test_values_that_there_are_none_of_end_their_request_alone(wrong: dict[str, object], why: str) -> None:
+    core = Core(served())
+    core.submit(asking("good", prompt(5)))
+    core.submit(asking("bad", prompt(5), sampled(1, **wrong)))
+    outputs = run_out(core)
+    end = end_of(outputs, "bad")
+    assert (end.reason, end.error_code) == (FinishReason.ERROR, ErrorCode.BAD_PARAMS)
+    assert why in (end.error or "")
+    assert end_of(outputs, "good").reason is FinishReason.LENGTH
