@@ -34,7 +34,18 @@ LARGER = {  # not parted yet
 ROOMS = {
     "engine": (
         *("reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "stream", "door"),
-        *("text", "cache", "sampling", "attention", "model", "execution", "loading", "prompts", "scheduling"),
+        *(
+            "text",
+            "parsing",
+            "cache",
+            "sampling",
+            "attention",
+            "model",
+            "execution",
+            "loading",
+            "prompts",
+            "scheduling",
+        ),
         *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
     ),
     "sessions": (

@@ -7,22 +7,35 @@ from array import array
 import msgspec
 
 from engine.messages import Message
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.text.reply_memory import WrittenReply
 
 
 class Build(msgspec.Struct, frozen=True, tag="build"):
     """Asks for the prompt of messages, or for its length alone. One is asked at a time.
 
+    `spec`: what the reply may be, as far as the template is told of it.
     `window`: tokens from which on a prompt fits no more. `salt`: whose replies are spelled as they were written, if that
     takes `most` tokens or fewer. `shares_system`: how long the system prompt is has to be told.
     """
 
     messages: tuple[Message, ...]
     window: int
+    spec: ReplySpec = PLAIN
     counts: bool = False
     salt: str = ""
     most: int = 0
     shares_system: bool = False
+
+
+def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
+    """Return how many characters the words of a prompt have that were sent with it: about what it takes to make it."""
+    said = sum(
+        len(one.written or one.content) + len(one.reasoning) + sum(len(call.arguments) for call in one.calls)
+        for one in messages
+    )
+    shown = sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in spec.shown_tools)
+    return said + shown + sum(len(value) for value in spec.template.values() if isinstance(value, str))
 
 
 class Remember(msgspec.Struct, frozen=True, tag="remember"):
@@ -54,11 +67,17 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Built(msgspec.Struct, frozen=True, tag="built"):
-    """A prompt of `tokens` tokens; `token_ids` are left out where it was counted. `shared_tokens`: the system prompt's."""
+    """A prompt of `tokens` tokens; `token_ids` are left out where it was counted. `shared_tokens`: the system prompt's.
+
+    `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
+    `continued`: the last so many tokens are the beginning of a reply that goes on.
+    """
 
     tokens: int
     token_ids: bytes = b""
     shared_tokens: int = 0
+    opened: str = ""
+    continued: int = 0
 
 
 class TooLong(msgspec.Struct, frozen=True, tag="too long"):
@@ -68,9 +87,10 @@ class TooLong(msgspec.Struct, frozen=True, tag="too long"):
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
-    """There is no prompt of these messages."""
+    """There is no prompt of these messages. `field`: which part of the spec is at fault; empty: the messages are."""
 
     why: str
+    field: str = ""
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):

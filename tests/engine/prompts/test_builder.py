@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from engine.messages import Message
 from engine.prompts.builder import PIECE_CHARS, Builder
 from engine.prompts.jobs import Build, Built, Rejected, Stopped, TooLong
-from engine.text.prompt import PromptBuilder
+from engine.prompts.prompt import Prompt, PromptBuilder
 from tests.engine.conftest import small_tokenizer
 
 WINDOW = 4096
@@ -35,9 +36,9 @@ class Noting(PromptBuilder):
         self.chars += len(text)
         return super().count(text)
 
-    def token_ids(self, messages: Sequence[Message]) -> list[int]:
+    def prompt(self, messages: Sequence[Message], *how: Any) -> Prompt:
         self.whole += 1
-        return super().token_ids(messages)
+        return super().prompt(messages, *how)
 
 
 def test_a_prompt_that_cannot_fit_is_not_read_to_its_end() -> None:
@@ -82,7 +83,7 @@ def test_a_prompt_at_the_window_is_too_long_and_one_below_fits() -> None:
 
 def test_refusals_and_defects_are_told_and_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(PromptBuilder):
-        def token_ids(self, messages: Sequence[Message]) -> list[int]:
+        def prompt(self, messages: Sequence[Message], *_: object) -> Prompt:
             raise RuntimeError("a defect")
 
     builder = Builder(PromptBuilder(small_tokenizer()))

@@ -12,10 +12,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.loading.loader import load
 from engine.messages import ChosenToken, Chunk, Message, Output
+from engine.prompts.prompt import PromptBuilder
 from engine.sampling.scoring import VERY_UNLIKELY, Scoring
 from engine.scheduling.core import Core
 from engine.text.prepared import PreparedRequest, Sampling
-from engine.text.prompt import PromptBuilder
 from engine.text.reply_logprobs import ReplyLogprobs
 from engine.text.reply_text import ReplyText
 from engine.text.vocabulary import Spelled

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from engine.messages import Chunk, Finished, FinishReason, Output, Started
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import Core
+from engine.text.pieces import ReplyStep
 from engine.text.prepared import PreparedRequest
 from engine.text.reply_text import ReplyText
 from tests.engine.tiny_models import (
@@ -21,7 +22,6 @@ from tests.engine.tiny_models import (
     LONG,
     Clock,
     Numbers,
-    Said,
     asking,
     end_of,
     prompt,
@@ -232,7 +232,7 @@ class BreaksLater(Broken):
         super().__init__()
         self._pushed = 0
 
-    def push(self, token_id: int) -> Said:
+    def push(self, token_id: int) -> ReplyStep:
         self._pushed += 1
         return Numbers.push(self, token_id) if self._pushed < 3 else super().push(token_id)
 
