@@ -36,18 +36,23 @@ class Parser:
         self._buffer = ""
         self._open: Region | None = None
         self._held = Held()
-        self._ended = False
+        self._ended = self._has_passed = False
         self._state: Callable[[], bool] = self._outside
 
     @property
     def passes(self) -> bool:
         """Whether all that may still come is text."""
-        return not (self._open or self._buffer or self._watched or self._segments.trims)
+        is_waiting = self._open or self._buffer or self._watched or self._segments.trims
+        return self._kind is Kind.TEXT and not is_waiting
 
     def feed(self, text: str) -> list[Segment]:
-        """Take more text; return the segments that are certain now."""
+        """Take more text; return the segments that are certain now. Once nothing can open any more, that is all of it."""
+        if self._has_passed:
+            return [Segment(text, (text,), 0, len(text))]
         self._buffer += text
-        return self._run(ended=False)
+        segments = self._run(ended=False)
+        self._has_passed = self.passes
+        return segments
 
     def finish(self) -> list[Segment]:
         """Return what was held back: the reply has ended."""

@@ -30,16 +30,18 @@ _KINDS = {
     "reasoning": Kind.THOUGHT,
 }
 
+_DELIMITERS = ("open", "open_pattern", "close", "close_pattern")
+
 Template = dict[str, Any]
 
 
 def response_format(template: Template, special_tokens: Collection[str]) -> ReplyFormat:
     """Return the format that a response template describes. Raises ValueError where it is none.
 
-    Those of the special tokens that it names are its markers.
+    Those of the special tokens are its markers that its regions open and close with.
     """
     loaded = load_response_template(template)
-    named = json.dumps(template, ensure_ascii=False).replace("\\", "")
+    named = _delimiters(template["fields"])
     return ReplyFormat(
         "the tokenizer's response template",
         tuple(_region(field, template) for field in loaded.fields.values() if _delimits(field)),
@@ -47,6 +49,13 @@ def response_format(template: Template, special_tokens: Collection[str]) -> Repl
         outside=Kind.NOTHING if loaded.implicit is None else _outside(loaded.implicit),
         anchor=loaded.start_anchor_re,
     )
+
+
+def _delimiters(fields: Template) -> str:
+    """Return what regions open and close with, as one text: what ends the whole message is no part of the reply."""
+    opened = [field for field in fields.values() if "open" in field or "open_pattern" in field]
+    delimiters = [{key: field.get(key) for key in _DELIMITERS} for field in opened]
+    return json.dumps(delimiters, ensure_ascii=False).replace("\\", "")
 
 
 def _delimits(field: ResponseTemplateField) -> bool:

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from engine.parsing.json_scanner import DEEPEST, LONGEST_ATOM, JsonScanner
 from tests.engine.parsing.reading import cut
 
-leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+)
 values = st.recursive(
     leaves,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
