@@ -50,15 +50,15 @@ class Parser:
         if self._has_passed:
             return [Segment(text, (text,), 0, len(text))]
         self._buffer += text
-        segments = self._run(ended=False)
+        self._run(ended=False)
         self._has_passed = self.passes
-        return segments
+        return self._segments.take()
 
     def finish(self) -> list[Segment]:
         """Return what was held back: the reply has ended."""
-        segments = self._run(ended=True)
+        self._run(ended=True)
         self._segments.flush(self._kind)
-        return segments + self._segments.take()
+        return self._segments.take()
 
     def begin(self, text: str) -> list[Segment]:
         """Take what a reply begins with, and was told before: words of the template, or a reply that goes on.
@@ -85,11 +85,10 @@ class Parser:
         assert self._open is not None  # noqa: S101 - asked in no other state
         return self._open
 
-    def _run(self, *, ended: bool) -> list[Segment]:
+    def _run(self, *, ended: bool) -> None:
         self._ended = ended
         while self._state():
             pass
-        return self._segments.take()
 
     def _outside(self) -> bool:
         self._trim()
