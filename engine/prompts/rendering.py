@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from engine.errors import PromptRejected
 from engine.messages import Message
 from engine.parsing.formats import ReplyFormat
@@ -103,7 +105,8 @@ class Renderer:
             made = self._render(messages, spec, continues=True)
             return made._replace(opened=last.content)
         marking, raw = Marking(self.tokens), last.written or last.content
-        begun = marking(raw) if self._writer is None else self._writer.marked(last, marking, asked.opened)
+        reply = msgspec.structs.replace(last, written=raw)
+        begun = marking(raw) if self._writer is None else self._writer.marked(reply, marking, asked.opened)
         return asked._replace(is_marked=asked.is_marked or marking.is_needed, begun=begun, raw=raw)
 
     @property
