@@ -141,7 +141,9 @@ def _has_same_special_tokens(plain: list[int], written: list[int], letters: Lett
     if [token for _, token in here] != [token for _, token in there]:
         return False
     between = zip(here, there, strict=True)
-    return len(here) == 1 or all(letters.decode(one) == letters.decode(other) for (one, _), (other, _) in between)
+    return len(here) == 1 or all(
+        letters.decode(one) == letters.decode(other) for (one, _), (other, _) in between
+    )
 
 
 def _apart(token_ids: list[int], special: frozenset[int]) -> list[tuple[list[int], int | None]]:
