@@ -36,6 +36,7 @@ ROOMS = {
         *(
             "grammar",
             "text",
+            "parsing",
             "cache",
             "sampling",
             "attention",

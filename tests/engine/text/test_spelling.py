@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.errors import PromptRejected
 from engine.messages import Message
+from engine.prompts.prompt import PromptBuilder
 from engine.text.detokenizer import detokenizers_for
-from engine.text.prompt import PromptBuilder
 from engine.text.reply_memory import ReplyMemory
 from engine.text.reply_text import ReplyText
 from tests.engine.conftest import small_tokenizer
@@ -56,7 +56,8 @@ def letters_of(text: str) -> list[int]:
 def write(memory: ReplyMemory, token_ids: Sequence[int]) -> str:
     """Let the model write a reply. Returns its text."""
     reply = ReplyText(detokenizers_for(tokenizer())(), (), memory.notes(""))
-    return "".join(reply.push(token_id).text for token_id in token_ids) + reply.flush()
+    pieces = [piece for token_id in token_ids for piece in reply.push(token_id).pieces]
+    return "".join(map(str, (*pieces, *reply.flush())))
 
 
 def spelled(
@@ -64,7 +65,7 @@ def spelled(
 ) -> list[int]:
     own = memory.of("")
     assert own is not None
-    return PromptBuilder(tokenizer(template)).spelled_ids(messages, own, most=most)
+    return PromptBuilder(tokenizer(template)).prompt(messages, own=own, most=most).token_ids
 
 
 def plain(*messages: Message, template: str = TEMPLATE) -> list[int]:

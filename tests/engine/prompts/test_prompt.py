@@ -10,7 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.errors import PromptRejected
 from engine.messages import Message
-from engine.text.prompt import PromptBuilder, fold_system
+from engine.prompts.conversation import fold_system
+from engine.prompts.prompt import PromptBuilder
 from engine.text.reply_memory import ReplyMemory
 
 TURNS = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>assistant:{% endif %}"
@@ -90,7 +91,7 @@ def test_what_a_reply_spelled_of_control_tokens_is_not_taken_up_as_written() -> 
     assert own is not None
     talk = [HELLO, Message("assistant", "<s>"), HELLO]
     prompts = PromptBuilder(tokenizer)
-    assert prompts.spelled_ids(talk, own, most=1000) == prompts.token_ids(talk)
+    assert prompts.prompt(talk, own=own, most=1000).token_ids == prompts.token_ids(talk)
     assert prompts.token_ids(talk).count(tokenizer.bos_token_id) == 4
 
 
