@@ -63,6 +63,8 @@ class OutOfMemory(Exception):
 PATIENCE = 0.1
 """A step waits for masks a tenth longer than it took, at most, where others wait for their tokens."""
 LEAST_PATIENCE_S = 0.001
+ALONE_PATIENCE_S = 0.02
+"""Where nobody else is in the step. No longer: others may come, or leave, and what they were told is to be sent."""
 CUDA_PATIENCE_S = 0.003
 """On a device, which computes the step while its masks are waited for."""
 
@@ -201,7 +203,8 @@ class Executor:
             if self._device.type == "cuda"
             else max(LEAST_PATIENCE_S, PATIENCE * (time.perf_counter() - began))
         )
-        self._guides.wait(guides.values(), patience_s, for_one=len(guides) == len(spans))
+        first_s = ALONE_PATIENCE_S if len(guides) == len(spans) else 0.0
+        self._guides.wait(guides.values(), patience_s, first_s=first_s)
         held = {slot: why for slot, guide in guides.items() if (why := _held(guide)) is not None}
         if not held:
             return Drawing(logits, sampled, held)

@@ -66,11 +66,13 @@ class Guides:
         for _ in range(min(self._threads, len(asked))):
             self._pool.submit(self._work, asked)
 
-    def wait(self, guides: Collection[Guide], seconds: float, *, for_one: bool = False) -> None:
-        """Wait until all masks are there, so long at most. `for_one`: without a limit until the first of them is."""
+    def wait(self, guides: Collection[Guide], seconds: float, *, first_s: float = 0.0) -> None:
+        """Wait until all masks are there, so long at most. `first_s`: how long before that for the first of them."""
         with self._done:
-            if for_one:
-                self._done.wait_for(lambda: any(guide.state is not State.WAITING for guide in guides))
+            if first_s:
+                self._done.wait_for(
+                    lambda: any(guide.state is not State.WAITING for guide in guides), first_s
+                )
             self._done.wait_for(lambda: all(guide.state is not State.WAITING for guide in guides), seconds)
 
     def _work(self, asked: deque[tuple[Guide, int]]) -> None:

@@ -160,7 +160,7 @@ def test_a_grammar_that_is_long_compiled_holds_up_no_other_mask(slow: Guide, gui
     other = begun(Guides(compiler()), CITIES)
     guides.advance(other, ids_of("{")[0])
     guides.look_ahead()
-    guides.wait([slow, other], 0.0, for_one=True)
+    guides.wait([slow, other], 0.0, first_s=LONG)
     assert (slow.state, other.state) == (State.WAITING, State.READY)
 
 

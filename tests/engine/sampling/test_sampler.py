@@ -328,7 +328,7 @@ def test_a_plain_row_draws_the_same_beside_one_that_changes_its_logits(change: s
 def test_plain_rows_are_not_copied_and_pay_for_no_table() -> None:
     sampler = sampler_for(*[sampling(seed=seed) for seed in range(4)])
     sampler.sample(logits(4), range(4))
-    assert [group.changes for group in sampler._groups_of((0, 1, 2, 3))] == [None]
+    assert [group.changes for group in sampler._rows_of((0, 1, 2, 3)).groups] == [None]
     assert sampler._adjustments._seen is sampler._adjustments._counts is None
 
 
@@ -336,9 +336,9 @@ def test_a_reply_that_is_long_enough_changes_its_logits_no_more() -> None:
     sampler = Sampler(slots=1, vocabulary=VOCABULARY, device=CPU, ends=ENDS)
     sampler.join(0, Chooser.of(msgspec.structs.replace(GREEDY, min_tokens=2)), [1])
     scores = logits(1)
-    assert sampler._groups_of((0,))[0].changes is not None
+    assert sampler._rows_of((0,)).groups[0].changes is not None
     reply_of(sampler, scores, 2)
-    assert sampler._groups_of((0,))[0].changes is None
+    assert sampler._rows_of((0,)).groups[0].changes is None
 
 
 def test_a_reply_that_is_taken_up_again_counts_what_it_had() -> None:

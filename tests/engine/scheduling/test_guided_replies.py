@@ -261,6 +261,19 @@ def test_nobody_waits_for_a_mask_that_is_late_but_its_own_reply(
     assert tokens_of(outputs, "slow") == tokens_of(run_out(alone), "slow")
 
 
+def test_a_request_that_comes_while_a_mask_is_waited_for_begins_at_once(masks_wait: threading.Event) -> None:
+    """Though nobody else was in the step."""
+    core = Core(served())
+    core.submit(held_to(CITIES, "slow", prompt(9), sampled(5)))
+    outputs = core.step() + core.step() + core.step()
+    core.submit(asking("plain", prompt(5)))
+    while not any(isinstance(o, Finished) for o in outputs):
+        outputs += core.step()
+    assert end_of(outputs, "plain").reason is FinishReason.LENGTH
+    masks_wait.set()
+    assert end_of(outputs + run_out(core), "slow").reason is FinishReason.STOP
+
+
 def test_a_reply_whose_mask_is_late_can_be_cancelled(masks_wait: threading.Event) -> None:
     core, outputs = with_bystanders(held_to(CITIES, "slow", prompt(9), sampled(5)))
     while not tokens_of(outputs, "slow"):

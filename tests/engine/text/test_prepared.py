@@ -50,3 +50,13 @@ def test_a_temperature_asks_for_sampling_and_zero_for_none(
     asked: Params, model: Params, *, samples: bool
 ) -> None:
     assert resolve_sampling(asked, model).do_sample is samples
+
+
+def test_further_ways_of_sampling_are_off_unless_somebody_asks() -> None:
+    plain = resolve_sampling(Params(), Params())
+    assert (plain.min_p, plain.presence_penalty, plain.frequency_penalty) == (0.0, 0.0, 0.0)
+    assert (plain.logit_bias, plain.min_tokens, plain.ignore_eos) == ((), 0, False)
+    asked = Params(min_p=0.1, logit_bias=((3, 1.0),), min_tokens=2, ignore_eos=True)
+    got = resolve_sampling(asked, Params(min_p=0.2, presence_penalty=0.5))
+    assert (got.min_p, got.presence_penalty) == (0.1, 0.5)
+    assert (got.logit_bias, got.min_tokens, got.ignore_eos) == (((3, 1.0),), 2, True)
