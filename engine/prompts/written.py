@@ -108,7 +108,7 @@ class Writer:
             if not places:
                 break
             others = {place: _Other.of(messages[place]) for place in places}
-            shown = render([others[n].message if n in others else one for n, one in enumerate(messages)])
+            shown = _tried(render, [others.get(n, one) for n, one in enumerate(messages)])
             spans = dict(self._spans(shown, others))
             if len(spans) == len(places):
                 return self._replaced(text, shown, [(n, others[n].reply, spans[n]) for n in places], mark)
@@ -196,6 +196,14 @@ class Writer:
                 written[place] = reply.written
             made += _marked(segments, mark) + behind
         return Placed(made, written)
+
+
+def _tried(render: Render, messages: Sequence[Message | _Other]) -> str:
+    """Render a talk with other words; nothing where a template refuses those, though it took the reply's own."""
+    try:
+        return render([one.message if isinstance(one, _Other) else one for one in messages])
+    except Exception:  # noqa: BLE001 - a template may raise anything; then it writes the replies itself
+        return ""
 
 
 def _behind_reasoning(segments: Sequence[Segment]) -> list[Segment]:

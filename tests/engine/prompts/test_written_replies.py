@@ -165,6 +165,29 @@ def test_where_its_place_is_not_found_the_template_writes_it(changed: str) -> No
     assert with_written == without
 
 
+def test_where_the_words_around_a_reply_depend_on_it_the_template_writes_it() -> None:
+    counts = QWEN.replace(
+        "{% endfor %}<|im_end|>\n",
+        "{% endfor %}<|im_end|>\n{{ (m.tool_calls[0].function.arguments or '') | length }} of them\n",
+    )
+    assert counts != QWEN
+    tokenizer = family(counts, ("<|im_start|>", "<|im_end|>"), ("<tool_call>", "</tool_call>"))
+    talk = [HELLO, reply(HERMES_CALL), result(call_id="call_0")]
+    shown = tokenizer.decode(PromptBuilder(tokenizer, format_of(tokenizer)).token_ids(talk, TOOLS))
+    assert '{"name": "add", "arguments": {"a": "hello there"}}\n</tool_call><|im_end|>\n1 of them' in shown
+
+
+def test_a_template_that_refuses_other_words_writes_the_reply_itself() -> None:
+    picky = QWEN.replace(
+        "{% for call in m.tool_calls %}",
+        "{% for call in m.tool_calls %}{% if call.function.name.endswith('z') %}{{ raise_exception('no') }}{% endif %}",
+    )
+    tokenizer = family(picky, ("<|im_start|>", "<|im_end|>"), ("<tool_call>", "</tool_call>"))
+    talk = [HELLO, reply(HERMES_CALL), result(call_id="call_0")]
+    shown = tokenizer.decode(PromptBuilder(tokenizer, format_of(tokenizer)).token_ids(talk, TOOLS))
+    assert '{"name": "add", "arguments": {"a": "hello there"}}' in shown
+
+
 def test_a_message_without_a_place_leaves_the_others_theirs() -> None:
     odd, placed = reply(HERMES_CALL), reply(f"Again.\n{HERMES_CALL}\n")
     shouts = QWEN.replace(
