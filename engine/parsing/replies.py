@@ -44,20 +44,24 @@ class Replies:
         self._hidden = tuple(mark for mark in markers if mark in vocabulary.special_names)
 
     def begin(self, request: Request, beginning: Beginning, notes: ReplyNotes) -> Begun:
-        """Return the reply to a request. Its tokens are scored where the request asks for that."""
-        regions = () if self._format is None else self._format.regions_for(request.spec.shown_tools)
+        """Return the reply to a request. Its tokens are scored where the request asks for that.
+
+        What goes on from a raw prompt is text alone.
+        """
+        format_ = None if request.spec.raw else self._format
+        regions = () if format_ is None else format_.regions_for(request.spec.shown_tools)
         shows_all = bool(request.params.special_tokens)
         hidden = self._hidden if regions and not shows_all else ()
         detokenizer = detokenizer_of(self._showing(None if shows_all else hidden))
         logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
         stops = request.params.stop
         reply: ReplyText | ParsedReply
-        if self._format is None or not regions:
+        if format_ is None or not regions:
             reply = ReplyText(detokenizer, stops, notes, logprobs)
         else:
             parser = Parser(
                 Openings(regions, hidden),
-                outside=self._format.outside,
+                outside=format_.outside,
                 tools=request.spec.shown_tools,
             )
             parser.begin(beginning.opened)

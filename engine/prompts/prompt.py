@@ -70,8 +70,12 @@ class PromptBuilder:
 
         `own`: replies that are spelled as the model wrote them, the same text in other tokens, if the prompt then takes
         no more tokens than it would, or than `most`. One that the tokenizer spells alike is forgotten there.
-        Raises PromptRejected.
+
+        A raw prompt is the messages' own text, in which control tokens are what they are: nobody else's words are in it.
+        It begins as the tokenizer begins a text. Raises PromptRejected.
         """
+        if spec.raw:
+            return self._raw(messages)
         with _refusals():
             rendered = self._renderer.render(messages, spec)
             plain = self._plain(rendered)
@@ -85,6 +89,8 @@ class PromptBuilder:
 
         Raises PromptRejected.
         """
+        if spec.raw:
+            return _text_of(messages)
         with _refusals():
             rendered = self._renderer.render(messages, spec)
         return self._renderer.tokens.unmarked(rendered.text + rendered.begun)
@@ -116,6 +122,11 @@ class PromptBuilder:
             while len(self._system_tokens) > _SYSTEMS_KNOWN:
                 self._system_tokens.popitem(last=False)
         return self._system_tokens[system]
+
+    def _raw(self, messages: Sequence[Message]) -> Prompt:
+        with _refusals():
+            token_ids: list[int] = self._tokenizer(_text_of(messages))["input_ids"]
+        return Prompt(_some(token_ids))
 
     def _plain(self, rendered: Rendered) -> Prompt:
         token_ids = _some(self._encoded(rendered.text, marked=rendered.is_marked))
@@ -176,9 +187,13 @@ class PromptBuilder:
         return text
 
 
+def _text_of(messages: Sequence[Message]) -> str:
+    return "".join(message.content for message in messages)
+
+
 def _some(token_ids: list[int]) -> list[int]:
     if not token_ids:
-        raise PromptRejected("The model's chat template made an empty prompt of the messages.")
+        raise PromptRejected("An empty prompt was made of the messages.")
     return token_ids
 
 

@@ -62,6 +62,7 @@ class Renderer:
             "reasoning": self.template.switches_reasoning,
             "template": True,
             "continue": True,
+            "raw": True,
         }
         return tuple(name for name, is_known in known.items() if is_known)
 

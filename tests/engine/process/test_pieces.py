@@ -89,7 +89,7 @@ def as_message(told: Sequence[Output], end: Finished) -> Message:
 
 async def test_the_engine_tells_what_its_model_can_follow(engine: EngineClient) -> None:
     assert engine.facts is not None
-    assert {"tools", "reasoning", "template", "continue"} <= set(engine.facts.features)
+    assert {"tools", "reasoning", "template", "continue", "raw"} <= set(engine.facts.features)
 
 
 async def test_a_reply_thinks_speaks_and_calls(engine: EngineClient) -> None:
@@ -117,6 +117,16 @@ async def test_without_tools_the_same_reply_is_text_behind_its_reasoning(engine:
     assert text_of(told, Chunk) == "".join(WORDS[4:])
     assert not any(isinstance(one, Called) for one in told)
     assert end.written == WRITTEN
+
+
+async def test_a_raw_prompt_is_answered_by_text_alone(engine: EngineClient) -> None:
+    """The same tokens as the template makes, and nothing of the reply is parsed."""
+    raw = Message("user", "<|im_start|>user\nhello there<|im_end|>\n<|im_start|>assistant\n")
+    told, end = await outputs_of(engine, asking(raw, spec=ReplySpec(raw=True)))
+    assert text_of(told, Chunk) == WRITTEN
+    assert not any(isinstance(one, Reasoning | Called) for one in told)
+    assert (end.reason, end.generated_tokens, end.written) == (FinishReason.STOP, len(WORDS) + 1, "")
+    assert await engine.count_tokens((raw,), spec=ReplySpec(raw=True)) == end.prompt_tokens
 
 
 async def test_a_reply_that_is_cut_in_its_call_has_that_as_text(engine: EngineClient) -> None:

@@ -26,11 +26,11 @@ from tests.engine.prompts.talks import (
 )
 
 FEATURES = {
-    "qwen": ("tools", "reasoning", "template", "continue"),
-    "llama": ("tools", "template", "continue"),
-    "mistral": ("tools", "template", "continue"),
-    "r1": ("template", "continue"),
-    "plain": ("template", "continue"),
+    "qwen": ("tools", "reasoning", "template", "continue", "raw"),
+    "llama": ("tools", "template", "continue", "raw"),
+    "mistral": ("tools", "template", "continue", "raw"),
+    "r1": ("template", "continue", "raw"),
+    "plain": ("template", "continue", "raw"),
 }
 
 
