@@ -152,10 +152,21 @@ class Shop:
 
     @asynccontextmanager
     async def served(self, port: int = 0) -> AsyncIterator[str]:
-        """The address."""
+        """The address. A task of its own holds what the library wants to be ended where it was begun."""
+        begun, over = asyncio.get_running_loop().create_future(), asyncio.Event()
+        holding = asyncio.create_task(self._hold(port, begun, over))
+        await asyncio.wait((holding, begun), return_when=asyncio.FIRST_COMPLETED)
+        try:
+            yield holding.result() if holding.done() else begun.result()
+        finally:
+            over.set()
+            await holding
+
+    async def _hold(self, port: int, begun: asyncio.Future[str], over: asyncio.Event) -> Any:
         self._app = self.mcp.streamable_http_app()
         async with self._app.router.lifespan_context(self._app), listening(self, port) as url:
-            yield url
+            begun.set_result(url)
+            await over.wait()
 
 
 Answer = Callable[[dict[str, Any]], Awaitable[Any]]
