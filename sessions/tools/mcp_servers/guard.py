@@ -53,6 +53,8 @@ class Guard(httpx2.AsyncBaseTransport):
     ) -> None:
         self.trouble = ""
         """What went wrong last, for the operator."""
+        self.gone = False
+        """Whether the server knows the session no more."""
         self._inner = inner
         self._most_bytes = most_bytes
         self._connect_s = connect_s
@@ -123,7 +125,7 @@ class Guard(httpx2.AsyncBaseTransport):
         self.trouble = f"it answers with HTTP status {status}"
         words = f"The tool's server answered with HTTP status {status}."
         if status == HTTPStatus.NOT_FOUND and _SESSION in request.headers:
-            self.trouble = "it knows the session no more"
+            self.trouble, self.gone = "it knows the session no more", True
             words = "The tool's server has begun anew. The tool was not run."
             self._doubt()
         elif response.headers.get("content-type", "").startswith("application/json"):

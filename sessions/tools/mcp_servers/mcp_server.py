@@ -6,13 +6,15 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import structlog
+from pydantic import ValidationError
 
 from sessions.tools.calls import Calls
 from sessions.tools.live_call import LiveCall
+from sessions.tools.mcp_servers.guard import Guard
 from sessions.tools.mcp_servers.listing import Listing
 from sessions.tools.mcp_servers.remote_call import called
 from sessions.tools.mcp_servers.server_file import ServerOptions
@@ -27,6 +29,9 @@ OWNERS_CALLS = 8
 MOST_NAMED = 10
 """Tools that one line of the log names."""
 NAME_CHARS = 64
+GOODBYE_S = 2.0
+"""That a session has to end, once and again; its server has half of it to say so."""
+GOODBYES = 3
 
 _log = structlog.get_logger("midstream.tools")
 
@@ -83,23 +88,24 @@ class McpServer:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """The server's session, kept open. Entered when its first handshake has succeeded or failed."""
-        async with asyncio.TaskGroup() as group:
-            keeping = group.create_task(self._keep())
-            try:
-                await self._tried.wait()
-                yield
-            finally:
-                await self._calls.end()
-                keeping.cancel()
+        keeping = asyncio.create_task(self._keep())
+        try:
+            await self._tried.wait()
+            yield
+        finally:
+            await self._calls.end()
+            await _cancelled(keeping)
 
     async def _keep(self) -> None:
         """Open one session after the other."""
-        clock = asyncio.get_running_loop()
+        clock, task = asyncio.get_running_loop(), asyncio.current_task()
         while True:
             begun = clock.time()
             why = await self._ended()
             self._session, self._listing = None, Listing()
             self._tried.set()
+            if task is not None and task.cancelling():
+                return  # where a session ends by an error at the same moment, the library may swallow this
             if clock.time() - begun > self._tempo.longest:
                 self._pause = self._tempo.first
             _log.warning("tool server away", server=self._options.name, why=why, again_in_s=self._pause)
@@ -108,6 +114,7 @@ class McpServer:
 
     async def _ended(self) -> str:
         """Hold a session for as long as it lasts, and say why it ended."""
+        self._look.clear()
         guard = guard_of(self._options, trust=self._trust, doubt=self._look.set)
         try:
             async with AsyncExitStack() as stack:
@@ -117,9 +124,10 @@ class McpServer:
                     )
                     listing = await session.listing()
                 self._begin(session, listing)
-                await self._held(session)
+                await self._held(session, guard)
         except Exception as error:  # noqa: BLE001 - the task's border: whatever a server makes the library raise
             return reason_of(error, guard.trouble)
+        return guard.trouble
 
     def _begin(self, session: Session, listing: Listing) -> None:
         _log.info("tool server connected", server=self._options.name, protocol=session.protocol)
@@ -127,18 +135,21 @@ class McpServer:
         self._offer(listing)
         self._tried.set()
 
-    async def _held(self, session: Session) -> NoReturn:
+    async def _held(self, session: Session, guard: Guard) -> None:
         """Look at the list when it is said to be another one, when there is doubt, and from time to time.
 
-        Raises what the library raises where the session has ended.
+        Returns where the server knows the session no more. Raises what the library raises where it has ended.
         """
         clock = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow(session))
+            following = group.create_task(self._follow(session))
             while True:
                 looked = clock.time()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._look.wait(), self._options.refresh_s)
+                if guard.gone:
+                    following.cancel()
+                    return
                 await asyncio.sleep(looked + self._tempo.apart - clock.time())
                 self._look.clear()
                 async with asyncio.timeout(self._options.connect_s):
@@ -165,6 +176,16 @@ class McpServer:
         )
 
 
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    """Cancel a task, again where that got lost on its way, and go on without it where nothing helps."""
+    for _ in range(GOODBYES):
+        task.cancel()
+        await asyncio.wait({task}, timeout=GOODBYE_S)
+        if task.done():
+            return
+    _log.error("a session with a tool server does not end")
+
+
 def reason_of(error: Exception, trouble: str) -> str:
     """Why a session ended, for the operator: what the network said, or else what kind of error it was."""
     leaf: BaseException = error
@@ -172,6 +193,8 @@ def reason_of(error: Exception, trouble: str) -> str:
         leaf = leaf.exceptions[0]
     if isinstance(leaf, TooManyTools):
         return str(leaf)
+    if isinstance(leaf, ValidationError):
+        return "it says what is not of the protocol"
     if isinstance(leaf, TimeoutError):
-        return trouble or "it does not answer in time"
+        return "it does not answer in time"
     return trouble or f"the library gave up: {type(leaf).__name__}"

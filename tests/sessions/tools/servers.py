@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Literal
 
 import uvicorn
 from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
     ElicitRequest,
     ElicitRequestFormParams,
@@ -78,7 +79,7 @@ class Shop:
         self.mcp.add_tool(self.wait)
         self.mcp.add_tool(self.fail)
         self.mcp.add_tool(self.count)
-        self.mcp.add_tool(self.picture)
+        self.mcp.add_tool(self.picture, structured_output=False)
         self.mcp.add_tool(self.who)
         self.mcp.add_tool(self.extend)
         self.mcp.add_tool(self.sell if era == "modern" else self.ask, name="sell", structured_output=False)
@@ -101,7 +102,7 @@ class Shop:
         return f"{name} waited"
 
     def fail(self) -> str:
-        raise ValueError("The shelf is empty.")
+        raise ToolError("The shelf is empty.")
 
     async def count(self, to: int, context: Context) -> str:
         for number in range(to):
@@ -185,7 +186,7 @@ class Rogue:
             **answers,
         }
         self.tools: list[Any] = [tool_of("work")]
-        self.open_stream: Callable[[Send], Awaitable[None]] | None = None
+        self.open_stream: Callable[[Send], Coroutine[Any, Any, None]] | None = None
         self.headers: dict[str, str] = {}
         """Of the newest message."""
 
@@ -206,7 +207,7 @@ class Rogue:
             if self.open_stream is None:
                 await Response(status_code=405)(scope, receive, send)
             else:
-                await self.open_stream(send)
+                await as_long_as_heard(self.open_stream(send), receive)
             return
         if request.method == "DELETE":
             await Response(status_code=204)(scope, receive, send)
@@ -227,7 +228,7 @@ class Rogue:
     ) -> None:
         result = await answer(message)
         if callable(result):
-            await result(send)
+            await as_long_as_heard(result(send), receive)
         else:
             body = {"jsonrpc": "2.0", "id": message["id"], "result": result}
             headers = {"mcp-session-id": "s1"} if message["method"] == "initialize" else {}
@@ -238,6 +239,23 @@ class Rogue:
         while (found := await self.got.get()).get("method") != method:
             pass
         return found
+
+
+async def as_long_as_heard(sending: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Sends until it is done, or until the client is gone: what is sent to nobody would go on without a pause."""
+    answer = asyncio.create_task(sending)
+    gone = asyncio.create_task(_gone(receive))
+    await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+    for task in (answer, gone):
+        task.cancel()
+    await asyncio.wait((answer, gone))
+    if not answer.cancelled():
+        answer.result()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def start(send: Send, kind: str = "text/event-stream", **headers: str) -> None:

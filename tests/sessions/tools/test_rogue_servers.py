@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -53,7 +53,7 @@ async def calling(rogue: Rogue, **more: Any) -> AsyncIterator[ToolBox]:
         listening(rogue) as url,
         shop.served() as other,
         box_at(
-            options_of(url, name="rogue", prefix="r_", **{"call_s": 5.0, "connect_s": 1.0} | more),
+            options_of(url, name="rogue", prefix="r_", **{"call_s": 5.0} | more),
             options_of(other),
         ) as box,
     ):
@@ -120,8 +120,7 @@ async def test_a_server_that_swallows_cancellations_keeps_nobody_waiting() -> No
 
 
 LISTS: list[tuple[Any, str]] = [
-    (tool_of("work", inputSchema={"type": "string"}), "its schema is not of an object"),
-    (tool_of("work", inputSchema={"type": "object", "properties": 3}), "its schema is no JSON Schema"),
+    (tool_of("work", inputSchema={"type": "object", "minProperties": "x"}), "its schema is no JSON Schema"),
     (
         tool_of("work", inputSchema={"type": "object", "$ref": "http://10.0.0.1/"}),
         "its schema refers to another document",
@@ -188,6 +187,7 @@ async def test_a_list_without_an_end_is_given_up() -> None:
 @pytest.mark.parametrize(
     "tools",
     [
+        [tool_of("work", inputSchema={"type": "string"}), tool_of("rest")],
         "none",
         [3],
         [{"name": 3}],
@@ -203,7 +203,7 @@ async def test_a_list_that_is_none_offers_nothing(tools: Any) -> None:
         await nobody_else_notices(box)
 
 
-def streaming(body: Callable[[dict[str, Any], Send], Awaitable[None]], **headers: str) -> Answer:
+def streaming(body: Callable[[dict[str, Any], Send], Coroutine[Any, Any, None]], **headers: str) -> Answer:
     """An answer that is sent by hand."""
 
     async def answer(message: dict[str, Any]) -> Any:
@@ -247,7 +247,7 @@ FLOODS = [endless_line, endless_lines, endless_comments, endless_progress, huge_
 
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_a_flood_ends_its_call_alone(
-    flood: Callable[[dict[str, Any], Send], Awaitable[None]],
+    flood: Callable[[dict[str, Any], Send], Coroutine[Any, Any, None]],
 ) -> None:
     async with calling(Rogue(tools_call=streaming(flood)), max_response_bytes=65536) as box:
         running = asyncio.create_task(box.run("r_work", {}, call_of()))
