@@ -18,13 +18,11 @@ class EventLines:
     """Takes bytes in any pieces; gives whole lines, without comments."""
 
     def __init__(self) -> None:
+        self.largest = 0
+        """Bytes of the largest event, one that is not complete among them."""
         self._line = bytearray()
+        self._event = 0
         self._after_return = False
-
-    @property
-    def held(self) -> int:
-        """Bytes of the line that is not complete yet."""
-        return len(self._line)
 
     def rest(self) -> bytes:
         """Return what a stream left behind that ended within a line."""
@@ -43,6 +41,10 @@ class EventLines:
             self._line.clear()
         self._line += rest
         passed = [_reasonable(line) for line in lines if not line.startswith(b":")]
+        for line in passed:
+            self._event = self._event + len(line) if line else 0
+            self.largest = max(self.largest, self._event)
+        self.largest = max(self.largest, self._event + len(self._line))
         return b"".join(line + b"\n" for line in passed), lines.count(b"")
 
 

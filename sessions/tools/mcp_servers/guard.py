@@ -177,8 +177,8 @@ class GuardedBody(httpx2.AsyncByteStream):
         self._size += size
         if self._call is not None:
             self._call.spend(size)
-        held = self._size if self._events is None else self._events.held
-        if held > self._most_bytes:
+        largest = self._size if self._events is None else self._events.largest
+        if largest > self._most_bytes:
             if self._call is not None:
                 self._call.fail("The tool's answer has more bytes than are read.", ran=False)
             raise Cut(f"A message has more than {self._most_bytes} bytes.")

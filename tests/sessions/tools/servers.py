@@ -273,6 +273,7 @@ async def start(send: Send, kind: str = "text/event-stream", **headers: str) -> 
 async def part(send: Send, body: bytes | str, *, more: bool = True) -> None:
     written = body.encode() if isinstance(body, str) else body
     await send({"type": "http.response.body", "body": written, "more_body": more})
+    await asyncio.sleep(0)  # who sends without an end lets others have their turn, too
 
 
 def event(message: dict[str, Any], **fields: str) -> str:

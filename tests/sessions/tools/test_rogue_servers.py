@@ -9,11 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import httpx2
 import pytest
 import structlog
 from starlette.types import Send
 
 from sessions.tools.mcp_servers import guard, wire_call
+from sessions.tools.mcp_servers.guard import GuardedBody
+from sessions.tools.mcp_servers.pace import EVENT_COSTS, Pace
 from sessions.tools.server_tool import Accepted, ToolFailed, ToolLost
 from sessions.tools.tool_box import ToolBox
 from tests.sessions.chat import eventually
@@ -242,7 +245,7 @@ async def huge_result(message: dict[str, Any], send: Send) -> None:
     await part(send, event({"id": message["id"], "result": said("x" * 10_000_000)}), more=False)
 
 
-FLOODS = [endless_line, endless_lines, endless_comments, endless_progress, huge_result]
+FLOODS = [endless_line, endless_lines, endless_comments, huge_result]
 
 
 @pytest.mark.parametrize("flood", FLOODS)
@@ -280,12 +283,36 @@ async def test_a_bomb_is_not_unpacked() -> None:
         await nobody_else_notices(box)
 
 
-async def test_progress_without_an_end_is_heard_a_few_times() -> None:
+async def test_progress_without_an_end_is_heard_a_few_times_until_the_time_is_up() -> None:
     watcher = Watcher()
     async with calling(Rogue(tools_call=streaming(endless_progress)), call_s=0.6) as box:
-        with pytest.raises(ToolFailed):
-            await box.run("r_work", {}, call_of(progress=watcher))
+        running = asyncio.create_task(box.run("r_work", {}, call_of(progress=watcher)))
+        await nobody_else_notices(box)
+        with pytest.raises(ToolLost, match=r"within 0.6 s"):
+            await running
         assert 1 <= watcher.seen.qsize() <= 4
+        await nobody_else_notices(box)
+
+
+class Endless(httpx2.AsyncByteStream):
+    """A body of events without an end."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield event({"method": "ping"}).encode() * 4
+
+
+async def test_a_server_is_read_at_a_pace() -> None:
+    """However fast it sends: some events at once, then as many as the pace has it."""
+    response = httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Endless())
+    pace = Pace(burst=20 * EVENT_COSTS, rate=50 * EVENT_COSTS)
+    read, clock = 0, asyncio.get_running_loop()
+    begun = clock.time()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            async for passed in GuardedBody(response, None, pace=pace, most_bytes=4096):
+                read += passed.count(b"data:")
+    assert 20 <= read <= 20 + 4 + 50 * (clock.time() - begun)
 
 
 async def test_an_answer_that_goes_on_after_its_cancellation_is_cut_off() -> None:
