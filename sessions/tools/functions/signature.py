@@ -65,7 +65,7 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str,
     """A parameter as a field of the struct. Raises BadSignature."""
     if parameter.kind not in _NAMED:
         raise BadSignature(
-            f"parameter {parameter} can't be given by name; a tool's arguments are named, one by one"
+            f"parameter {parameter.name} can't be given by name; a tool's arguments are named, one by one"
         )
     if parameter.name not in hints:
         raise BadSignature(f"parameter {parameter.name} has no type hint")

@@ -29,6 +29,7 @@ class WireCall:
         self.fault: asyncio.Future[ToolFailed] = asyncio.get_running_loop().create_future()
         """Set where waiting for the answer is of no use any more."""
         self._left = most_bytes
+        self._cut_off: float | None = None
         self._reading: set[asyncio.Timeout] = set()
 
     def fail(self, words: str, *, ran: bool) -> None:
@@ -45,21 +46,19 @@ class WireCall:
     def end(self) -> None:
         """Nobody waits any more: what is still being read is cut off soon."""
         self.over = True
+        self._cut_off = asyncio.get_running_loop().time() + GRACE_S
         for limit in self._reading:
-            limit.reschedule(self._cut_off())
+            limit.reschedule(self._cut_off)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
         """Raises TimeoutError from the block where the call has been over for a while."""
-        async with asyncio.timeout_at(self._cut_off() if self.over else None) as limit:
+        async with asyncio.timeout_at(self._cut_off) as limit:
             self._reading.add(limit)
             try:
                 yield
             finally:
                 self._reading.discard(limit)
-
-    def _cut_off(self) -> float:
-        return asyncio.get_running_loop().time() + GRACE_S
 
 
 CURRENT: ContextVar[WireCall | None] = ContextVar("current call of a tool", default=None)

@@ -54,6 +54,8 @@ async def listening(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
     finally:
         server.should_exit = server.force_exit = True
         await serving
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()  # as where a process dies
         listener.close()
 
 
