@@ -99,8 +99,8 @@ async def test_servers_that_hang_are_waited_for_together() -> None:
 
 async def test_a_call_that_hangs_is_lost_and_cancelled() -> None:
     rogue = Rogue(tools_call=hang)
-    async with calling(rogue, call_s=0.2) as box:
-        with pytest.raises(ToolLost, match=r"within 0.2 s"):
+    async with calling(rogue, call_s=2.0) as box:
+        with pytest.raises(ToolLost, match=r"within 2 s"):
             await box.run("r_work", {}, call_of())
         called = await rogue.message("tools/call")
         cancelled = await rogue.message("notifications/cancelled")
