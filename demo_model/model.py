@@ -35,6 +35,30 @@ def new_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
     return model
 
 
+def carried_over(
+    model: LlamaForCausalLM, known: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
+) -> LlamaForCausalLM:
+    """`model`, which speaks through `known`, with another tokenizer: a token that is new is the mean of those it replaces."""
+    new = new_model(tokenizer)
+    weights = model.state_dict()
+    old, rows = weights["model.embed_tokens.weight"], new.model.embed_tokens.weight.data
+    vocabulary = known.get_vocab()
+    for token, place in tokenizer.get_vocab().items():
+        rows[place] = old[_places(token, vocabulary, known, str(tokenizer.decode([place])))].mean(0)
+    tied = {"model.embed_tokens.weight": rows, "lm_head.weight": rows}
+    new.load_state_dict(weights | tied)
+    return new
+
+
+def _places(token: str, vocabulary: dict[str, int], known: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """The ids of what `known` spells a token with: itself, its text's tokens, or its bytes where it is part of a character."""
+    if token in vocabulary:
+        return [vocabulary[token]]
+    if "\ufffd" in text:
+        return [vocabulary[byte] for byte in token]
+    return list(known.encode(text, add_special_tokens=False))
+
+
 def _place_numbers(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
     """Begin the numbers' embeddings on circles, so that adding is turning (FoNE, Zhou et al. 2025, arXiv:2502.09741)."""
     weight = model.model.embed_tokens.weight.data
