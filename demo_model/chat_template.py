@@ -69,3 +69,20 @@ _REPLY = """\
 {%- endif %}"""
 
 CHAT_TEMPLATE = _HEAD + _MESSAGES + _REPLY
+
+RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|assistant|>",
+    "fields": {
+        "reasoning_content": {"open": "<think>", "close": "</think>", "content": "text"},
+        "tool_calls": {
+            "open_pattern": r"\s*<tool_call>",
+            "close": "</tool_call>",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close_pattern": r"\s*<\|end\|>", "content": "text"},
+    },
+}
+"""How `parse_response` of transformers takes a reply apart (5.17 and newer; older ones ignore it)."""

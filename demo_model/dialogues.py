@@ -36,6 +36,7 @@ _RECALLED = (Skill.NAME, Skill.CITY, Skill.COLOUR)
 # The shares of dialogues with tools and of their turns that call them; of turns thought about by nobody's wish, because the
 # user says so, because the prompt begins a thought, and of those where the prompt holds an empty one.
 _WITH_TOOLS, _CALLING, _ROOM_FOR_CALLS = 0.55, 0.7, 250
+_LEFT = 0.03  # the share of turns that are stopped between a tool's result and the reply
 _THOUGHT_SHARES = (83, 9, 4, 4)
 _TOOLS_PROBED = dict.fromkeys((*tool_turns.CALLING, Skill.NO_CALL), 1.0) | {
     Skill.THINKING: 0.5,
@@ -231,6 +232,8 @@ class _Dialogue:
                 Message("assistant", turn.called.calls, given=turn.given),
                 Message("user", turn.called.results),
             ]
+            if chance(self.rng, _LEFT):
+                return True
         self._answer(turn, reply, cut_chance)
         return True
 
@@ -247,6 +250,6 @@ class _Dialogue:
     def asked(self, turn: Turn) -> list[Message]:
         """The messages with the turn's question; where nothing was seen of the last reply, two questions become one message."""
         *earlier, last = self.messages or [Message("system", "")]
-        if self.messages and last.role == "user":
+        if last.role == "user" and not last.content.endswith("</tool_response>"):
             return [*earlier, Message("user", f"{last.content}\n{turn.user}")]
         return [*self.messages, Message("user", turn.user)]

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from demo_model.chat_template import CHAT_TEMPLATE
+from demo_model.chat_template import CHAT_TEMPLATE, RESPONSE_TEMPLATE
 
 BEGIN, END, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 ROLES = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>"}
@@ -59,6 +59,7 @@ def train_tokenizer(texts: Iterable[str], *, words: int) -> PreTrainedTokenizerF
         model_max_length=4096,
         clean_up_tokenization_spaces=False,
         chat_template=CHAT_TEMPLATE,
+        response_template=RESPONSE_TEMPLATE,
         extra_special_tokens=list(ROLES.values()),
     )
     return tokenizer
