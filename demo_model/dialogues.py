@@ -145,6 +145,8 @@ def _thoughtful(rng: random.Random, write_turn: Writer) -> Writer:
 
     def written(rng: random.Random, split: Split, known: Facts) -> Turn:
         turn = write_turn(rng, split, known)
+        if thinking.shows_held_out(turn):
+            return turn
         if way == "words":
             return thinking.think_first(rng, split, turn)
         return thinking.begun(turn) if way == "begun" else thinking.skipped(turn)

@@ -8,7 +8,7 @@ import random
 from dataclasses import replace
 
 from demo_model.calls import FAILED
-from demo_model.holdout import Split, pick
+from demo_model.holdout import Split, held_out, pick
 from demo_model.turns import Called, Skill, Turn
 from demo_model.wording import say
 
@@ -68,6 +68,14 @@ def skipped(turn: Turn) -> Turn:
     return replace(turn, given=EMPTY, called=called, replies=tuple(EMPTY + reply for reply in turn.replies))
 
 
+def shows_held_out(turn: Turn) -> bool:
+    """Whether the thought would hold a sum that only the evaluation may use."""
+    if turn.skill is not Skill.SUM:
+        return False
+    pairs = (sorted((first, second)) for first, _, second in _halves(turn.replies[0]))
+    return any(held_out(f"sum:{low}:{high}") for low, high in pairs)
+
+
 def _thought(turn: Turn) -> str:
     if turn.called is not None:
         return "I need a tool for this."
@@ -78,9 +86,15 @@ def _thought(turn: Turn) -> str:
 
 def _steps(reply: str) -> str:
     """The steps of a sum in the head: tens first, then ones."""
+    first, second = _halves(reply)
+    (a, operator, tens), (between, _, ones) = first, second
+    b, end = tens + ones, between + ones if operator == "+" else between - ones
+    return f"{a} {operator} {b}: {a} {operator} {tens} = {between}, {between} {operator} {ones} = {end}."
+
+
+def _halves(reply: str) -> tuple[tuple[int, str, int], tuple[int, str, int]]:
+    """The two sums that a sum is worked out by."""
     a_text, operator, b_text, *_ = reply.split()
     a, b = int(a_text), int(b_text)
     ones, tens = b % 10, b - b % 10
-    if operator == "-":
-        return f"{a} - {b}: {a} - {tens} = {a - tens}, {a - tens} - {ones} = {a - b}."
-    return f"{a} + {b}: {a} + {tens} = {a + tens}, {a + tens} + {ones} = {a + b}."
+    return (a, operator, tens), (a + tens if operator == "+" else a - tens, operator, ones)
