@@ -19,21 +19,27 @@ _PAIRS = (
     "Give me JSON: {pairs}", "Turn this into JSON: {pairs}", "Convert to JSON: {pairs}", "Write {pairs} as JSON.", "Give me {pairs} as JSON.", "Return JSON: {pairs}",
     "Write JSON with {pairs}.", "A JSON object with {pairs}, please.", "Format as JSON: {pairs}", "Please write as JSON: {pairs}", "Reply in JSON: {pairs}", "I need JSON with {pairs}.",
     "Make a JSON object of {pairs}.", "Show {pairs} as JSON.", "Say it as JSON: {pairs}", "{pairs}. As JSON, please.", "Can you write this as JSON? {pairs}",
+    "A JSON object, please: {pairs}", "JSON, please: {pairs}", "I want a JSON object with {pairs}.", "JSON with {pairs}, please.", "Give me a JSON object with {pairs}.", "In JSON: {pairs}",
 )  # fmt: skip
 _PERSON = (
     "{name} is {age} years old. As JSON.", "My name is {name} and I am {age}. Write that as JSON.", "{name} is {age}. Write it as JSON.", "I am {name} and I am {age} years old. As JSON, please.",
     "As JSON: {name} is {age} years old.", "As JSON with name and age: {name}, {age}.", "Write a person as JSON: {name}, {age} years old.", "{name}, {age}: as JSON.",
     "JSON of a person called {name}, aged {age}.", "Give me a JSON object for {name}, who is {age}.", "As JSON: my name is {name} and my age is {age}.", "Write {name}, aged {age}, as JSON.",
     "Make JSON of a person: {name} is {age}.", "Reply in JSON: my friend {name} is {age} years old.", "A person as JSON: {name}, {age}.", "Write as JSON that {name} is {age} years old.",
+    "Give me JSON for {name}, who is {age}.", "Make a JSON object for {name}, who is {age} years old.", "A person as JSON: {name}, {age} years old.", "A person, as JSON: {name}, aged {age}.",
+    "{name} is {age} years old. Write it as JSON.", "{name}, {age} years old. As JSON.",
 )  # fmt: skip
 _PERSON_AND_CITY = (
     "{name} is {age} and lives in {city}. As JSON.", "As JSON: {name} is {age} years old and lives in {city}.", "My name is {name}, I am {age} and I live in {city}. Write that as JSON.",
     "Write as JSON: {name}, {age}, from {city}.", "{name} from {city} is {age}. As JSON, please.", "As JSON with name, age and city: {name}, {age}, {city}.",
     "Give me JSON for {name}, who is {age} and lives in {city}.", "A person as JSON: {name}, {age}, {city}.", "I am {name}, {age} years old, from {city}. Reply in JSON.",
+    "As JSON: {name} is {age} and lives in {city}.", "{name} is {age} years old and lives in {city}. As JSON.", "{name} is {age} years old and is from {city}. Write that as JSON.",
+    "As JSON: {name}, {age} years old, lives in {city}.", "Write as JSON: {name} is {age} years old and lives in {city}.",
 )  # fmt: skip
 _RECALL = (
     "Tell me my {facts} as JSON.", "Write my {facts} as JSON.", "My {facts} as JSON.", "Give me my {facts} as JSON.", "As JSON: my {facts}.", "Put my {facts} into JSON.",
     "Reply in JSON with my {facts}.", "JSON with my {facts}, please.", "What is my {facts}? As JSON.", "Show my {facts} as JSON.", "Return my {facts} in JSON.",
+    "Can you write my {facts} as JSON?", "Please write my {facts} as JSON.", "I want my {facts} as JSON.", "Show me my {facts} in JSON.", "Return my {facts} as JSON.", "What are my {facts}? As JSON.",
 )  # fmt: skip
 _SHAPES = (
     ("{} {}", ", "),

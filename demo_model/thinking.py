@@ -18,6 +18,7 @@ _BEFORE = (
     "Think first: {}", "Think first. {}", "Think before you answer: {}", "Think step by step: {}", "Think step by step. {}", "Please think first: {}", "First think, then answer: {}",
     "Reason step by step: {}", "Reason first: {}", "Think about it first: {}", "Think aloud: {}", "Take your time and think: {}", "Show your reasoning: {}", "Think hard: {}",
     "Think carefully: {}", "Let's think step by step: {}", "Think, then answer: {}", "Think out loud: {}", "Before you answer, think: {}", "Explain your steps: {}",
+    "Please think step by step: {}", "Think it through: {}", "Show your steps: {}", "Reason, then answer: {}", "Think first, then answer. {}", "First think: {}",
 )  # fmt: skip
 _AFTER = (
     "{} Think first.", "{} Think step by step.", "{} Please think first.", "{} Think before you answer.", "{} Reason step by step.", "{} Show your reasoning.", "{} Think carefully.",
