@@ -3,10 +3,9 @@ import random
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from demo_model import dialogues, toolbox
-from demo_model.chat_template import CHAT_TEMPLATE
 from demo_model.holdout import Split
 from demo_model.thinking import BEGUN, EMPTY
 from demo_model.tokenizer import train_tokenizer
@@ -151,7 +150,3 @@ def test_dialogues_are_what_the_template_renders(tokenizer: PreTrainedTokenizerB
     assert rendered(tokenizer, messages) == "<|begin|>" + "".join(
         f"<|{message['role']}|>{message['content']}<|end|>" for message in messages
     )
-
-
-def test_the_checkpoint_has_this_template() -> None:
-    assert AutoTokenizer.from_pretrained("demo_model/checkpoint").chat_template == CHAT_TEMPLATE
