@@ -107,3 +107,15 @@ def test_a_pause_of_the_computer_is_no_training(
     trainer = Trainer(new_model(tokenizer), Progress(limit=18.0))
     list(trainer.train(ready))
     assert trainer.progress.seconds == 20.0
+
+
+def test_numbers_that_were_hardly_met_are_told_apart_when_weights_are_carried_over(
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    model = new_model(tokenizer)
+    rows = model.model.embed_tokens.weight.data
+    places = [tokenizer.convert_tokens_to_ids(str(number)) for number in range(501, 1000)]
+    rows[places] = rows[places].mean(0)
+    carried = carried_over(model, tokenizer, tokenizer).model.embed_tokens.weight.data[places]
+    alike = torch.nn.functional.cosine_similarity(carried[1:], carried[:-1])
+    assert float(alike.max()) < 0.9
