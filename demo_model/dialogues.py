@@ -37,7 +37,7 @@ _RECALLED = (Skill.NAME, Skill.CITY, Skill.COLOUR)
 # user says so, because the prompt begins a thought, and of those where the prompt holds an empty one.
 _WITH_TOOLS, _CALLING, _ROOM_FOR_CALLS = 0.55, 0.7, 250
 _LEFT = 0.03  # the share of turns that are stopped between a tool's result and the reply
-_THOUGHT_SHARES = (83, 9, 4, 4)
+_THOUGHT_SHARES = (74, 14, 6, 6)
 _TOOLS_PROBED = dict.fromkeys((*tool_turns.CALLING, Skill.NO_CALL), 1.0) | {
     Skill.THINKING: 0.5,
     Skill.JSON: 0.3,
@@ -191,7 +191,7 @@ def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
     shares: list[tuple[Writer, float]] = [
         (facts.tell, 14), (_ask_any, 28 if writer.known != Facts() else 3), (numbers.add_or_subtract, 26), (refusals.refuse, 20),
         (_counting(writer.longest_count), 14 if long_count else 12), (_counting(12), 6), (echo.repeat, 34), (stories.story, 5 if writer.longest_count >= _SHORT_COUNTS else 1),
-        (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12), (json_replies.as_json, 24), (tool_turns.not_offered(writer.tools), 16 if writer.tools else 4),
+        (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12), (json_replies.as_json, 44), (tool_turns.not_offered(writer.tools), 16 if writer.tools else 4),
         (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 1),
     ]  # fmt: skip
     return rng.choices(shares, [weight for _, weight in shares])[0][0]
