@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import regex
 
+from engine.grammar.forms import CallForm, ThoughtForm
 from engine.parsing.calls import json_calls
 from engine.parsing.formats import Delimiter, Kind, Pattern, Region, Where
 
@@ -27,6 +28,8 @@ class Family:
     regions: tuple[Region, ...]
     markers: tuple[str, ...]
     known_by: tuple[str, ...]
+    form: CallForm | None = None
+    """What a grammar holds a call to; None where none does: a call can't be forced then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,11 @@ class Reasoning:
             _delimiter(regex.escape(self.close)),
             Where.START,
         )
+
+    @property
+    def form(self) -> ThoughtForm:
+        """What a grammar lets stand before a reply."""
+        return ThoughtForm(self.open, self.close)
 
     @property
     def opened(self) -> Pattern:
@@ -72,6 +80,7 @@ HERMES = Family(
     ),
     markers=("<tool_call>", "</tool_call>"),
     known_by=("<tool_call>", "</tool_call>"),
+    form=CallForm("<tool_call>\n", "\n</tool_call>"),
 )
 """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`"""
 

@@ -8,6 +8,7 @@ from enum import Enum, auto
 
 import regex
 
+from engine.grammar.forms import CallForm, ThoughtForm
 from engine.reply_spec import Tool
 from engine.text.pieces import Call
 
@@ -90,7 +91,8 @@ class ReplyFormat:
 
     `name` is for people. `markers`: what its delimiters are made of, where a tokenizer may have special tokens for
     them. `outside`: what is in no region. `anchor`: where in a prompt the assistant's message begins; where there is
-    none, a prompt opens a reply by the match of `opened` at its end, if at all.
+    none, a prompt opens a reply by the match of `opened` at its end, if at all. `call_form`, `thought_form`: what
+    grammars hold calls and thoughts to, where they can.
     """
 
     name: str
@@ -99,6 +101,8 @@ class ReplyFormat:
     outside: Kind = Kind.TEXT
     anchor: Pattern | None = None
     opened: Pattern | None = None
+    call_form: CallForm | None = None
+    thought_form: ThoughtForm | None = None
 
     @property
     def has_calls(self) -> bool:

@@ -48,6 +48,8 @@ def family_format(template: str, tokens: Collection[str]) -> ReplyFormat | None:
             *(() if calling is None else calling.markers),
         ),
         opened=None if thinking is None else thinking.opened,
+        call_form=None if calling is None else calling.form,
+        thought_form=None if thinking is None else thinking.form,
     )
 
 

@@ -112,8 +112,8 @@ def _load(
     )
     gc.collect()
     gc.freeze()  # half a million objects: looking through them later would hold up all replies for some 0.3 s
-    features = PromptBuilder(model.tokenizer, how).features
-    channel.send(msgspec.structs.replace(model.facts(), features=features))
+    facts, features = model.facts(), PromptBuilder(model.tokenizer, how).features
+    channel.send(msgspec.structs.replace(facts, features=(*facts.features, *features)))
     return StepLoop(core, lanes, channel.send)
 
 

@@ -29,6 +29,7 @@ from engine.grammar.writing import GrammarWriter
 from engine.prompts.jobs import Answer, Build, FromPrompts, Ready, Remember, ToPrompts
 
 if TYPE_CHECKING:
+    from engine.parsing.formats import ReplyFormat
     from engine.prompts.builder import Builder
 
 NOT_USABLE = 3
@@ -71,17 +72,20 @@ def _builder(model: str) -> Builder:
     from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
 
     tokenizer = read_tokenizer(model)
-    return Builder(PromptBuilder(tokenizer, format_of(tokenizer)), _grammars(tokenizer))
+    how = format_of(tokenizer)
+    return Builder(PromptBuilder(tokenizer, how), _grammars(tokenizer, how))
 
 
-def _grammars(tokenizer: Any) -> GrammarMaker | None:
+def _grammars(tokenizer: Any, how: ReplyFormat | None) -> GrammarMaker | None:
     """Return what makes grammars; None where there can't be any, of which the engine's process tells the reason."""
     try:
         vocabulary = vocabulary_of(tokenizer)
     except NoGrammars:
         return None
-    writer = GrammarWriter(vocabulary.specials, vocabulary.loose)
-    return GrammarMaker(writer, partial(trial, Compiler(vocabulary)))
+    calls, thoughts = (None, None) if how is None else (how.call_form, how.thought_form)
+    write = partial(GrammarWriter, vocabulary.specials, vocabulary.loose, calls=calls)
+    opened = None if thoughts is None else write(thoughts=msgspec.structs.replace(thoughts, opened=True))
+    return GrammarMaker(write(thoughts=thoughts), partial(trial, Compiler(vocabulary)), opened=opened)
 
 
 def _serve(line: Connection, builder: Builder) -> None:

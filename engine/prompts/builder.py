@@ -61,7 +61,6 @@ class Builder:
             return Rejected("The prompt could not be prepared.")
 
     def _build(self, job: Build, stops: Callable[[], bool]) -> Answer:
-        grammar = self._grammar(job.spec)
         if characters(job.messages, job.spec) > CHARS_A_TOKEN * job.window:
             tokens = self._least_tokens(job, stops)
             if tokens is None:
@@ -69,7 +68,7 @@ class Builder:
             if tokens >= job.window:
                 return TooLong(tokens)
         prompt = self._prompt(job)
-        tokens = len(prompt.token_ids)
+        tokens, grammar = len(prompt.token_ids), self._grammar(job.spec, opened=bool(prompt.opened.strip()))
         if job.counts:
             return Built(tokens)
         if tokens >= job.window:
@@ -79,10 +78,10 @@ class Builder:
         packed = array("i", prompt.token_ids).tobytes()
         return Built(tokens, packed, shared, prompt.opened, prompt.continued, grammar)
 
-    def _grammar(self, spec: ReplySpec) -> Source | None:
-        """Return what a reply is held to. Raises PromptRejected."""
+    def _grammar(self, spec: ReplySpec, *, opened: bool) -> Source | None:
+        """Return what a reply is held to; `opened`: its prompt ends in thoughts. Raises PromptRejected."""
         if self._grammars is not None:
-            return self._grammars.make(spec)
+            return self._grammars.make(spec, opened=opened)
         if spec.format is not None or spec.tool_choice in {"required", "named"}:
             raise PromptRejected(NO_GRAMMARS, field="tools" if spec.format is None else "format")
         return None
