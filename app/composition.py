@@ -42,7 +42,7 @@ from sessions.service import Sessions
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect, replica_name
 from sessions.store.redis.writable import Writable
-from sessions.turn.policy import Policy
+from sessions.turn.policy import Policy, ToolLimits
 
 
 async def serve(settings: Settings) -> None:
@@ -139,6 +139,7 @@ def _policy(settings: Settings) -> Policy:
         ttl_s=settings.conversation_ttl_s,
         max_turns=settings.max_turns,
         max_queued=settings.max_queued,
+        tools=ToolLimits(max_rounds=settings.max_tool_rounds, wait_s=settings.tool_wait_s),
         system_prompt=settings.system_prompt or "",
         filters=_filters(settings),
         durability=asked_of(settings),
@@ -178,4 +179,5 @@ def _offer(settings: Settings) -> Offer:
         max_content_chars=settings.max_content_chars,
         max_turns=settings.max_turns,
         max_queued=settings.max_queued,
+        max_tool_rounds=settings.max_tool_rounds,
     )

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from sessions.events import Done, Reason, Usage
+from sessions.events import CallState, Done, Needs, Reason, ShownCall, Usage, Where
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -34,10 +34,59 @@ class Client(msgspec.Struct, frozen=True):
         return f"{self.principal}/{self.client_id}"
 
 
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a reply as kept. `args`: the text of a JSON object, as the model wrote it; `tokens`: how many that took.
+
+    `seq`: of its `tool_call`; `state_seq`: of its newest `tool_state`, None where none was told. `allowed`: other arguments that
+    it runs with, by whoever allowed it. `runner`: the replica that runs it, where the server does. `expires_at`: Unix
+    milliseconds.
+    """
+
+    call_id: str
+    index: int
+    name: str
+    args: str
+    where: Where
+    needs: Needs
+    off: int
+    tokens: int
+    seq: int
+    expires_at: int | None = None
+    state: CallState = CallState.WAITING
+    state_seq: int | None = None
+    allowed: str | None = None
+    content: str | None = None
+    error: str | None = None
+    runner: str = ""
+
+    @property
+    def runs_with(self) -> str:
+        """The arguments that it runs with."""
+        return self.args if self.allowed is None else self.allowed
+
+    def shown(self) -> ShownCall:
+        """As a reader of the history sees it."""
+        return ShownCall(
+            call_id=self.call_id,
+            index=self.index,
+            name=self.name,
+            args=self.runs_with,
+            args_sha256=digest(self.runs_with),
+            where=self.where,
+            needs=self.needs,
+            off=self.off,
+            state=self.state,
+            expires_at=self.expires_at,
+            content=self.content,
+            error=self.error,
+        )
+
+
 class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A message as kept. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
 
-    `model`: which one wrote it, of a reply; None where that is not known.
+    `model`: which one wrote it, of a reply; None where that is not known. `reasoning`: what the model thought aloud;
+    `written`: all of a reply as the model wrote it, where reasoning or calls were parsed from that, and it was not cut.
     """
 
     message_id: str
@@ -49,6 +98,9 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     usage: Usage | None = None
     model: str | None = None
+    reasoning: str = ""
+    written: str = ""
+    calls: tuple[CallRecord, ...] = ()
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,4 +196,4 @@ def digest(content: str) -> str:
 
 def status_of(reason: Reason) -> str:
     """The status of a reply whose turn ended for this reason."""
-    return "complete" if reason in (Reason.STOP, Reason.LENGTH) else reason.value
+    return "complete" if reason in (Reason.STOP, Reason.LENGTH, Reason.TOOLS) else reason.value

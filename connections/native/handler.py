@@ -13,7 +13,7 @@ from connections.wire import frames, params
 from connections.wire.errors import BadFrame, BadParams
 from connections.wire.frames import Limits
 from sessions.commands.resuming import Position
-from sessions.errors import Refused, StoreDown
+from sessions.errors import NotFound, Refused, StoreDown
 from sessions.service import Sessions
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.positions import Again, Behind, Beside
@@ -45,6 +45,8 @@ class FrameHandler:
                 return self._turn(connection, frame)
             case frames.Cancel():
                 return self._cancel(connection, frame)
+            case frames.ToolResult() | frames.ToolDecision():
+                return self._answer_call(connection, frame)
             case frames.Resume():
                 return self._resume(connection, frame)
             case frames.History():
@@ -53,16 +55,19 @@ class FrameHandler:
                 return self._list(connection, frame)
             case frames.AuthRefresh():
                 return self._refresh(frame)
-            case frames.Ack():
-                self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
-                return None
-            case frames.Ping():
-                connection.push(frames.Pong(ref=frame.ref, t=frame.t))
+            case frames.Ack() | frames.Ping():
+                self._note(connection, frame)
                 return None
             case frames.Hello():
                 raise BadFrame("`type` may not be hello again: it was said already.")
             case _:
                 assert_never(frame)
+
+    def _note(self, connection: Connection, frame: frames.Ack | frames.Ping) -> None:
+        if isinstance(frame, frames.Ack):
+            self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
+        else:
+            connection.push(frames.Pong(ref=frame.ref, t=frame.t))
 
     def _turn(self, connection: Connection, frame: frames.Turning) -> Slow:
         content = "" if isinstance(frame, frames.Regenerate) else frame.content
@@ -128,6 +133,9 @@ class FrameHandler:
         found = place or await self._sessions.place_of(connection.owner, turn_id, by=connection)
         place = found or frames.DEFAULT_CONVERSATION
         await self._sessions.take_back(connection.owner, place, turn_id)
+
+    async def _answer_call(self, connection: Connection, frame: frames.Answering) -> None:  # noqa: ARG002 - no turn calls tools so far
+        raise NotFound(f'There is no call "{frame.call_id}".')
 
     def _resume(self, connection: Connection, frame: frames.Resume) -> Slow:
         position = Position(frame.epoch, frame.after_seq)

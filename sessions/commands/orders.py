@@ -95,5 +95,8 @@ class _Correspondent:
     def handed(self, turn_id: str) -> int:  # noqa: ARG002 - nothing is handed to it
         return 0
 
-    def withdraw(self, turn_id: str, chars: int) -> None:
+    def thought(self, turn_id: str) -> int:  # noqa: ARG002 - nor this
+        return 0
+
+    def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
         """It has nothing that waits."""

@@ -140,7 +140,7 @@ class Conversation:
         if cut is None:
             return False
         for subscriber in self.subscribers:
-            subscriber.withdraw(live.turn.ids.turn_id, cut.chars)
+            subscriber.withdraw(live.turn.ids.turn_id, cut.chars, 0)
         return True
 
     def attach(self, subscriber: Subscriber) -> None:

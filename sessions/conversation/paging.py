@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import msgspec
 
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
 from sessions.errors import NotFound
-from sessions.events import Delta, Event, Status
+from sessions.events import Delta, Event, ShownCall, Status, Usage
 from sessions.records import MessageRecord, TurnRecord, status_of
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
@@ -21,16 +21,28 @@ RUNNING = "running"
 _FRAME_BYTES = 2048  # what a frame has around its messages: ids of at most 128 code points
 
 
-class ShownMessage(MessageRecord, frozen=True, kw_only=True):
-    """A message of a page.
+class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
 
     `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
-    `sibling_count`: how many there are; `sibling_index`: how many of them came before this one.
+    `sibling_count`: how many there are; `sibling_index`: how many of them came before this one. `model`: which one wrote it,
+    of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such.
     """
 
+    message_id: str
+    parent_id: str | None
     siblings: list[str]
     sibling_count: int
     sibling_index: int
+    turn_id: str
+    role: Literal["user", "assistant"]
+    content: str
+    status: str
+    created_at: int
+    usage: Usage | None = None
+    model: str | None = None
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    calls: tuple[ShownCall, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
@@ -142,14 +154,26 @@ def page_of(
 
 
 def _shown(branch: Branch) -> list[ShownMessage]:
-    return [
-        ShownMessage(**_beside(siblings), **msgspec.structs.asdict(message))
-        for message, siblings in zip(branch.messages, branch.siblings, strict=True)
-    ]
+    return [_message(*pair) for pair in zip(branch.messages, branch.siblings, strict=True)]
 
 
-def _beside(siblings: Siblings) -> dict[str, Any]:
-    return {"siblings": siblings.told, "sibling_count": siblings.count, "sibling_index": siblings.before}
+def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
+    return ShownMessage(
+        message_id=message.message_id,
+        parent_id=message.parent_id,
+        siblings=siblings.told,
+        sibling_count=siblings.count,
+        sibling_index=siblings.before,
+        turn_id=message.turn_id,
+        role=message.role,
+        content=message.content,
+        status=message.status,
+        created_at=message.created_at,
+        usage=message.usage,
+        model=message.model,
+        reasoning=message.reasoning or msgspec.UNSET,
+        calls=tuple(call.shown() for call in message.calls) or msgspec.UNSET,
+    )
 
 
 def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, Siblings]) -> None:
@@ -160,10 +184,9 @@ def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, 
         if messages[place].turn_id == record.turn_id:
             del messages[place]
         return
-    shown = ShownMessage(
+    message = MessageRecord(
         message_id=record.reply_id,
         parent_id=record.message_id,
-        **_beside(pending[record.reply_id]),
         turn_id=record.turn_id,
         role="assistant",
         content=reply.content,
@@ -172,7 +195,7 @@ def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, 
         usage=None if done is None else done.usage,
         model=record.writer,
     )
-    messages.insert(place + 1, shown)
+    messages.insert(place + 1, _message(message, pending[record.reply_id]))
 
 
 def _first_that_fits(messages: list[ShownMessage]) -> int:

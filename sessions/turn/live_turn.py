@@ -31,8 +31,12 @@ class Subscriber(Protocol):
         """The furthest offset of the turn's text that was handed to the transport."""
         ...
 
-    def withdraw(self, turn_id: str, chars: int) -> None:
-        """Takes back what waits of the turn's text beyond `chars`."""
+    def thought(self, turn_id: str) -> int:
+        """The furthest offset of the turn's reasoning that was handed to the transport."""
+        ...
+
+    def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
+        """Takes back what waits of the turn beyond `chars` of its text and `thought` of its reasoning."""
         ...
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import assert_never
 
 import msgspec
 
-from sessions.events import Accepted, Delta, Done, Journalled, Removed, covering
+from sessions.events import Accepted, Delta, Done, Journalled, Removed, Text, covering
 from sessions.records import TurnRecord, digest
 
 
@@ -137,12 +136,13 @@ def _without_text(done: Done) -> Done:
 def _covered(events: Sequence[Journalled], after: int) -> list[Journalled]:
     told: list[Journalled] = []
     for event in events:
-        match event:
-            case Delta():
-                told.append(msgspec.structs.replace(event, first_seq=after + 1))
-            case Accepted() | Done() | Removed():
-                told.append(covering(event, after + 1))
-            case _:
-                assert_never(event)
+        told.append(_following(event, after + 1))
         after = event.seq
     return told
+
+
+def _following(event: Journalled, first_seq: int) -> Journalled:
+    """The event where all before `first_seq` was told. A part of a text stands for no more than what is left of it."""
+    if isinstance(event, Text):
+        return msgspec.structs.replace(event, first_seq=first_seq)
+    return covering(event, first_seq)
