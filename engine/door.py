@@ -149,6 +149,7 @@ def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
         "reasoning": ("reasoning", spec.reasoning != "auto"),
         "template": ("template", bool(spec.template)),
         "continues": ("continue", spec.continues),
+        "raw": ("raw", spec.raw),
     }
     return next(
         (field for field, (feature, is_asked) in asked.items() if is_asked and feature not in facts.features),
