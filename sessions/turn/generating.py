@@ -179,7 +179,7 @@ class Generator:
         try:
             return await self._attempt(listener, at_once)
         except (EngineLost, EngineUnavailable) as trouble:
-            if listener.turn.off or listener.turn.is_over:
+            if listener.turn.has_begun or listener.turn.is_over:
                 raise
             if (other := await self._stand_in(listener, request)) is not None:
                 listener.fall_back(other.model)

@@ -95,10 +95,12 @@ class Turn:
         "_parts",
         "_started_at",
         "accepted_at",
+        "calls",
         "count",
         "cut",
         "ids",
         "off",
+        "reasoning_tokens",
         "state",
         "tokens",
     )
@@ -108,10 +110,12 @@ class Turn:
         self.state = TurnState.CLAIMED
         self.off = 0
         self.tokens = 0
+        self.reasoning_tokens = 0
+        self.calls = 0
         self.cut: Cut | None = None
         self.count = EngineCount()
         self._parts: list[str] = []
-        self._marks: list[tuple[int, int, int]] = [(0, 0, 0)]  # offset, tokens and seq after each delta
+        self._marks: list[tuple[int, int, int]] = [(0, 0, 0)]  # offset, tokens and seq after each piece
         self._acked_tokens: int | None = None
         self.accepted_at: float | None = None
         self._started_at: float | None = None
@@ -126,7 +130,12 @@ class Turn:
     @property
     def text_seq(self) -> int | None:
         """The seq of its first delta."""
-        return self._marks[1][2] if len(self._marks) > 1 else None
+        return next((seq for off, _, seq in self._marks if off), None)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any of the reply has come: text, reasoning or a call."""
+        return self._first_at is not None
 
     @property
     def is_over(self) -> bool:
@@ -152,11 +161,6 @@ class Turn:
 
     def extend(self, text: str, *, tokens: int, seq: int, now: float) -> Delta:
         """More text of the reply. Raises IllegalTransition once the end is decided."""
-        if self.state not in _SPEAKS:
-            raise IllegalTransition(f"extend in {self.state}")
-        self.state = _STREAMING
-        if self._first_at is None:
-            self._first_at = now
         delta = Delta(
             conversation_id=self.ids.conversation_id,
             turn_id=self.ids.turn_id,
@@ -166,11 +170,30 @@ class Turn:
             text=text,
             tokens=tokens,
         )
+        self._take(len(text), tokens=tokens, seq=seq, now=now)
         self._parts.append(text)
-        self.off += len(text)
+        return delta
+
+    def think(self, *, tokens: int, seq: int, now: float) -> None:
+        """More of what the model thinks aloud. Raises IllegalTransition once the end is decided."""
+        self._take(0, tokens=tokens, seq=seq, now=now)
+        self.reasoning_tokens += tokens
+
+    def called(self, *, tokens: int, seq: int, now: float) -> None:
+        """The reply calls a tool. Raises IllegalTransition once the end is decided."""
+        self._take(0, tokens=tokens, seq=seq, now=now)
+        self.calls += 1
+
+    def _take(self, chars: int, *, tokens: int, seq: int, now: float) -> None:
+        """A piece of the reply came."""
+        if self.state not in _SPEAKS:
+            raise IllegalTransition(f"a piece in {self.state}")
+        self.state = _STREAMING
+        if self._first_at is None:
+            self._first_at = now
+        self.off += chars
         self.tokens += tokens
         self._marks.append((self.off, self.tokens, seq))
-        return delta
 
     def ack(self, seq: int) -> None:
         """A reader has all of the turn's text up to a seq; the one that has most counts."""
@@ -195,6 +218,8 @@ class Turn:
         if cut is not None:
             reason = Reason.INTERRUPTED if cut.cause is Cause.DRAIN else Reason.CANCELLED
             error = None
+        elif reason is Reason.STOP and self.calls:
+            reason = Reason.TOOLS
         return Done(
             conversation_id=self.ids.conversation_id,
             turn_id=self.ids.turn_id,
@@ -238,7 +263,7 @@ class Turn:
 
     def _usage(self, reason: Reason) -> Usage:
         generated = self.tokens if self.count.generated_tokens is None else self.count.generated_tokens
-        whole = reason in (Reason.STOP, Reason.LENGTH, Reason.TIMEOUT)
+        whole = reason in (Reason.STOP, Reason.TOOLS, Reason.LENGTH, Reason.TIMEOUT)
         kept = generated if whole else self.tokens if self.cut is None else self.tokens_at(self.cut.chars)
         sent = self.tokens if self.cut is None else self.tokens_at(self.cut.handed)
         return Usage(
@@ -248,6 +273,7 @@ class Turn:
             sent_tokens=sent,
             acked_tokens=None if self._acked_tokens is None else min(self._acked_tokens, sent),
             wasted_tokens=max(0, generated - kept),
+            reasoning_tokens=self.reasoning_tokens,
         )
 
     def _timing(self, accepted_at: float, now: float) -> Timing:

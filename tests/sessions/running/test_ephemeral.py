@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from engine.messages import Message, Params
 from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call, Step, Thought
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
 from sessions.events import Cause, Done, Reason
 from sessions.filters.chain import Filters
@@ -177,6 +178,20 @@ async def test_an_engine_that_dies_before_the_first_word_is_asked_again(
 
 async def test_one_that_dies_behind_it_is_not(sessions: Sessions, engine: ScriptedEngine) -> None:
     reply = await began(sessions, engine)
+    engine.step()
+    await anext(reply)
+    engine.die()
+    assert (await end_of(reply)).reason is Reason.INTERRUPTED
+    assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("first", [Thought("Let me see."), Call("look")])
+async def test_nor_is_one_that_dies_behind_its_first_thought_or_call(
+    first: Step, sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    engine.script([first, "One."])
+    reply = await sessions.answer(ALICE, HELLO)
+    await eventually(lambda: bool(engine.requests))
     engine.step()
     await anext(reply)
     engine.die()
