@@ -154,7 +154,12 @@ def _commands(
     turns = Turns(
         directory=base.directory,
         sender=sender,
-        runner=Runner(base.lane, generator=Generator(engine, policy.filters), observer=observer),
+        runner=Runner(
+            base.lane,
+            generator=Generator(engine, policy.filters),
+            observer=observer,
+            tools=policy.tools,
+        ),
         attendance=base.attendance,
         admission=base.admission,
         lost=peers.relay.catch_up,

@@ -7,7 +7,17 @@ from typing import Literal, Self
 
 import msgspec
 
-from sessions.events import CallState, Done, Needs, Reason, ShownCall, Usage, Where
+from sessions.events import (
+    CallState,
+    Done,
+    Needs,
+    Reason,
+    ShownCall,
+    ToolCall,
+    ToolState,
+    Usage,
+    Where,
+)
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -64,6 +74,67 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         """The arguments that it runs with."""
         return self.args if self.allowed is None else self.allowed
 
+    @classmethod
+    def of(cls, told: ToolCall) -> Self:
+        """A call as it was told."""
+        return cls(
+            call_id=told.call_id,
+            index=told.index,
+            name=told.name,
+            args=told.args,
+            where=told.where,
+            needs=told.needs,
+            off=told.off,
+            tokens=told.tokens,
+            seq=told.seq,
+            expires_at=told.expires_at,
+        )
+
+    def after(self, told: ToolState) -> CallRecord:
+        """The call as an event left it."""
+        return msgspec.structs.replace(
+            self,
+            state=told.state,
+            state_seq=told.seq,
+            content=told.content,
+            error=told.error,
+            allowed=self.allowed if told.args is None else told.args,
+        )
+
+    def told(self, *, conversation_id: str, turn_id: str) -> ToolCall:
+        """The event by which it was told."""
+        return ToolCall(
+            conversation_id=conversation_id,
+            turn_id=turn_id,
+            seq=self.seq,
+            call_id=self.call_id,
+            index=self.index,
+            name=self.name,
+            args=self.args,
+            args_sha256=digest(self.args),
+            where=self.where,
+            needs=self.needs,
+            off=self.off,
+            tokens=self.tokens,
+            expires_at=self.expires_at,
+        )
+
+    def moved(self, *, conversation_id: str, turn_id: str) -> ToolState | None:
+        """The newest event by which it moved; None where it has not."""
+        if self.state_seq is None:
+            return None
+        return ToolState(
+            conversation_id=conversation_id,
+            turn_id=turn_id,
+            seq=self.state_seq,
+            call_id=self.call_id,
+            state=self.state,
+            content=self.content,
+            error=self.error,
+            args=self.allowed,
+            args_sha256=None if self.allowed is None else digest(self.allowed),
+        )
+
     def shown(self) -> ShownCall:
         """As a reader of the history sees it."""
         return ShownCall(
@@ -106,7 +177,8 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a duplicate of a `client_msg_id` is answered from. `digest`: SHA-256 of the content.
 
-    `text_seq`: of its first delta, where it has ended and has text. `model`: which one was asked for; `fallback`: which one
+    `text_seq`, `reasoning_seq`: of its first delta and the first of its reasoning, where it has ended and has such.
+    `follows`: the turn whose calls were settled before it; `message_id` is the reply that made them then. `model`: which one was asked for; `fallback`: which one
     stood in for it. Both are empty where there is no such, or none has a name.
     """
 
@@ -121,6 +193,8 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     done: Done | None = None
     model: str = ""
     fallback: str = ""
+    reasoning_seq: int | None = None
+    follows: str = ""
 
     def signed(self, done: Done) -> Done:
         """The turn's end, with the name of the model that wrote the reply."""

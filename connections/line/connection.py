@@ -175,6 +175,10 @@ class Connection:
         """Takes an event for delivery."""
         self.push(event)
 
+    def understands(self, event: Event) -> bool:
+        """Whether its client is told of such events."""
+        return as_understood(event, self.features) is not None
+
     def handed(self, turn_id: str) -> int:
         """The furthest offset of the turn's text that was handed to the transport."""
         return self._outbox.handed(turn_id)

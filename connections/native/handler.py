@@ -13,19 +13,13 @@ from connections.wire import frames, params
 from connections.wire.errors import BadFrame, BadParams
 from connections.wire.frames import Limits
 from sessions.commands.resuming import Position
-from sessions.errors import NotFound, Refused, StoreDown
+from sessions.errors import ContentTooLong, NotFound, Refused, StoreDown
 from sessions.service import Sessions
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.positions import Again, Behind, Beside
 from sessions.turn.sends import Send
 
 Slow = Coroutine[None, None, None]
-
-
-class ContentTooLong(Refused):
-    """The message has more characters than the server takes."""
-
-    code = "content_too_long"
 
 
 class FrameHandler:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from engine.door import Engine
 from sessions.commands.accepting import Acceptor
-from sessions.commands.announcing import Announcer
 from sessions.commands.dequeuing import Dequeuer
 from sessions.commands.preflight import Preflight
 from sessions.commands.queueing import Queue
@@ -13,6 +12,7 @@ from sessions.commands.sending import Sender
 from sessions.observer import Observer
 from sessions.replicas.forwarding import Forwarder
 from sessions.replicas.watching import Watching
+from sessions.running.announcing import Announcer
 from sessions.running.ending import EndTeller
 from sessions.store.storage import Storage
 from sessions.turn.policy import Policy

@@ -15,6 +15,7 @@ from sessions.events import Accepted, Event
 from sessions.records import Owner
 from sessions.replicas.rpc import Answer, AskDelete, AskSend, Order, Refusal, Rpc
 from sessions.turn.cancelling import Cancel
+from sessions.turn.live_turn import Nobody
 
 Delete = Callable[[Owner, str], Awaitable[None]]
 
@@ -81,22 +82,12 @@ class Orders:
         self._tasks.begin(guarded(work))
 
 
-class _Correspondent:
+class _Correspondent(Nobody):
     """The sender of a message on another replica, where its connection is attached: here nothing is delivered."""
-
-    closed = True
 
     def __init__(self) -> None:
         self.saw_a_duplicate = False
 
     def publish(self, event: Event) -> None:
+        """Notes that the message was known."""
         self.saw_a_duplicate = self.saw_a_duplicate or (isinstance(event, Accepted) and event.duplicate)
-
-    def handed(self, turn_id: str) -> int:  # noqa: ARG002 - nothing is handed to it
-        return 0
-
-    def thought(self, turn_id: str) -> int:  # noqa: ARG002 - nor this
-        return 0
-
-    def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
-        """It has nothing that waits."""

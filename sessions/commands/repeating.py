@@ -7,8 +7,9 @@ import msgspec
 from sessions.commands.resuming import steady
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
+from sessions.conversation.requests import accepted_event
 from sessions.errors import Conflict, StoreDown
-from sessions.events import Accepted, Delta, Done
+from sessions.events import Delta, Done
 from sessions.records import TurnRecord
 from sessions.replicas.watching import Watching
 from sessions.store.history.history import History
@@ -69,24 +70,6 @@ class Repeater:
             kept = msgspec.structs.replace(done, conversation_id=conversation.conversation_id)
             kept = kept if reply is not None else msgspec.structs.replace(kept, removed=True)
             _repeat_end(arrival.sender, record, kept, reply.content if reply else "")
-
-
-def accepted_event(
-    conversation: Conversation, record: TurnRecord, send: Send, epoch: str, *, duplicate: bool = False
-) -> Accepted:
-    """The event of a turn; its `ref` for a duplicate alone, as that goes to one connection."""
-    return Accepted(
-        conversation_id=conversation.conversation_id,
-        client_msg_id=record.client_msg_id,
-        turn_id=record.turn_id,
-        message_id=record.message_id,
-        epoch=epoch,
-        seq=record.accepted_seq,
-        ref=send.ref if duplicate else None,
-        duplicate=duplicate,
-        parent_id=record.parent_id,
-        model=record.model or None,
-    )
 
 
 def _is_taken_back(conversation: Conversation, record: TurnRecord) -> bool:

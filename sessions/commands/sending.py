@@ -18,7 +18,7 @@ from sessions.records import TurnRecord
 from sessions.replicas.forwarding import Elsewhere, Forwarder
 from sessions.running import runner
 from sessions.store.history.transactions import Duplicate, Moved
-from sessions.turn.live_turn import LiveTurn, Subscriber
+from sessions.turn.live_turn import Exchange, LiveTurn, Subscriber
 from sessions.turn.positions import digest_of
 from sessions.turn.sends import Generation, Send
 from sessions.turn.turn import Names, Turn, TurnIds
@@ -105,7 +105,9 @@ class Sender:
         raise Busy("Another reply of this conversation is being written.")
 
 
-def arrive(conversation: Conversation, sender: Subscriber, send: Send, names: Names) -> LiveTurn:
+def arrive(
+    conversation: Conversation, sender: Subscriber, send: Send, names: Names, generation: Generation
+) -> LiveTurn:
     """Notes a message that came in; from here on a cancel of its conversation finds it."""
     ids = TurnIds(
         conversation_id=conversation.conversation_id, turn_id=names.turn_id, reply_id=names.reply_id
@@ -119,6 +121,6 @@ def arrive(conversation: Conversation, sender: Subscriber, send: Send, names: Na
         parent_id=None,
         accepted_seq=0,
     )
-    live = LiveTurn(Turn(ids), record, send, sender)
+    live = LiveTurn(Turn(ids), record, send, sender, exchange=Exchange(generation))
     conversation.arriving.append(live)
     return live

@@ -80,7 +80,7 @@ class Turns:
         waits = send.on_busy == "enqueue" and known is not None and bool(known.turns)
         admitted = self._admission.enter(Subject(str(owner), send.group), waits=waits)
         conversation = self._directory.open(owner, send.conversation_id)
-        arrival = arrive(conversation, subscriber, send, names or Names.new())
+        arrival = arrive(conversation, subscriber, send, names or Names.new(), generation)
         arrival.stages.accepted.add_done_callback(lambda _: admitted.arrived())
         self._by_turn[arrival.turn.ids.turn_id] = (conversation, admitted)
         return self._begin(guarded(self._take(conversation, arrival, generation)))

@@ -9,8 +9,8 @@ from time import monotonic
 from engine.messages import Called, ChosenToken, Prefilling, Queued, Retried, Started
 from sessions.events import Cause, Done
 from sessions.filters.filtered_reply import Released
+from sessions.running.pace import Pace
 from sessions.turn.engine_wait import EngineWait
-from sessions.turn.pace import Pace
 from sessions.turn.turn import Turn
 from sessions.turn.waiting_text import WaitingText
 

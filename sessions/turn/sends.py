@@ -69,6 +69,12 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
             reasoning=self.reasoning,
         )
 
+    def in_round(self, number: int, *, at_most: int) -> Generation:
+        """The same for a turn that follows `number` others that called; behind `at_most` of them it answers in words."""
+        if not number:
+            return self
+        return msgspec.structs.replace(self, tool_choice="none" if number >= at_most else "auto")
+
     def offered(self, name: str) -> OfferedTool | None:
         """The tool of a name; None where there is no such."""
         return next((offered for offered in self.tools if offered.tool.name == name), None)

@@ -27,6 +27,9 @@ class Recorder:
         self.events.append(event)
         self._news.set()
 
+    def understands(self, event: Event) -> bool:
+        return True
+
     def handed(self, turn_id: str) -> int:
         told = [delta.off + len(delta.text) for delta in self.of(Delta) if delta.turn_id == turn_id]
         return self._held.get(turn_id, max(told, default=0))

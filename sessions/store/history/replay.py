@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from sessions.events import (
     Accepted,
     Delta,
@@ -16,6 +18,7 @@ from sessions.events import (
     Journalled,
     Kept,
     Reasoning,
+    Text,
     ToolCall,
     ToolState,
     covering,
@@ -49,6 +52,22 @@ def replayed(events: Sequence[Journalled], cuts: Mapping[str, Kept]) -> list[Jou
         told.append(left if withdrawn is None else covering(left, withdrawn))
         withdrawn = None
     return told
+
+
+def covered(events: Sequence[Journalled], after: int) -> list[Journalled]:
+    """Events in order, each standing for all seqs behind the one before it; the first one for those behind `after`."""
+    told: list[Journalled] = []
+    for event in events:
+        told.append(_following(event, after + 1))
+        after = event.seq
+    return told
+
+
+def _following(event: Journalled, first_seq: int) -> Journalled:
+    """A part of a text stands for no more than what is left of it."""
+    if isinstance(event, Text):
+        return msgspec.structs.replace(event, first_seq=first_seq)
+    return covering(event, first_seq)
 
 
 def is_too_long(events: Sequence[Journalled]) -> bool:

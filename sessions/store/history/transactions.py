@@ -42,11 +42,20 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
 
 
+class Follow(msgspec.Struct, frozen=True):
+    """The turn that follows once calls are settled: its id, its reply's, and what whoever goes on with it has to know."""
+
+    turn_id: str
+    reply_id: str
+    record: bytes
+
+
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is written when a turn ends; `turn.done` is the event."""
+    """All that is written when a turn ends; `turn.done` is the event. `follow`: where its calls are open."""
 
     reply: MessageRecord
     turn: TurnRecord
+    follow: Follow | None = None
 
     @property
     def done(self) -> Done:

@@ -2,7 +2,7 @@
 -- KEYS: conversation hash, journal stream. ARGV: seq, how many bytes of older turns at most, and of the journal ('': all).
 -- Answers nothing where there is no such conversation, else {epoch, seq, running turn or '', its record or '', seq of the
 -- oldest event in the journal, seq of the newest end, from where on everything is in this answer, events,
--- {turn, its record, its message, its reply, ...}, 1 where the journal has more bytes behind the seq: no events then}. A turn that was removed has 'removed' for its record, and the seq of that for its message.
+-- {turn, its record, its message, its reply, the calls of both, ...}, 1 where the journal has more bytes behind the seq: no events then}. A turn that was removed has 'removed' for its record, and the seq of that for its message.
 local conversation, journal = KEYS[1], KEYS[2]
 local after, left, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]) or math.huge
 local AT_ONCE = 16 -- events: what is read beyond the bound
@@ -33,9 +33,19 @@ if after + 1 >= first or not facts[6] then
 end
 
 local rows = answer[9]
+-- The message and the reply of a turn.
+local function ENDS_OF(kept)
+  local short = cjson.decode(string.match(kept, '^[^\n]*\n(.*)$') or kept)
+  return {short[3], short[4]}
+end
 local function TOLD(turn_id, kept, message, reply)
   for _, part in ipairs({turn_id, kept, message or '', reply or ''}) do rows[#rows + 1] = part end
   left = left - #kept - #(message or '') - #(reply or '')
+  for _, id in ipairs(kept == 'removed' and {'', ''} or ENDS_OF(kept)) do
+    local calls = id == '' and {} or CALLS(conversation, id)
+    for _, part in ipairs(calls) do left = left - #part end
+    rows[#rows + 1] = calls
+  end
 end
 
 -- Those without an end, which were accepted behind others.
