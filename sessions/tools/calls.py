@@ -80,7 +80,9 @@ async def _worked(work: Work, call: LiveCall) -> str:
 
 def _too_late(limit_s: float, *, ran: bool) -> ToolFailed:
     if ran:
-        return ToolLost(f"The tool did not answer within {limit_s:g} s. It is not known whether it did its work.")
+        return ToolLost(
+            f"The tool did not answer within {limit_s:g} s. It is not known whether it did its work."
+        )
     return ToolFailed(f"Too many calls of tools ran: within {limit_s:g} s this one was not started.")
 
 

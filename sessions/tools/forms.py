@@ -81,7 +81,7 @@ def form_of(schema: str) -> Form:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise FormRefused(f"A form is a flat object of plain fields: {error}.") from None
     if unknown := set(form.required) - form.properties.keys():
-        raise FormRefused(f"A form requires {sorted(unknown)[0]!r}, which is none of its fields.")
+        raise FormRefused(f"A form requires {min(unknown)!r}, which is none of its fields.")
     return form
 
 

@@ -35,11 +35,17 @@ class Patience:
 
     def _stop(self) -> None:
         self._pauses += 1
-        if self._pauses == 1 and self._limit is not None and (end := self._limit.when()) is not None:
+        limit = self._running
+        if self._pauses == 1 and limit is not None and (end := limit.when()) is not None:
             self._left = end - asyncio.get_running_loop().time()
-            self._limit.reschedule(None)
+            limit.reschedule(None)
 
     def _go_on(self) -> None:
         self._pauses -= 1
-        if self._pauses == 0 and self._limit is not None and not self._limit.expired():
-            self._limit.reschedule(asyncio.get_running_loop().time() + self._left)
+        if self._pauses == 0 and (limit := self._running) is not None:
+            limit.reschedule(asyncio.get_running_loop().time() + self._left)
+
+    @property
+    def _running(self) -> asyncio.Timeout | None:
+        """The clock, where it has not run out yet."""
+        return None if self._limit is None or self._limit.expired() else self._limit

@@ -17,4 +17,6 @@ def cut_to(text: str, limit: int) -> str:
     if len(written) <= limit:
         return written.decode()
     kept = written[:limit].decode("utf-8", "ignore")
-    return f"{kept}\n[The result was cut here. It has {len(text)} characters; these are the first {len(kept)}.]"
+    return (
+        f"{kept}\n[The result was cut here. It has {len(text)} characters; these are the first {len(kept)}.]"
+    )

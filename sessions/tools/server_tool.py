@@ -15,6 +15,9 @@ import msgspec
 
 from engine.reply_spec import Tool
 
+NAME = r"[A-Za-z0-9_-]{1,64}"
+"""What tools are called, as OpenAI's interface has it."""
+
 
 class Approval(Enum):
     """Whether a user has to allow each call before it is run."""
