@@ -32,7 +32,7 @@ class FunctionTool:
         """Raises BadSignature where the function can't be a tool."""
         declared = declared_of(function)
         said = documented(inspect.getdoc(function))
-        name: str = declared.name or getattr(function, "__name__", "")
+        name = str(declared.name or getattr(function, "__name__", ""))
         if re.fullmatch(NAME, name) is None:
             raise BadSignature(f"its name {name!r} is not 1 to 64 of A-Z, a-z, 0-9, _ and -")
         self._function = function
