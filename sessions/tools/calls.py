@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -10,7 +11,7 @@ import structlog
 from sessions.tools.live_call import LiveCall
 from sessions.tools.patience import Patience
 from sessions.tools.places import Places
-from sessions.tools.result_text import RESULT_BYTES, cut_to
+from sessions.tools.result_text import REASON_BYTES, RESULT_BYTES, cut_to
 from sessions.tools.server_tool import CallContext, ToolFailed, ToolLost
 
 GOODBYE_S = 1.0
@@ -61,7 +62,7 @@ class Calls:
             await asyncio.wait(self._tasks, timeout=GOODBYE_S)
 
     def _begin(self, tool: str, work: Work, call: LiveCall) -> asyncio.Task[str]:
-        task = asyncio.ensure_future(_worked(work, call))
+        task = asyncio.ensure_future(_worked(tool, work, call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: call.place.let_go())
@@ -74,8 +75,23 @@ class Calls:
         return cut_to(task.result(), self._result_bytes)
 
 
-async def _worked(work: Work, call: LiveCall) -> str:
-    return await work(call)
+async def _worked(tool: str, work: Work, call: LiveCall) -> str:
+    """Do the work. Whatever it raises becomes words for the model; raises ToolFailed and nothing else."""
+    try:
+        return await work(call)
+    except ToolLost as failure:
+        raise ToolLost(cut_to(str(failure), REASON_BYTES)) from failure
+    except ToolFailed as failure:
+        raise ToolFailed(cut_to(str(failure), REASON_BYTES)) from failure
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the border of others' code
+        raise _failure(tool, error) from None
+
+
+def _failure(tool: str, error: BaseException) -> ToolFailed:
+    """What the model is told of an exception: its type. Messages of libraries quote addresses, paths and passwords."""
+    incident = secrets.token_hex(4)
+    _log.error("tool failed", tool=tool, incident=incident, exc_info=error)
+    return ToolFailed(f"The tool failed with {type(error).__name__}. The server's log has it as {incident}.")
 
 
 def _too_late(limit_s: float, *, ran: bool) -> ToolFailed:

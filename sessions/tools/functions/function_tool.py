@@ -6,23 +6,18 @@ import asyncio
 import contextvars
 import inspect
 import re
-import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import msgspec
-import structlog
 
 from sessions.tools.functions.declared import declared_of
 from sessions.tools.functions.docstring import documented
 from sessions.tools.functions.signature import BadSignature, Signature
 from sessions.tools.live_call import LiveCall
-from sessions.tools.result_text import REASON_BYTES, cut_to
-from sessions.tools.server_tool import NAME, ServerTool, ToolFailed
-
-_log = structlog.get_logger("midstream.tools")
+from sessions.tools.server_tool import NAME, ServerTool
 
 
 class FunctionTool:
@@ -48,23 +43,14 @@ class FunctionTool:
         )
 
     async def run(self, arguments: dict[str, Any], call: LiveCall) -> str:
-        """Run the function to its end, in a thread where it does not wait by itself. Raises ToolFailed."""
-        try:
-            given = self._signature.bound(arguments, call.context)
-            if self.waits:
-                return _text(await self._function(**given))
-            return await _in_thread(lambda: _text(self._function(**given)), call)
-        except ToolFailed as failure:
-            raise type(failure)(cut_to(str(failure), REASON_BYTES)) from failure
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the border of the operator's code
-            raise _failure(self.tool.name, error) from None
+        """Run the function to its end, in a thread where it does not wait by itself.
 
-
-def _failure(name: str, error: BaseException) -> ToolFailed:
-    """What the model is told of an exception: its type. Messages of libraries quote addresses, paths and passwords."""
-    incident = secrets.token_hex(4)
-    _log.error("tool failed", tool=name, incident=incident, exc_info=error)
-    return ToolFailed(f"The tool failed with {type(error).__name__}. The server's log has it as {incident}.")
+        Raises ToolFailed for arguments that do not fit, and what the function raises.
+        """
+        given = self._signature.bound(arguments, call.context)
+        if self.waits:
+            return _text(await self._function(**given))
+        return await _in_thread(lambda: _text(self._function(**given)), call)
 
 
 def _text(result: object) -> str:
