@@ -175,6 +175,8 @@ class Rogue:
         }
         self.tools: list[Any] = [tool_of("work")]
         self.open_stream: Callable[[Send], Awaitable[None]] | None = None
+        self.headers: dict[str, str] = {}
+        """Of the newest message."""
 
     async def _initialize(self, message: dict[str, Any]) -> Any:
         return {
@@ -199,6 +201,7 @@ class Rogue:
             await Response(status_code=204)(scope, receive, send)
             return
         message = json.loads(await request.body())
+        self.headers = dict(request.headers)
         self.got.put_nowait(message)
         answer = self.answers.get(message.get("method", "").replace("/", "_"))
         if "id" not in message or "method" not in message:

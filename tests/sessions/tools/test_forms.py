@@ -84,9 +84,13 @@ values = st.recursive(
 )
 
 
-@given(st.sampled_from(FIELDS), st.booleans(), st.dictionaries(st.sampled_from("ab"), values))
+@given(
+    field=st.sampled_from(FIELDS),
+    needed=st.booleans(),
+    answer=st.dictionaries(st.sampled_from("ab"), values),
+)
 def test_an_answer_fits_where_its_json_schema_allows_it(
-    field: dict[str, Any], needed: bool, answer: dict[str, Any]
+    *, field: dict[str, Any], needed: bool, answer: dict[str, Any]
 ) -> None:
     schema = json.loads(form(required=("a",) if needed else (), a=field)) | {"additionalProperties": False}
     allowed = Draft202012Validator(schema).is_valid(answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import inspect
 import json
 from collections.abc import Callable
@@ -66,10 +66,10 @@ def test_a_hint_may_describe_and_bound_its_parameter() -> None:
 
 
 def test_what_json_lacks_is_made_of_what_it_has() -> None:
-    def walk(day: datetime.date, to: Point, notes: dict[int, str]) -> None: ...
+    def walk(day: dt.date, to: Point, notes: dict[int, str]) -> None: ...
 
     given = Signature(walk, {}).bound({"day": "2026-02-03", "to": {"x": 1}, "notes": {"3": "c"}}, call_of())
-    assert given == {"day": datetime.date(2026, 2, 3), "to": Point(1), "notes": {3: "c"}}
+    assert given == {"day": dt.date(2026, 2, 3), "to": Point(1), "notes": {3: "c"}}
 
 
 def test_a_parameter_without_a_value_is_nothing_by_default() -> None:
