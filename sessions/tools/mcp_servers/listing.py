@@ -116,16 +116,16 @@ def _named(name: str, names: Iterable[str]) -> bool:
 
 def _checked(schema: dict[str, Any]) -> str:
     """A schema as text. Raises _LeftOut where it is no JSON Schema of an object that stands by itself."""
-    try:
-        text = msgspec.json.encode(schema).decode()
-    except (TypeError, ValueError, RecursionError):
-        raise _LeftOut("its schema is no JSON") from None
-    if len(text) > SCHEMA_BYTES:
-        raise _LeftOut(f"its schema has more than {SCHEMA_BYTES} bytes")
     for part in _parts(schema, SCHEMA_DEPTH):
         for word in ("$ref", "$dynamicRef"):
             if isinstance(target := part.get(word), str) and not target.startswith("#"):
                 raise _LeftOut("its schema refers to another document")
+    try:
+        text = msgspec.json.encode(schema).decode()
+    except (TypeError, ValueError):
+        raise _LeftOut("its schema is no JSON") from None
+    if len(text) > SCHEMA_BYTES:
+        raise _LeftOut(f"its schema has more than {SCHEMA_BYTES} bytes")
     if schema.get("type") != "object":
         raise _LeftOut("its schema is not of an object")
     try:
