@@ -40,7 +40,13 @@ def _part(block: mcp_types.ContentBlock) -> str:
 
 
 def _is_said(content: Any, parts: Sequence[str]) -> bool:
-    """Whether a part is the content as JSON, which servers send for older clients."""
+    """Whether a part says the same as the content.
+
+    Servers send it as JSON for older clients. Of a plain value, which libraries wrap into `result`, the text is the value.
+    """
+    match content:
+        case {"result": value, **more} if not more and (value in parts or _json(value) in parts):
+            return True
     return any(part.lstrip()[:1] in {"{", "["} and _read(part) == content for part in parts)
 
 

@@ -169,6 +169,8 @@ CONTENT: list[tuple[dict[str, Any], str]] = [
     ),
     ({"content": [], "structuredContent": {"a": 1}}, '{"a":1}'),
     ({"content": [{"type": "text", "text": '{ "a": 1 }'}], "structuredContent": {"a": 1}}, '{ "a": 1 }'),
+    ({"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 3}}, "3"),
+    ({"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 4}}, '3\n{"result":4}'),
     ({"content": [{"type": "text", "text": "{nothing"}], "structuredContent": {"a": 1}}, '{nothing\n{"a":1}'),
 ]
 

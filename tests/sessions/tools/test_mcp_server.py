@@ -62,7 +62,7 @@ async def test_a_call_gives_the_text_of_its_result(box: ToolBox) -> None:
 
 
 async def test_structured_content_that_is_said_as_text_is_told_once(box: ToolBox) -> None:
-    assert await box.run("price", {"item": "tea", "pieces": 2}, call_of()) == '6\n{"result":6}'
+    assert await box.run("price", {"item": "tea", "pieces": 2}, call_of()) == "6"
 
 
 async def test_what_is_no_text_is_named(box: ToolBox) -> None:
