@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
@@ -23,11 +24,18 @@ class ToolBox:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """All sources at work, for as long as the context is open."""
-        async with AsyncExitStack() as stack:
-            for source in self._sources:
-                await stack.enter_async_context(source.running())
-            yield
+        """All sources at work, for as long as the context is open. They begin and end at the same time, not in turn."""
+        over = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            begun = [asyncio.Event() for _ in self._sources]
+            for source, begins in zip(self._sources, begun, strict=True):
+                group.create_task(_at_work(source, begins, over))
+            for begins in begun:
+                await begins.wait()
+            try:
+                yield
+            finally:
+                over.set()
 
     def offered(self) -> tuple[ServerTool, ...]:
         """The tools that are there now, in an order that stays the same while they do."""
@@ -68,3 +76,9 @@ class ToolBox:
                 else:
                     found[tool.name] = (tool, source)
         return found
+
+
+async def _at_work(source: ToolSource, begins: asyncio.Event, over: asyncio.Event) -> None:
+    async with source.running():
+        begins.set()
+        await over.wait()

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -81,6 +81,17 @@ async def test_a_server_that_hangs_at_the_start_is_waited_for_as_long_as_is_set(
     away = [line for line in lines if line["event"] == "tool server away"]
     assert away[0]["server"] == "rogue"
     assert away[0]["why"] == "it does not answer in time"
+
+
+async def test_servers_that_hang_are_waited_for_together() -> None:
+    hanging = [Rogue(initialize=hang) for _ in range(4)]
+    clock = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(listening(rogue)) for rogue in hanging]
+        servers = [options_of(url, name=f"r{number}", connect_s=1.0) for number, url in enumerate(urls)]
+        begun = clock.time()
+        async with box_at(*servers):
+            assert 1.0 <= clock.time() - begun < 3.0
 
 
 async def test_a_call_that_hangs_is_lost_and_cancelled() -> None:
