@@ -24,6 +24,7 @@ from app.setup.limits import TurnTokens, limiters_of, quotas_of
 from app.setup.models import engine_of_file, with_names
 from app.setup.own_engines import own_engines
 from app.setup.store import asked_of, look_at_store
+from app.setup.tools import tool_box_of
 from connections.authentication.standing import REFRESH_S
 from connections.gate.cross_origin import CrossOrigin
 from connections.http.json_answers import foreign_page
@@ -76,6 +77,7 @@ async def composed(
     models = with_names(settings, engine)
     refusals, bounds = Refusals(), Bounds()
     tls, gate = tls_of(settings), gate_of(settings, refusals)
+    tools = tool_box_of(settings)
     registry = Registry(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
     )
@@ -101,7 +103,7 @@ async def composed(
             refusals=refusals,
             bounds=bounds,
         )
-        async with sessions.running(alone=settings.redis_url is None):
+        async with tools.running(), sessions.running(alone=settings.redis_url is None):
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
             readiness = Readiness(models=models, store=Writable(store, policy.durability))
             routes = doors(

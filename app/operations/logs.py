@@ -50,8 +50,11 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
     for ours in OURS:
         logging.getLogger(ours).setLevel(level.upper())
     # Their lines hold query strings and frames; httpx writes one for each look at an upstream.
-    for talkative in ("uvicorn", "websockets", "asyncio", "httpx"):
+    for talkative in ("uvicorn", "websockets", "asyncio", "httpx", "httpx2"):
         logging.getLogger(talkative).setLevel("WARNING")
+    # They quote what tools were asked and said. What matters of it is in lines of our own.
+    for quoting in ("mcp", "client"):
+        logging.getLogger(quoting).setLevel(logging.CRITICAL + 1)
     logging.getLogger("asyncio").addFilter(_what_happened)
 
 
