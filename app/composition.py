@@ -94,7 +94,13 @@ async def composed(
         await look_at_store(settings, store)
         replica = await replica_name(store)
         sessions = Sessions(
-            client=store, engine=models, policy=policy, observer=observer, replica=replica, lane=lane
+            client=store,
+            engine=models,
+            policy=policy,
+            observer=observer,
+            replica=replica,
+            lane=lane,
+            tools=tools,
         )
         metrics.watch(
             models=models,
@@ -141,7 +147,11 @@ def _policy(settings: Settings) -> Policy:
         ttl_s=settings.conversation_ttl_s,
         max_turns=settings.max_turns,
         max_queued=settings.max_queued,
-        tools=ToolLimits(max_rounds=settings.max_tool_rounds, wait_s=settings.tool_wait_s),
+        tools=ToolLimits(
+            max_rounds=settings.max_tool_rounds,
+            wait_s=settings.tool_wait_s,
+            max_chars=settings.max_content_chars,
+        ),
         system_prompt=settings.system_prompt or "",
         filters=_filters(settings),
         durability=asked_of(settings),

@@ -66,8 +66,8 @@ Where = Literal["client", "server"]
 Needs = Literal["none", "approval"]
 """What a call waits for before anybody may run it."""
 
-StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved"]
-"""What keeps a turn from its text, or its text from the store."""
+StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved", "tool"]
+"""What keeps a turn from its text, or its text from the store; and how far a tool is."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -232,8 +232,8 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 class Status(Event, frozen=True, kw_only=True, tag="status"):
     """Where a turn stands, for people; not journalled.
 
-    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1; `model`
-    (fallback) is the one that answers instead of the one that was asked for.
+    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0 to 1; `model`
+    (fallback) is the one that answers instead of the one that was asked for. `call_id` and `message` (tool): which call says what.
     """
 
     turn_id: str
@@ -241,6 +241,8 @@ class Status(Event, frozen=True, kw_only=True, tag="status"):
     queue_position: int | None = None
     progress: float | None = None
     model: str | None = None
+    call_id: str | None = None
+    message: str | None = None
 
 
 class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):

@@ -8,12 +8,15 @@ from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
+import msgspec
+
 from connections.line.connection import Connection
-from connections.wire import frames, params
+from connections.wire import frames, params, tools
 from connections.wire.errors import BadFrame, BadParams
+from connections.wire.features import TOOLS
 from connections.wire.frames import Limits
 from sessions.commands.resuming import Position
-from sessions.errors import ContentTooLong, NotFound, Refused, StoreDown
+from sessions.errors import ContentTooLong, Refused, StoreDown
 from sessions.service import Sessions
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.positions import Again, Behind, Beside
@@ -82,7 +85,13 @@ class FrameHandler:
             client_id=connection.client.client_id,
         )
         longest = self._sessions.choice.longest_window or params.MAX_INTEGER
-        generation = params.generation(frame.params, max_new_tokens=longest)
+        if frame.tools and TOOLS not in connection.features:
+            raise BadParams("are for clients that name the feature `tools` in `hello`.", field="tools")
+        generation = msgspec.structs.replace(
+            params.generation(frame.params, max_new_tokens=longest),
+            tools=tools.offered_tools(frame, self._sessions.tools),
+            tool_choice=frame.tool_choice,
+        )
         return _refusal(self._sessions.send(connection.owner, connection, send, generation))
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> Slow | None:
@@ -128,8 +137,19 @@ class FrameHandler:
         place = found or frames.DEFAULT_CONVERSATION
         await self._sessions.take_back(connection.owner, place, turn_id)
 
-    async def _answer_call(self, connection: Connection, frame: frames.Answering) -> None:  # noqa: ARG002 - no turn calls tools so far
-        raise NotFound(f'There is no call "{frame.call_id}".')
+    async def _answer_call(self, connection: Connection, frame: frames.Answering) -> None:
+        told = await self._sessions.answer_call(
+            connection.owner, connection, frame.conversation_id, tools.answer_of(frame)
+        )
+        connection.push(
+            frames.ToolAck(
+                ref=frame.ref,
+                conversation_id=told.conversation_id,
+                call_id=frame.call_id,
+                state=told.state,
+                already=told.already,
+            )
+        )
 
     def _resume(self, connection: Connection, frame: frames.Resume) -> Slow:
         position = Position(frame.epoch, frame.after_seq)

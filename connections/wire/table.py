@@ -156,5 +156,7 @@ def as_understood(frame: Frame, features: frozenset[str]) -> Frame | None:
     if isinstance(frame, Done):
         is_known = frame.reason is not Reason.TOOLS or TOOLS in features
         return frame if is_known else msgspec.structs.replace(frame, reason=Reason.STOP, open=())
+    if isinstance(frame, Status) and frame.state == "tool" and TOOLS not in features:
+        return None
     kind = SERVER_FRAMES.get(type(frame))
     return frame if kind is None or kind.feature is None or kind.feature in features else None

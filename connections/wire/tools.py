@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, assert_never
+from typing import assert_never
 
 import msgspec
 
 from connections.wire import frames
 from connections.wire.errors import BadParams
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, Tool
+from sessions.tools.server_tool import Approval
+from sessions.tools.tool_box import ToolBox
+from sessions.turn.calls import CallAnswer, Decision, Result, is_object
 from sessions.turn.sends import OfferedTool
 
 MAX_SCHEMA_BYTES = 32 * 1024
@@ -19,17 +21,9 @@ MAX_PATTERN_CHARS = 8192
 _WORDS = ("auto", "none", "required")
 
 
-class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that the server runs. `approval`: whether each call of it has to be allowed."""
-
-    tool: Tool
-    approval: Literal["never", "always"] = "never"
-
-
-def offered_tools(frame: frames.TurnFrame, servers: Sequence[ServerTool]) -> tuple[OfferedTool, ...]:
-    """The tools that a turn may call. Raises BadParams, which names the field."""
-    by_name = {one.tool.name: one for one in servers}
-    offered = tuple(_offered(place, one, by_name) for place, one in enumerate(frame.tools))
+def offered_tools(frame: frames.TurnFrame, box: ToolBox) -> tuple[OfferedTool, ...]:
+    """The tools that a turn may call. `box`: the server's. Raises BadParams, which names the field."""
+    offered = tuple(_offered(place, one, box) for place, one in enumerate(frame.tools))
     names = [one.name for one in frame.tools]
     if len(set(names)) < len(names):
         raise BadParams("must have a name once.", field="tools")
@@ -57,7 +51,7 @@ def format_of(asked: frames.Format | None) -> Format | None:
             assert_never(asked)
 
 
-def _offered(place: int, asked: frames.OfferedTool, servers: dict[str, ServerTool]) -> OfferedTool:
+def _offered(place: int, asked: frames.OfferedTool, box: ToolBox) -> OfferedTool:
     field = f"tools[{place}]"
     if asked.where == "client":
         shape = (
@@ -67,12 +61,28 @@ def _offered(place: int, asked: frames.OfferedTool, servers: dict[str, ServerToo
         )
         tool = Tool(asked.name, asked.description, **shape)
         return OfferedTool(tool=tool, needs="approval" if asked.approval == "always" else "none")
-    if (there := servers.get(asked.name)) is None:
+    if (there := box.tool(asked.name)) is None:
         raise BadParams("names no tool of this server.", field=f"{field}.name")
     if asked.parameters is not None or asked.description:
         raise BadParams("is the server's: it has a description and parameters.", field=field)
-    needs_approval = "always" in (asked.approval, there.approval)
-    return OfferedTool(tool=there.tool, where="server", needs="approval" if needs_approval else "none")
+    needs_approval = asked.approval == "always" or there.approval is Approval.ALWAYS
+    return OfferedTool(tool=there.shown, where="server", needs="approval" if needs_approval else "none")
+
+
+def answer_of(frame: frames.Answering) -> CallAnswer:
+    """What a client says to a call. Raises BadParams."""
+    if isinstance(frame, frames.ToolDecision):
+        if frame.args is not None and not is_object(frame.args):
+            raise BadParams("must be the text of a JSON object.", field="args")
+        return Decision(
+            call_id=frame.call_id,
+            args_sha256=frame.args_sha256,
+            allow=frame.decision == "allow",
+            args=frame.args,
+        )
+    if (frame.content is None) == (frame.error is None):
+        raise BadParams("or `error` must be there, and not both.", field="content")
+    return Result(call_id=frame.call_id, content=frame.content, error=frame.error)
 
 
 def _schema(schema: frames.JsonObject, field: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from engine.door import Engine
 from sessions.commands.accepting import Acceptor
 from sessions.commands.dequeuing import Dequeuer
 from sessions.commands.preflight import Preflight
@@ -22,7 +21,7 @@ from sessions.turn.prompt import Prompts
 def sender_of(
     storage: Storage,
     *,
-    engine: Engine,
+    prompts: Prompts,
     policy: Policy,
     observer: Observer,
     watching: Watching,
@@ -31,7 +30,6 @@ def sender_of(
     """The sender of one replica."""
     history, unsettled = storage.history, storage.unsettled
     announcer = Announcer(ownership=storage.ownership, index=storage.index)
-    prompts = Prompts(engine=engine, history=history, operators=policy.system_prompt)
     queue = Queue(
         history=history,
         prompts=prompts,

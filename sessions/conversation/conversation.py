@@ -119,6 +119,10 @@ class Conversation:
         """The newest turn here whose call this is, or that waits for it."""
         return next((live for live in reversed(self.turns) if live.exchange.has(call_id)), None)
 
+    def has_told(self, call_id: str) -> bool:
+        """Whether a call is one of those told last, or waits here."""
+        return call_id in self.published.calls or self.calling(call_id) is not None
+
     def follow(self, live: LiveTurn, following: LiveTurn) -> None:
         """A turn waits for another one's calls, right behind it; what is queued stands behind its reply."""
         live.exchange.following = following
@@ -129,6 +133,15 @@ class Conversation:
                 queued.record = msgspec.structs.replace(queued.record, parent_id=reply)
         if self.known.newest_reply == called:
             self.known.newest_reply = reply
+
+    def go_on(self, live: LiveTurn, *, seq: int, watched: bool) -> None:
+        """A turn that waited on a replica that died waits here, before all else. Whoever is attached knows all up to `seq`."""
+        self.turns.insert(0, live)
+        self.known.meta = None
+        self.known.seq = seq
+        self.known.newest_reply = live.record.reply_id
+        self.known.version += 1
+        self.others.watched = watched
 
     def blocking(self) -> list[LiveTurn]:
         """The turns that make a new one wait or be refused: those whose end is not decided."""
@@ -218,6 +231,8 @@ class Conversation:
 
     def publish(self, event: Event) -> None:
         """Gives an event to every attached connection."""
+        if isinstance(event, ToolCall):
+            self.published.calls.append(event.call_id)
         for subscriber in self.subscribers:
             subscriber.publish(event)
 

@@ -7,14 +7,14 @@ from typing import Literal
 import msgspec
 
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.following import follow_up_to
+from sessions.conversation.following import ReplySoFar, follow_up_to, reply_so_far
 from sessions.errors import NotFound
-from sessions.events import Delta, Event, ShownCall, Status, Usage
+from sessions.events import Event, ShownCall, Status, Usage
 from sessions.records import MessageRecord, TurnRecord, status_of
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Branch, Siblings
-from sessions.turn.live_turn import Subscriber
+from sessions.turn.live_turn import LiveTurn, Subscriber
 
 MAX_PAGE_BYTES = 256 * 1024
 RUNNING = "running"
@@ -66,10 +66,10 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Writing(msgspec.Struct, frozen=True):
-    """A reply that another replica is writing, as far as it is journalled."""
+    """A reply that is being written, as far as it is told, or as another replica has journalled it."""
 
     record: TurnRecord
-    content: str
+    reply: ReplySoFar
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ async def _elsewhere(history: History, conversation: Conversation) -> Writing | 
     if record is None:
         return None
     events = await history.journal(conversation.keys, after_seq=record.accepted_seq)
-    return Writing(record, "".join(event.text for event in events if isinstance(event, Delta)))
+    return Writing(record, reply_so_far(events, record.turn_id))
 
 
 async def _branch(history: History, conversation: Conversation, *, limit: int, before: str | None) -> Branch:
@@ -133,9 +133,8 @@ def page_of(
     if live is not None:
         seq = conversation.published.seq
         # Else its end was in the store when that was read.
-        if live.record.reply_id in branch.pending:
-            text = live.published_text if live.record.done is None else live.turn.text
-            _put_reply(Writing(live.record, text), messages, branch.pending)
+        if live.record.reply_id in branch.pending and not live.waits:
+            _put_reply(Writing(live.record, _so_far(live)), messages, branch.pending)
     elif reading.elsewhere is not None and reading.elsewhere.record.reply_id in branch.pending:
         _put_reply(reading.elsewhere, messages, branch.pending)
     first = max(_first_that_fits(messages), len(messages) - limit, 0)
@@ -151,6 +150,13 @@ def page_of(
         return Shown(page, None)
     live.delivery.followers.add(reader)
     return Shown(page, live.wait)
+
+
+def _so_far(live: LiveTurn) -> ReplySoFar:
+    calls = live.exchange.calls.records
+    if live.record.done is None:
+        return ReplySoFar(live.published_text, live.published_reasoning, calls)
+    return ReplySoFar(live.turn.text, live.turn.reasoning, calls)
 
 
 def _shown(branch: Branch) -> list[ShownMessage]:
@@ -189,11 +195,13 @@ def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, 
         parent_id=record.message_id,
         turn_id=record.turn_id,
         role="assistant",
-        content=reply.content,
+        content=reply.reply.text,
         status=RUNNING if done is None else status_of(done.reason),
         created_at=now_ms(),
         usage=None if done is None else done.usage,
         model=record.writer,
+        reasoning=reply.reply.reasoning,
+        calls=reply.reply.calls,
     )
     messages.insert(place + 1, _message(message, pending[record.reply_id]))
 

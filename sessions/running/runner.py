@@ -123,7 +123,7 @@ class Runner:
         following = following_of(run.live)
         waiting = LiveTurn.waiting(following, run.live.exchange.calls, run.live.sender)
         run.conversation.follow(run.live, waiting)
-        return Follow(following.turn_id, following.reply_id, msgspec.json.encode(following))
+        return Follow(following.turn_id, following.reply_id, following.encoded())
 
     async def _give_up(self, run: Run) -> None:
         """The end of a turn can't be kept."""

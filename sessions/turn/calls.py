@@ -10,13 +10,14 @@ Nothing moves a settled call. What came before is answered as it was then; what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from engine.messages import ToolCall
 from sessions.errors import Conflict, ContentTooLong
-from sessions.events import CallState
+from sessions.events import CallState, Journalled, ToolState
+from sessions.events import ToolCall as ToolCalled
 from sessions.records import CallRecord, digest
 
 RESULTS_CHARS = 256 * 1024
@@ -42,7 +43,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
     args: str | None = None
 
 
-Answer = Result | Decision
+CallAnswer = Result | Decision
 
 
 class Calls:
@@ -79,7 +80,7 @@ class Calls:
             del self._records[call_id]
         return gone
 
-    def answered(self, answer: Answer, *, runner: str) -> CallRecord:
+    def answered(self, answer: CallAnswer, *, runner: str) -> CallRecord:
         """Return a call as an answer leaves it, which is the same one where that came before.
 
         `runner`: who runs it, where the server does. Raises Conflict, ContentTooLong, KeyError.
@@ -90,13 +91,17 @@ class Calls:
             self._refuse_too_much(answer)
         return moved
 
+    @property
+    def result_chars(self) -> int:
+        """Of all results so far."""
+        return sum(len(text) for one in self.records for text in (one.content, one.error) if text)
+
     def _refuse_too_much(self, result: Result) -> None:
-        known = sum(len(text) for one in self.records for text in (one.content, one.error) if text)
-        if known + len(result.content or result.error or "") > RESULTS_CHARS:
+        if self.result_chars + len(result.content or result.error or "") > RESULTS_CHARS:
             raise ContentTooLong(f"The results of one reply have {RESULTS_CHARS} characters at most.")
 
 
-def answered(call: CallRecord, answer: Answer, *, runner: str = "") -> CallRecord:
+def answered(call: CallRecord, answer: CallAnswer, *, runner: str = "") -> CallRecord:
     """Return a call as an answer leaves it; the same one where that came before. Raises Conflict."""
     match answer:
         case Result():
@@ -182,9 +187,9 @@ def cancelled(call: CallRecord) -> CallRecord:
     return call if call.state.is_settled else _moved(call, CallState.CANCELLED)
 
 
-def lost(call: CallRecord) -> CallRecord:
-    """Return a call whose runner died."""
-    return _moved(call, CallState.LOST)
+def lost(call: CallRecord, *, why: str | None = None) -> CallRecord:
+    """Return a call of which nobody knows whether it was carried out: its runner died, or its tool says so."""
+    return msgspec.structs.replace(call, state=CallState.LOST, error=why)
 
 
 def expired(call: CallRecord, *, now_ms: int) -> CallRecord:
@@ -210,7 +215,7 @@ def read_as(call: CallRecord) -> str:
         case CallState.EXPIRED:
             return "Nobody answered in time. The call was not carried out."
         case CallState.LOST:
-            return "The call was interrupted. Whether it was carried out is not known."
+            return call.error or "The call was interrupted. Whether it was carried out is not known."
         case _:
             return "The call was cancelled."
 
@@ -226,3 +231,14 @@ def is_object(text: str) -> bool:
 def as_written(call: CallRecord) -> ToolCall:
     """Return a call as the model wrote it."""
     return ToolCall(call_id=call.call_id, name=call.name, arguments=call.args)
+
+
+def calls_of(events: Sequence[Journalled]) -> tuple[CallRecord, ...]:
+    """The calls of a reply as its events left them."""
+    calls = Calls()
+    for event in events:
+        if isinstance(event, ToolCalled):
+            calls.put(CallRecord.of(event))
+        elif isinstance(event, ToolState) and (known := calls.get(event.call_id)) is not None:
+            calls.put(known.after(event))
+    return calls.records

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
 
 from sessions.events import Done, Event, Failure, Status, ToolCall, ToolState
-from sessions.records import TurnRecord
+from sessions.records import CallRecord, TurnRecord
 from sessions.turn.calls import Calls
 from sessions.turn.engine_wait import EngineWait
 from sessions.turn.sends import Generation, Send
@@ -146,6 +148,15 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
     send: Send
     generation: Generation
 
+    def encoded(self) -> bytes:
+        """As the store keeps it: the reply comes first, for scripts."""
+        return self.message_id.encode() + b"\n" + msgspec.json.encode(self)
+
+    @classmethod
+    def decoded(cls, kept: bytes) -> Following:
+        """From what the store has."""
+        return msgspec.json.decode(kept[kept.index(b"\n") + 1 :], type=Following)
+
     def record(self) -> TurnRecord:
         """The turn, which was not accepted so far."""
         return TurnRecord(
@@ -166,10 +177,20 @@ class Exchange:
 
     `calls`: of its reply, so far, and whether it `has_more` than are carried out; `awaited`: of the one that it follows.
     `round`: how many turns of the exchange called before; `news`: set whenever an awaited call moves; `following`: the turn
-    that waits for its calls, once it has ended.
+    that waits for its calls, once it has ended. `idle`: no tool of the server's runs here for it.
     """
 
-    __slots__ = ("awaited", "calls", "following", "generation", "has_more", "news", "round")
+    __slots__ = (
+        "_running_tools",
+        "awaited",
+        "calls",
+        "following",
+        "generation",
+        "has_more",
+        "idle",
+        "news",
+        "round",
+    )
 
     def __init__(self, generation: Generation, *, awaited: Calls | None = None, rounds: int = 0) -> None:
         self.generation = generation
@@ -179,6 +200,21 @@ class Exchange:
         self.round = rounds
         self.news = asyncio.Event()
         self.following: LiveTurn | None = None
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._running_tools = 0
+
+    @contextmanager
+    def running_tool(self) -> Iterator[None]:
+        """A tool of the server's runs while the context lasts."""
+        self._running_tools += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self._running_tools -= 1
+            if not self._running_tools:
+                self.idle.set()
 
     def has(self, call_id: str) -> bool:
         """Whether a call is its reply's, or one of those that it waits for."""
@@ -279,6 +315,13 @@ class LiveTurn:
     def published_text(self) -> str:
         """The part of the reply that attached connections were given."""
         return self.turn.text[: self.delivery.published_off]
+
+    @property
+    def shown_calls(self) -> tuple[CallRecord, ...]:
+        """The calls of its reply, as far as attached connections know them; of a turn that waits those that it waits for."""
+        if self.waits and self.exchange.awaited is not None:
+            return self.exchange.awaited.records
+        return self.exchange.calls.records
 
     @property
     def published_reasoning(self) -> str:

@@ -127,10 +127,14 @@ class History:
         with store_errors():
             return await cast("Awaitable[bytes | None]", self._client.hget(keys.conversation, "follow"))
 
-    async def go_on(self, keys: Keys, turn_id: str, *, next_id: str, following: bytes) -> bool:
-        """A turn that waits for calls has another name, and runs here; False where it does not wait under the old one."""
+    async def go_on(self, keys: Keys, turn_id: str, *, next_id: str, following: bytes) -> bool | None:
+        """A turn that waits for calls has another name, and waits here; None where it does not wait under the old one.
+
+        Tells whether other replicas watch the conversation.
+        """
         named: list[str | bytes | int] = [turn_id, next_id, self._replica, following]
-        return bool(await run_script(self._client, GO_ON, [keys.conversation], named) == b"ok")
+        watchers = await run_script(self._client, GO_ON, [keys.conversation], named)
+        return None if watchers is None else self.others_in(watchers)
 
     async def parent(self, keys: Keys, message_id: str) -> str | None:
         """What a message answers, be it a reply without an end: empty at a root; None where there is no such message."""
@@ -286,7 +290,7 @@ class History:
         answer = await run_script(self._client, SINCE, keys.pair(), asked)
         if answer is None:
             return None
-        epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long = answer
+        epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long, awaited = answer
         older = list(zip(*[iter(rows)] * 6, strict=True))
         told = rebuilt(
             Journal(
@@ -302,7 +306,7 @@ class History:
             )
         )
         live = _turn(keys, running.decode(), record) if record else None
-        return Since(epoch.decode(), seq, live, told.first, told.events, bool(is_too_long))
+        return Since(epoch.decode(), seq, live, told.first, told.events, bool(is_too_long), _calls(awaited))
 
     async def start(
         self, keys: Keys, turn_id: str, *, system: str | None = None, context_from: str = ""

@@ -68,6 +68,25 @@ def rebuilt(journal: Journal) -> Rebuilt:
     return Rebuilt(_first(journal, texts), covered(missed, journal.after))
 
 
+def told_again(record: TurnRecord, reply: MessageRecord | None) -> list[Journalled]:
+    """All events of a turn that has ended, but its `accepted`; its end alone where its reply left the history."""
+    done = record.done
+    if done is None or reply is None:
+        return [] if done is None else [done]
+    journal = Journal(
+        conversation_id=done.conversation_id,
+        epoch="",
+        after=record.accepted_seq,
+        first=done.seq + 1,
+        ended_seq=done.seq,
+        whole_from=record.accepted_seq,
+        events=[],
+        turns=[OlderTurn(record, None, reply)],
+        removed=[],
+    )
+    return rebuilt(journal).events
+
+
 def _first(journal: Journal, texts: Sequence[Text]) -> int:
     for text in texts:
         if text.first_seq <= journal.after < text.seq:  # in the midst of it

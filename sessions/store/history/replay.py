@@ -70,6 +70,23 @@ def _following(event: Journalled, first_seq: int) -> Journalled:
     return covering(event, first_seq)
 
 
+def merged(events: Sequence[Journalled]) -> list[Journalled]:
+    """Events in order, neighbouring pieces of one text as one."""
+    told: list[Journalled] = []
+    for event in events:
+        last = told[-1] if told else None
+        if isinstance(event, Text) and isinstance(last, Text) and _goes_on(last, event):
+            text, tokens = last.text + event.text, last.tokens + event.tokens
+            told[-1] = msgspec.structs.replace(last, seq=event.seq, text=text, tokens=tokens)
+        else:
+            told.append(event)
+    return told
+
+
+def _goes_on(last: Text, event: Text) -> bool:
+    return type(last) is type(event) and last.turn_id == event.turn_id
+
+
 def is_too_long(events: Sequence[Journalled]) -> bool:
     """Whether a reader would be cut off as too slow before it had a chance to take all of this."""
     return sum(map(_bytes, events)) > MAX_BYTES

@@ -8,7 +8,7 @@ import msgspec
 
 from sessions.errors import SessionError
 from sessions.events import Accepted, Done, Journalled
-from sessions.records import MessageRecord, TurnRecord
+from sessions.records import CallRecord, MessageRecord, TurnRecord
 
 MAX_SIBLINGS = 200
 """Of one message, that a reader is told: a page stays small, whatever its conversation has become."""
@@ -93,6 +93,7 @@ class Since(msgspec.Struct, frozen=True):
     """The journal behind a seq, as the store has it at one moment. `first`: seq of the oldest event that is kept.
 
     `running` is the turn that has no end yet. `is_too_long`: the events have more bytes than were asked for, and are not here.
+    `awaited`: where no turn runs, but one waits for calls, all of its reply's.
     """
 
     epoch: str
@@ -101,3 +102,4 @@ class Since(msgspec.Struct, frozen=True):
     first: int
     events: list[Journalled]
     is_too_long: bool = False
+    awaited: tuple[CallRecord, ...] = ()
