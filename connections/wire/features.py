@@ -15,7 +15,7 @@ Features = Annotated[tuple[Feature, ...], Meta(max_length=MAX_FEATURES)]
 
 REASONING = "reasoning"
 TOOLS = "tools"
-SERVED: tuple[str, ...] = ()
+SERVED: tuple[str, ...] = (REASONING, TOOLS)
 """The features of this server, as `ready` names them."""
 
 

@@ -148,7 +148,6 @@ class Turns:
         """Has a turn wait for calls that waited on a replica that died."""
         subject = Subject(str(conversation.owner), live.send.group)
         self._wait_for_calls(conversation, live, self._admission.take_over(subject))
-        self._attendance.look(conversation)
 
     def _wait_for_calls(self, conversation: Conversation, live: LiveTurn, admitted: Admitted) -> None:
         turn_id = live.turn.ids.turn_id
@@ -156,6 +155,7 @@ class Turns:
         self._runner.ready(conversation, live)
         self._waits[turn_id] = task = self._tasks.begin(self._wait(conversation, live))
         task.add_done_callback(lambda _: self._waits.pop(turn_id))
+        self._attendance.look(conversation)
 
     async def _wait(self, conversation: Conversation, live: LiveTurn) -> None:
         """Until its calls are settled; then it runs. Who ends this wait leaves all as the store has it, for whoever goes on."""

@@ -31,7 +31,7 @@ local function TAKE_OUT(conversation, message_id, reply_id)
     redis.call('HDEL', conversation, 'parent:' .. id, 'children:' .. id, 'calls:' .. id)
   end
   redis.call('HINCRBY', conversation, 'messages', -stored)
-  if gone[active] then
+  if gone[active] or active == message_id then
     redis.call('HSET', conversation, 'leaf', beside and NEWEST_LEAF(conversation, beside) or parent)
   end
 end
