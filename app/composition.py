@@ -155,6 +155,7 @@ def _policy(settings: Settings) -> Policy:
         system_prompt=settings.system_prompt or "",
         filters=_filters(settings),
         durability=asked_of(settings),
+        unsupported_tools=settings.unsupported_tools,
     )
 
 

@@ -240,6 +240,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="The same of one API key or JWT subject; unset: no limit."),
     ] = None
     max_content_chars: Annotated[int, Meta(ge=1, description="Characters of one message.")] = 32_000
+    unsupported_tools: Annotated[
+        Literal["refuse", "ignore"],
+        Meta(
+            description="What becomes of tools that a model can't be shown: ignore: it answers without them, unless it must call one; refuse: the request is refused."
+        ),
+    ] = "ignore"
     filters: Annotated[
         str | None,
         Meta(description="TOML file of words, patterns and hooks that refuse messages and end replies."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
@@ -19,6 +20,7 @@ from sessions.records import Client, Owner
 from sessions.replica import Replica
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.replies import Replies
 from sessions.store.history.index import Listed, Page
 from sessions.tools.tool_box import ToolBox
 from sessions.turn.calls import CallAnswer
@@ -105,6 +107,10 @@ class Sessions:
     async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
         """Begins a turn without a conversation, whose reader cancels it when it leaves. Raises Refused."""
         return await self._commands.ephemeral.answer(owner, ask)
+
+    async def answers(self, owner: Owner, asks: Sequence[Ask]) -> Replies:
+        """Begins the turns of several prompts, or several of one; one reader, who cancels them. Raises Refused."""
+        return await self._commands.ephemeral.answers(owner, asks)
 
     def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
         """Decides the end of turns. Synchronous.

@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 READY_S = 120.0
@@ -87,9 +87,14 @@ class ServerProcess:
 
     def end(self, number: signal.Signals) -> int:
         """Sends a signal and waits for the end."""
+        self.send(number)
+        assert self.process is not None
+        return self.process.wait(timeout=60)
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal."""
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(timeout=60)
 
     def restart(self) -> None:
         """Stops and starts it again, on the same port and data."""
@@ -109,6 +114,17 @@ class ServerProcess:
             if "engine.process" in Path(f"/proc/{pid}/cmdline").read_text():
                 return pid
         raise AssertionError("no engine runs")
+
+    @contextmanager
+    def engine_held(self) -> Iterator[None]:
+        """Inside the block the engine makes no step: a reply can't be over before the test is where it wants to be."""
+        pid = self.engine_pid()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def children_of(pid: int) -> list[int]:

@@ -26,7 +26,6 @@ MAX_ATTRIBUTES = 12
 LARGER = {  # not parted yet
     "engine.model.fused_decoder.FusedLayer",
     "engine.scripted.engine.ScriptedEngine",
-    "engine.upstream.reply.UpstreamReply",
 }
 
 # The rooms of each floor from the ground up: a room is a folder, or a module that stands beside the folders. A room

@@ -102,5 +102,7 @@ def _shown(model: ServedModel) -> Model:
         context_tokens=None if facts is None else facts.context_tokens,
         unsupported=() if facts is None else tuple(name for name in facts.lacks if name in _PARAMS),
         fallbacks=model.fallbacks,
-        features=() if facts is None else tuple(one for one in facts.features if one in _FEATURES),
+        features=()
+        if facts is None
+        else tuple(one for one in facts.features if one.partition(".")[0] in _FEATURES),
     )

@@ -69,10 +69,11 @@ class Reception:
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
 
-    def take(self, caller: Caller) -> None:
-        """Counts a message here, before anything is read or asked. Raises RateLimited."""
+    def take(self, caller: Caller, messages: int = 1) -> None:
+        """Counts messages here; the first one before anything is read or asked. Raises RateLimited."""
         try:
-            self._limiters.rates.take(Counts.MESSAGE, caller.subject)
+            for _ in range(messages):
+                self._limiters.rates.take(Counts.MESSAGE, caller.subject)
         except RateLimited:
             self._limiters.refusals.count(Refusal.RATE)
             raise
@@ -90,10 +91,11 @@ class Reception:
         self._limiters.refusals.tell(door, counted_as(refused))
         return problem_of(refused).response()
 
-    async def count(self, caller: Caller) -> None:
-        """Counts a message over all replicas. Raises RateLimited."""
-        if self._limiters.meter is not None:
-            await self._limiters.meter.admit(caller.client)
+    async def count(self, caller: Caller, messages: int = 1) -> None:
+        """Counts messages over all replicas. Raises RateLimited."""
+        if (meter := self._limiters.meter) is not None:
+            for _ in range(messages):
+                await meter.admit(caller.client)
 
 
 def client_id_of(identity: Identity, token: str | None) -> str:

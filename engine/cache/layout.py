@@ -21,10 +21,21 @@ NOBODY = -1
 """The page of an idle row."""
 
 
+def unknown(slot: int) -> int:
+    """Return what stands for the token that was chosen last in a slot, and that the device alone knows yet."""
+    return -1 - slot
+
+
+def fed(input_ids: Tensor, last: Tensor) -> Tensor:
+    """Return token ids with the unknown ones filled in. `last`: the token of slot s at `last[-1 - s]`."""
+    return torch.where(input_ids < 0, last[input_ids.clamp(max=-1)], input_ids)
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Neighbouring tokens of one request: `tokens[i]` is at position `start + i`. `samples`: its last logits are wanted.
 
+    A token may be `unknown(slot)` where the device has it.
     `slot`: the request's place among those that run. `pages`: its block table.
     """
 

@@ -56,16 +56,20 @@ class CudaRecorder:
 
 
 class Coming:
-    """Numbers on their way from a CUDA device."""
+    """Numbers on their way from a device. Only a CUDA device is ever behind; others have them."""
 
     def __init__(self, numbers: Tensor) -> None:
         """Begin to fetch them, behind all that was launched."""
-        self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-        self._host.copy_(numbers, non_blocking=True)
-        self._there: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._there.record(torch.cuda.current_stream(numbers.device))
+        self._there: Any = None
+        self._host = numbers
+        if numbers.device.type == "cuda":
+            self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._host.copy_(numbers, non_blocking=True)
+            self._there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._there.record(torch.cuda.current_stream(numbers.device))
 
     def numbers(self) -> list[int]:
         """Wait for them: for nothing that was launched since."""
-        self._there.synchronize()
+        if self._there is not None:
+            self._there.synchronize()
         return self._host.tolist()

@@ -34,7 +34,7 @@ class Failure:
 
 
 FEW_TOKENS = 64
-"""Steps of more are computed with all threads, without asking."""
+"""Steps of more, and those with a part of a prompt, are computed with all threads, without asking."""
 
 
 class OutOfMemory(Exception):
@@ -60,7 +60,7 @@ class Executor:
     """A model for up to `slots` replies at once, with the pages of its budget.
 
     `computes_meanwhile`: a launch returns before the device has computed, so that there is time for other things
-    before its tokens are fetched.
+    before its tokens are fetched. `feeds`: a span may have the token that the last step chose, before it is fetched.
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
@@ -77,9 +77,17 @@ class Executor:
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
         self._learns: ComputeThreads | None = None
         self.computes_meanwhile = model.device.type != "cpu"
+        self.feeds = False
+        if model.device.type == "cuda":
+            self.feed()
         if model.device.type == "cuda" and isinstance(model.module, FusedDecoder):
             recorder = CudaRecorder(model.device)
             self._runner.record(slots, recorder.record, recorder.measure)
+
+    def feed(self) -> None:
+        """Choose tokens as soon as a step is launched, and feed them to the next one before anybody here knows them."""
+        self.feeds = self.computes_meanwhile = True
+        self._runner.feed(self._sampler.last)
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
         """Begin a reply in a slot, or take it up again, before its first span. `tokens`: all of it so far.
@@ -98,9 +106,9 @@ class Executor:
     def launch(self, spans: Sequence[Span]) -> Launched:
         """Begin to compute spans, in the order that `Runner.run` asks for. Fetch it before the next launch, or never.
 
-        Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
+        Where it `feeds` and nobody asks for scores the next one may be launched first. Raises OutOfMemory where the device has too little: nothing was computed then, and running it again is safe.
         """
-        self._set_threads(sum(len(span.tokens) for span in spans))
+        self._set_threads(spans)
         began = time.perf_counter()
         with _memory_told():
             logits = self._runner.run(spans)
@@ -112,8 +120,8 @@ class Executor:
         with _memory_told():
             tokens = self._tokens(launched, sampled) if sampled else []
             scored = self._scoring.score(launched.logits, sampled, tokens)
-        if not sampled:
-            self._wait()
+        if not sampled and launched.chosen is not None:
+            launched.chosen.numbers()  # how long it takes decides how large the next one may be
         chosen = iter(tokens)
         outcomes = [
             _outcome(span.slot, next(chosen), scored) if span.samples else None for span in launched.spans
@@ -125,23 +133,19 @@ class Executor:
     def _choose(self, spans: Sequence[Span], logits: Tensor) -> Coming | None:
         """Have tokens chosen behind the step, where nobody has to wait for that, and brought here."""
         sampled = [span.slot for span in spans if span.samples]
-        if self._device.type != "cuda" or not sampled:
+        if not self.feeds:
             return None
-        return Coming(self._sampler.choose(logits, sampled))
+        return Coming(self._sampler.feed(logits, sampled) if sampled else logits.new_empty(0))
 
     def _tokens(self, launched: Launched, sampled: Sequence[int]) -> list[int | None]:
         if launched.chosen is None:
             return self._sampler.sample(launched.logits, sampled)
         return [None if token < 0 else token for token in launched.chosen.numbers()]
 
-    def _wait(self) -> None:
-        """Wait for a step that gives no token: how long it takes decides how large the next one may be."""
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
-
-    def _set_threads(self, tokens: int) -> None:
-        """Compute with as many threads as suit a step of so many tokens."""
-        self._learns = self._threads if tokens <= FEW_TOKENS else None
+    def _set_threads(self, spans: Sequence[Span]) -> None:
+        """Compute with as many threads as suit a step. One with a part of a prompt has work for all of them."""
+        tokens = sum(len(span.tokens) for span in spans)
+        self._learns = self._threads if tokens == len(spans) <= FEW_TOKENS else None
         torch.set_num_threads(self._learns.choose(tokens) if self._learns else self._most_threads)
 
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from engine.attention.cuda.attention import Cuda, Measure
 from engine.attention.interface import Paged, backend_for, gathered, keeps_latents
 from engine.attention.terms import AttentionNotSupported
-from engine.cache.layout import Span, StepLayout, lay_out
+from engine.cache.layout import Span, StepLayout, fed, lay_out
 from engine.cache.paged_cache import PagedCache
 from engine.execution.graphs import DecodeGraphs, Record
 from engine.model.cpu_decode import MOST_ROWS, CpuDecode, decodes
@@ -44,6 +44,7 @@ class Runner:
         self._module = module
         self._most_pages = min(pages, -(-(context_tokens or pages * page_size) // page_size))
         self._graphs: DecodeGraphs | None = None
+        self._last: Tensor | None = None
         self._device = module.device
         self._backend = backend_for(module.device, module.dtype)
         self.cache = PagedCache(
@@ -51,6 +52,11 @@ class Runner:
         )
         decoding = isinstance(module, FusedDecoder) and decodes(module)
         self._decode = CpuDecode(module) if decoding and isinstance(module, FusedDecoder) else None
+
+    def feed(self, last: Tensor) -> None:
+        """Take from here, from now on, the tokens that are known to the device alone: see `engine.cache.layout.fed`."""
+        self._last = last
+        self._decode = None  # its kernels read tokens on the host
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
@@ -108,7 +114,7 @@ class Runner:
     def _forward(self, layout: StepLayout) -> Tensor:
         self.cache.begin(layout)
         output = self._module(
-            input_ids=layout.input_ids,
+            input_ids=layout.input_ids if self._last is None else fed(layout.input_ids, self._last),
             position_ids=layout.position_ids,
             past_key_values=self.cache,
             use_cache=True,

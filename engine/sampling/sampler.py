@@ -86,6 +86,8 @@ class _Rows:
     slots: tuple[int, ...]
     groups: list[_Group]
     slot_index: Tensor
+    fed_from: Tensor
+    """Where each row's token is left for the next step."""
     penalty: Tensor | None
     """A column of (rows, 1); None where no row has one."""
 
@@ -99,6 +101,8 @@ class Sampler:
         self._device = device
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
+        self.last = torch.zeros(slots, dtype=torch.int64, device=device)
+        """The token that was chosen last in each slot, on the device: that of slot s is `last[-1 - s]`."""
         self._seen: Tensor | None = None
 
     def join(self, slot: int, chooser: Chooser, tokens: Sequence[int]) -> None:
@@ -134,7 +138,7 @@ class Sampler:
     def choose(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
         """Begin to choose as `sample` does, on a CUDA device: tokens, (rows,) of int64, -1 for a row that gives None.
 
-        Waits for nothing: the tokens may be fed to the next step before anybody knows them.
+        Waits for nothing.
         """
         rows = self._rows_of(tuple(slots))
         scores = self._penalised(logits.float(), rows)
@@ -142,6 +146,20 @@ class Sampler:
         for group in rows.groups:
             tokens[group.index] = _choose(scores[group.index], group).squeeze(1)
         self._remember(rows, tokens.clamp(min=0))
+        return tokens
+
+    @torch.inference_mode()
+    def feed(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
+        """Choose as `choose` does, on any device, and leave the tokens in `last` for the next step.
+
+        Waits for a device that is not CUDA's.
+        """
+        if self._device.type == "cuda":
+            tokens = self.choose(logits, slots)
+        else:
+            known = [-1 if token is None else token for token in self.sample(logits, slots)]
+            tokens = torch.tensor(known, device=self._device)
+        self.last.index_copy_(0, self._rows_of(tuple(slots)).fed_from, tokens.clamp(min=0))
         return tokens
 
     def _rows_of(self, slots: tuple[int, ...]) -> _Rows:
@@ -152,6 +170,7 @@ class Sampler:
                 slots=slots,
                 groups=_groups(choosers, self._at_once, self._device),
                 slot_index=sent(torch.tensor(slots), self._device),
+                fed_from=sent(len(self._choosers) - 1 - torch.tensor(slots), self._device),
                 penalty=_column(penalties, self._device) if any(p != 1.0 for p in penalties) else None,
             )
         return self._rows

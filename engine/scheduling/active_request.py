@@ -29,6 +29,11 @@ class ActiveRequest:
     steps_at_cancel: int | None = None
 
     @property
+    def waits(self) -> bool:
+        """Whether its next token can be chosen only once the last one is known here."""
+        return self.prepared.logprobs is not None
+
+    @property
     def steps_after(self) -> int | None:
         """How many steps were started for it after its cancel; None where nobody cancelled it."""
         if self.steps_at_cancel is None:

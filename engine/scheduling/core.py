@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.cache.layout import Span
+from engine.cache.layout import Span, unknown
 from engine.cache.pages import PagePool
 from engine.execution.executor import Executor, Failure, Launched, Outcome, OutOfMemory
 from engine.messages import EngineStatistics, Finished, FinishReason, Output
@@ -77,7 +78,7 @@ class Core:
         self._scheduler = Scheduler(slots, PagePool(model.kv.pages, model.kv.page_size))
         self._executor = Executor(model, slots=slots)
         self._pace = PrefillPace(step_target_s)
-        self._flight: _Flight | None = None
+        self._flights: deque[_Flight] = deque()
         self._pending_text: list[tuple[ActiveRequest, int]] = []
         self._active: dict[str, ActiveRequest] = {}
         self._leaving: list[_End | Finished] = []
@@ -101,7 +102,9 @@ class Core:
         """
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
-        active = ActiveRequest(request, _scheduled(request), Chooser.of(request.sampling))
+        active = ActiveRequest(
+            request, _scheduled(request, self._model.context_tokens), Chooser.of(request.sampling)
+        )
         window, vocabulary = self._model.context_tokens, self._model.vocabulary
         error = objection(request, context_tokens=window, vocabulary=vocabulary)
         if error is not None:
@@ -124,7 +127,8 @@ class Core:
         """Run one engine step and return its outputs, in order; nothing when idle.
 
         Where the device computes meanwhile they are those of the step before: its text is made, and leaves, while the
-        device is busy with this one. Ends that need no step (cancels, timeouts, refusals) are returned at once, before
+        device is busy with this one. Where tokens are fed on the device, too, this one is launched before they are
+        fetched, so that the device never waits. Ends that need no step (cancels, timeouts, refusals) are returned at once, before
         anything else runs. Raises RuntimeError where memory turns out to be held by nobody.
         """
         ends = self._ends_without_a_step()
@@ -132,13 +136,24 @@ class Core:
             self._scheduler.pool.check_idle()
         if ends:
             return ends
-        if self._executor.computes_meanwhile:
+        if self._runs_ahead():
+            outputs = [*self._launch(), *self._collect(), *self._emit_texts()]
+        elif self._executor.computes_meanwhile:
             outputs = [*self._collect(), *self._launch(), *self._emit_texts()]
         else:
             outputs = [*self._launch(), *self._collect()]
         if not self._active:
             self._scheduler.pool.check_idle()
         return outputs
+
+    def _runs_ahead(self) -> bool:
+        """Whether a step is under way that the next one need not wait for."""
+        return (
+            self._executor.feeds
+            and len(self._flights) == 1
+            and self._scheduler.may_run_ahead
+            and not any(active.waits for active in self._active.values())
+        )
 
     def _ends_without_a_step(self) -> list[Output]:
         leaving, self._leaving = self._leaving, []
@@ -160,7 +175,9 @@ class Core:
         if not self._active:
             return []
         began = self._clock()
-        plan = self._scheduler.schedule(self._pace.budget)
+        plan = self._scheduler.schedule(self._pace.budget_beside(self._scheduler.decoding))
+        if not plan.segments:  # all that run have their last token on its way
+            return []
         self._counters.count(plan)
         active = [self._active[segment.request.request_id] for segment in plan.segments]
         try:
@@ -171,7 +188,9 @@ class Core:
             launched = self._compute(plan)
         except OutOfMemory:
             return outputs + self._make_memory(active)
-        self._flight = _Flight(plan, active, launched, began)
+        self._flights.append(_Flight(plan, active, launched, began))
+        if self._executor.feeds:
+            self._scheduler.complete(plan, coming=True)
         return outputs
 
     def _compute(self, plan: Plan) -> Launched:
@@ -184,22 +203,31 @@ class Core:
 
     def _collect(self) -> list[Output]:
         """Take what a launched step gave. Whoever left meanwhile gets nothing of it."""
-        flight, self._flight = self._flight, None
-        if flight is None:
+        if not self._flights:
             return []
+        flight = self._flights.popleft()
         try:
             outcomes = self._executor.fetch(flight.launched)
         except OutOfMemory:
+            self._give_up(flight)
             return self._make_memory(flight.active)
-        self._scheduler.complete(flight.plan)
+        if not self._executor.feeds:
+            self._scheduler.complete(flight.plan)
         outputs: list[Output] = []
-        for one, outcome in zip(flight.active, outcomes, strict=True):
+        for one, segment, outcome in zip(flight.active, flight.plan.segments, outcomes, strict=True):
             if self._serves(one):
-                outputs += self._take(one, outcome)
+                outputs += self._take(one, segment, outcome)
         if not self._executor.computes_meanwhile:
             outputs += self._emit_texts()
-        self._observe(flight.plan, self._clock() - flight.began)
+        self._observe(flight)
         return outputs
+
+    def _give_up(self, flight: _Flight) -> None:
+        """Take back a step whose tokens can't be had, and the one behind it, which counted on them."""
+        if self._executor.feeds:
+            for one in reversed((flight, *self._flights)):
+                self._scheduler.undo(one.plan)
+            self._flights.clear()
 
     def _serves(self, active: ActiveRequest) -> bool:
         """Whether a request has not ended, even if another one has its id by now."""
@@ -231,17 +259,17 @@ class Core:
             self._scheduler.preempt(one.request)
         return self._make_memory(newcomers)
 
-    def _take(self, active: ActiveRequest, outcome: Outcome) -> list[Output]:
+    def _take(self, active: ActiveRequest, segment: Segment, outcome: Outcome) -> list[Output]:
         request = active.request
         if outcome is None:
             return active.prefilling()
         if isinstance(outcome, Failure):
             return self._end(_End(active, FinishReason.ERROR, outcome.message, keep=False))
-        request.sound = request.computed
-        if not request.generated:
-            self._scheduler.share(request)
         token = outcome.token if isinstance(outcome, Scored) else outcome
-        request.tokens.append(token)
+        is_first = not request.generated
+        self._scheduler.take(segment, token)
+        if is_first:
+            self._scheduler.share(request)
         self._counters.generated_tokens += 1
         if token in self._model.eos_ids:
             return self._end(_End(active, FinishReason.STOP))
@@ -288,7 +316,7 @@ class Core:
         self._leave(active, keep=end.keep)
         if not self._active:
             # Until somebody had waited for it, idle time would count as its own.
-            self._flight = None
+            self._flights.clear()
         if end.reason is FinishReason.CANCELLED:
             self._counters.cancels += 1
             self._counters.steps_after_cancel += active.steps_after or 0
@@ -311,13 +339,13 @@ class Core:
             # Its pages are released all the same; only a later turn computes more.
             log.exception("what request %s computed could not be kept", active.prepared.request_id)
 
-    def _observe(self, plan: Plan, seconds: float) -> None:
-        prefilled = plan.prefill_tokens
-        self._pace.observe(prefill_tokens=prefilled, decoding=bool(plan.decodes), seconds=seconds)
-        self._counters.step_seconds += seconds
+    def _observe(self, flight: _Flight) -> None:
+        """Learn from how long a step took, since its launch or since the one before it was done."""
+        plan, seconds = flight.plan, self._counters.took(flight.began, self._clock())
+        self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
 
 
-def _scheduled(request: PreparedRequest) -> Request:
+def _scheduled(request: PreparedRequest, context_tokens: int) -> Request:
     return Request(
         request.request_id,
         list(request.prompt),
@@ -325,9 +353,12 @@ def _scheduled(request: PreparedRequest) -> Request:
         client=request.client,
         priority=request.priority,
         shared_tokens=request.shared_tokens,
+        most=min(context_tokens, len(request.prompt) + request.sampling.max_new_tokens),
     )
 
 
 def _span(segment: Segment) -> Span:
     tokens = segment.request.tokens[segment.start : segment.start + segment.count]
+    if segment.request.coming:
+        tokens.append(unknown(segment.slot))
     return Span(segment.slot, segment.start, tokens, segment.samples, segment.request.table.pages)

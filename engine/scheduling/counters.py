@@ -10,7 +10,7 @@ from engine.scheduling.scheduler import Plan, Scheduler
 
 @dataclass(slots=True)
 class Counters:
-    """Counts rise only. `step_seconds`: of all steps together."""
+    """Counts rise only. `step_seconds`: of all steps together; `done_at`: when the last one was done."""
 
     steps: int = 0
     prefill_steps: int = 0
@@ -20,6 +20,14 @@ class Counters:
     cancels: int = 0
     steps_after_cancel: int = 0
     step_seconds: float = 0.0
+    done_at: float = 0.0
+
+    def took(self, began: float, now: float) -> float:
+        """Return how long a step took that is done now: since its launch, or since the one before it was done."""
+        seconds = now - max(began, self.done_at)
+        self.done_at = now
+        self.step_seconds += seconds
+        return seconds
 
     def count(self, plan: Plan) -> None:
         """Count a step that begins."""

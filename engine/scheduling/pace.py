@@ -17,6 +17,18 @@ LEAST_SHARE = 0.25
 OF_THE_LAST_GOOD = 8
 """The last budget that a step did in time, divided by this, is the least one."""
 
+ALONE = 1.5
+"""A step without replies may take this many times the target: nobody's text waits for it."""
+
+FULL_ROWS = 64
+"""Rows from which on a step's time grows with its rows. Matrix products of fewer take about as long as of these."""
+
+LONGEST = 2.0
+"""A step of full rows may take this many times the target: smaller ones would be hardly shorter, and twice as many."""
+
+FORGETS = 0.98
+"""Of what full rows took, so much is believed behind each step of fewer: they are tried again."""
+
 NOISE = 0.1
 """By how much steps of one kind differ, as a share: of what was expected, and at least of the target."""
 
@@ -38,6 +50,7 @@ class PrefillPace:
     _steps: _StepTimes = field(init=False)
     _largest_seen: int = FIRST_BUDGET // 2
     _last_good: int = SMALLEST_BUDGET
+    _full_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._steps = _StepTimes(NOISE * self.target_s)
@@ -45,12 +58,20 @@ class PrefillPace:
     @property
     def budget(self) -> int:
         """Prompt tokens for the next step. Grows at most twofold beyond what was tried, never to zero."""
+        return self._budget(max(self.target_s - self._steps.decode_s, LEAST_SHARE * self.target_s))
+
+    def _budget(self, left_s: float) -> int:
         if not self._steps.token_s:
             return FIRST_BUDGET
-        left_s = max(self.target_s - self._steps.decode_s, LEAST_SHARE * self.target_s)
         affordable = int(min(left_s / self._steps.token_s, LARGEST_BUDGET))
         least = max(SMALLEST_BUDGET, self._last_good // OF_THE_LAST_GOOD)
         return max(least, min(affordable, 2 * self._largest_seen))
+
+    def budget_beside(self, replies: int) -> int:
+        """Return the prompt tokens for a step in which so many replies run: enough to fill its rows, where that is in time."""
+        budget = self.budget if replies else self._budget(ALONE * self.target_s)
+        fills = self._full_s <= LONGEST * self.target_s
+        return max(budget, FULL_ROWS - replies) if fills else budget
 
     def observe(self, *, prefill_tokens: int, decoding: bool, seconds: float) -> None:
         """Learn from a step that took `seconds`. `decoding`: whether running replies took part."""
@@ -58,6 +79,11 @@ class PrefillPace:
             self._last_good = min(prefill_tokens, LARGEST_BUDGET)
         self._steps.learn(seconds, decoding=decoding or not prefill_tokens, tokens=prefill_tokens)
         self._largest_seen = max(self._largest_seen, prefill_tokens)
+        if prefill_tokens >= FULL_ROWS // 2:
+            longest = OF_THE_LAST_GOOD * self.target_s
+            self._full_s = min(seconds * min(1.0, FULL_ROWS / prefill_tokens), longest)
+        elif prefill_tokens:
+            self._full_s *= FORGETS
 
 
 @dataclass(slots=True)

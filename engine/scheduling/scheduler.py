@@ -23,7 +23,9 @@ class Request:
 
     `computed` counts the tokens whose keys and values are in its pages, `sound` those of them that are known to be
     numbers, `cached` those that were taken from the cache when it began for the first time. `shared_tokens`: how many
-    of the first ones everyone may share. `slot`: its place among those that run, while it does.
+    of the first ones everyone may share. `slot`: its place among those that run, while it does. `most`: tokens that it
+    may have, prompt and reply together; None: any number. `coming`: tokens
+    behind those, of steps that were launched, which nobody knows yet.
     """
 
     request_id: str
@@ -41,6 +43,8 @@ class Request:
     cached: int = 0
     steps: int = 0
     started: bool = False
+    most: int | None = None
+    coming: int = 0
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
@@ -55,7 +59,12 @@ class Request:
     @property
     def remaining(self) -> int:
         """How many tokens are to be computed before the next one can be drawn."""
-        return len(self.tokens) - self.computed
+        return len(self.tokens) + self.coming - self.computed
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the token that is coming is its last one."""
+        return self.most is not None and len(self.tokens) + self.coming >= self.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,11 @@ class Scheduler:
         return len(self._prefilling) + len(self._decoding)
 
     @property
+    def decoding(self) -> int:
+        """How many of them have all of their prompt computed."""
+        return len(self._decoding)
+
+    @property
     def queued(self) -> int:
         """How many requests wait for a slot."""
         return len(self._queue)
@@ -125,6 +139,11 @@ class Scheduler:
     def free(self) -> int:
         """How many slots are free. `free + running` is the number of slots, always."""
         return len(self._free)
+
+    @property
+    def may_run_ahead(self) -> bool:
+        """Whether the next step can be planned before the tokens of the last one are known: nobody has to be preempted."""
+        return not self._closed and 2 * len(self._decoding) <= self.pool.available
 
     def add(self, request: Request) -> None:
         """Put a new request into the queue."""
@@ -160,14 +179,34 @@ class Scheduler:
             segment.request.steps += 1
         return plan
 
-    def complete(self, plan: Plan) -> None:
-        """Note that a plan was run, whoever left meanwhile."""
+    def complete(self, plan: Plan, *, coming: bool = False) -> None:
+        """Note that a plan was run, whoever left meanwhile. `coming`: it was launched, and its tokens are not known yet."""
         for segment in plan.segments:
             segment.request.computed += segment.count
+            segment.request.coming += coming and segment.samples
         for segment in plan.prefills:
             if segment.samples and segment.request.slot is not None:
                 del self._prefilling[segment.slot]
                 self._decoding[segment.slot] = segment.request
+
+    def undo(self, plan: Plan) -> None:
+        """Take back what `complete` noted of a plan whose tokens never come. The newest plan goes first."""
+        for segment in plan.segments:
+            request = segment.request
+            request.coming -= segment.samples
+            if request.slot is not None:
+                request.computed -= segment.count
+        for segment in plan.prefills:
+            if segment.samples and segment.request.slot is not None:
+                self._prefilling[segment.slot] = self._decoding.pop(segment.slot)
+
+    def take(self, segment: Segment, token: int) -> None:
+        """Note the token behind a segment that was run. Its request may have been preempted since it was launched."""
+        request = segment.request
+        request.tokens.append(token)
+        request.coming = max(0, request.coming - 1)
+        if request.slot is not None:
+            request.sound = segment.start + segment.count
 
     def share(self, request: Request) -> None:
         """Keep for everyone what is to be shared of a request, now that its first token showed that it is sound."""
@@ -197,17 +236,19 @@ class Scheduler:
         return True
 
     def _plan_decodes(self) -> tuple[Segment, ...]:
-        for request in tuple(self._decoding.values()):
+        for request in [one for one in self._decoding.values() if not one.is_full]:
             while request.slot is not None and not self._grows(request):
                 if not self._preempt_last():
                     raise RuntimeError(f"request {request.request_id} alone outgrows {self.pool.total} pages")
         return tuple(
-            Segment(one, slot, one.computed, 1, samples=True) for slot, one in sorted(self._decoding.items())
+            Segment(one, slot, one.computed, 1, samples=True)
+            for slot, one in sorted(self._decoding.items())
+            if not one.is_full
         )
 
     def _grows(self, request: Request) -> bool:
         """See that a request has pages for what its next step writes. False: there is no room."""
-        return self.pool.extend(request.table, request.computed, len(request.tokens))
+        return self.pool.extend(request.table, request.computed, len(request.tokens) + request.coming)
 
     def _plan_prefills(self, budget: int) -> tuple[Segment, ...]:
         """Share the budget out: up to half of it to the oldest prompt, the rest to the shortest first."""
@@ -238,7 +279,9 @@ class Scheduler:
             yield request
 
     def _admit(self, request: Request) -> bool:
-        """Give a request a slot, and pages for all its tokens; False where it has to wait for either."""
+        """Give a request a slot, and pages for all its tokens; False where it has to wait for either, or for its last one."""
+        if request.coming:
+            return False
         match = self._prefixes.find(request.salt, request.tokens, shared=request.shared_tokens)
         if self._waits_for_others(request, match.tokens):
             return False

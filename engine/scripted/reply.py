@@ -45,7 +45,6 @@ class ScriptedReply:
         self.cached = 0
         self.computed = 0
         self.generated = 0
-        self.chars = 0
         self.position: int | None = None
         self.started = False
         self.cancelled = False
@@ -95,11 +94,11 @@ class ScriptedReply:
 
     def _chunk(self, text: str) -> Chunk:
         """Text, to who asks, of a certain token: beside it is nothing likely."""
-        self.chars += len(text)
         logprobs: tuple[ChosenToken, ...] = ()
         if (top := self.request.params.top_logprobs) is not None:
             token = TokenLogprob(text, 0.0, text.encode())
-            logprobs = (ChosenToken(token, (token,)[:top], self.chars),)
+            end = sum(len(step) for step in self.played if isinstance(step, str))
+            logprobs = (ChosenToken(token, (token,)[:top], end),)
         return Chunk(self.request.request_id, text, 1, logprobs)
 
     def finish(

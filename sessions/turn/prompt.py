@@ -9,7 +9,7 @@ from math import ceil
 
 import msgspec
 
-from engine.door import Engine, not_served, spec_not_served
+from engine.door import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
 from engine.messages import Message, ModelFacts, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec
@@ -202,10 +202,10 @@ class Prompts:
             with as_refusals():
                 facts = await model.engine.ready()
                 refuse_unserved(params, facts, spec)
-                refuse_endless(prompt_messages("", records[-1:]), facts)
+                refuse_endless(prompt_messages("", records[-1:]), facts, spec)
                 room = Room.of(facts.context_tokens, new_tokens(params, facts))
                 count = partial(model.engine.count_tokens, client=client, spec=spec)
-                knows_tools = "tools" in facts.features
+                knows_tools = has_feature(facts, "tools", "auto")
                 prompt = await fit(system, records, room=room, count=count, knows_tools=knows_tools)
             return msgspec.structs.replace(prompt, model=model.name)
 
@@ -235,7 +235,7 @@ async def stand_in(choice: ModelChoice, request: Request, *, shortens: bool) -> 
 async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple[Message, ...]:
     """The messages as this model can answer them. Raises EngineError, BadParams, ContextOverflow."""
     facts = await engine.ready()
-    refuse_unserved(request.params, facts, request.spec)
+    refuse_unserved(request.params, facts, request.spec, request.messages)
     room = Room.of(facts.context_tokens, new_tokens(request.params, facts))
     count = partial(engine.count_tokens, client=request.client, spec=request.spec)
     if shortens:
@@ -245,13 +245,29 @@ async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple
     return request.messages
 
 
-def refuse_endless(messages: Sequence[Message], facts: ModelFacts) -> None:
+def texts_of(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[str]:
+    """All that a client has the model read: what messages say, thought and called, and the tools that are shown."""
+    texts = [message.content for message in messages]
+    texts += [message.reasoning for message in messages if message.reasoning]
+    texts += [text for message in messages for call in message.calls for text in (call.name, call.arguments)]
+    texts += [
+        text for tool in spec.shown_tools for text in (tool.name, tool.description, tool.parameters) if text
+    ]
+    return texts
+
+
+def refuse_endless(messages: Sequence[Message], facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
     """What can't fit the window by its bytes alone is refused before it is tokenized, which takes long. Raises ContextOverflow.
 
     Templates may leave out white space at the ends: it counts only where there is more of it than of all else that fits.
+    They may leave out what was thought, too, which is not counted.
     """
     room = facts.context_tokens * (facts.token_bytes or UNKNOWN_TOKEN_BYTES)
-    texts = [message.content for message in messages]
+    read = [
+        msgspec.structs.replace(message, reasoning="") if message.reasoning else message
+        for message in messages
+    ]
+    texts = texts_of(read, spec)
     if _length(texts) > 2 * room or _length(text.strip() for text in texts) > room:
         raise ContextOverflow(tokens=None, limit=facts.context_tokens - 1)
 
@@ -261,9 +277,12 @@ def _length(texts: Iterable[str]) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-def refuse_unserved(params: Params, facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
+def refuse_unserved(
+    params: Params, facts: ModelFacts, spec: ReplySpec = PLAIN, messages: Sequence[Message] = ()
+) -> None:
     """What would be dropped in silence, or can't be had, is refused with its name. Raises BadParams."""
-    if (field := not_served(params, facts) or spec_not_served(spec, facts)) is not None:
+    field = not_served(params, facts) or spec_not_served(spec, facts) or messages_not_served(messages, facts)
+    if field is not None:
         raise BadParams(f"`{field}` can't be followed by the engine behind this server.", field=field)
     if (params.max_new_tokens or 0) > facts.context_tokens:
         why = f"`max_new_tokens` must be from 1 to {facts.context_tokens} for this model."

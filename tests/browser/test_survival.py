@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from playwright.async_api import BrowserContext, expect
 
@@ -13,7 +15,7 @@ from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-COUNT = "Count from 1 to 300."
+COUNT = "Count from 1 to 500."
 
 
 async def counting(chat: ChatPage, url: str) -> None:
@@ -36,8 +38,9 @@ async def count_on(chat: ChatPage) -> None:
 
 async def test_a_reply_goes_on_over_a_reload(chat: ChatPage, server: ServerProcess) -> None:
     await counting(chat, server.url)
-    await chat.page.reload()
-    await chat.until_shown("5,")
+    with server.engine_held():
+        await chat.page.reload()
+        await chat.until_shown("5,")
     await count_on(chat)
 
 
@@ -47,9 +50,10 @@ async def test_a_reply_goes_on_over_a_cut_network(
     complaints.expected = ["WebSocket connection to"]
     async with proxy(server.port) as network:
         await counting(chat, f"http://127.0.0.1:{network.port}")
-        network.cut()
-        await expect(chat.connection).not_to_have_attribute("data-state", "connected")
-        await chat.connected()
+        with server.engine_held():
+            network.cut()
+            await expect(chat.connection).not_to_have_attribute("data-state", "connected")
+            await chat.connected()
         await count_on(chat)
         seen = await chat.seen()
         await chat.page.reload()
@@ -61,11 +65,12 @@ async def test_a_reply_is_read_to_its_end_in_another_tab(
     chat: ChatPage, context: BrowserContext, server: ServerProcess
 ) -> None:
     await counting(chat, server.url)
-    address = chat.page.url
-    await chat.page.close()
-    later = ChatPage(await context.new_page())
-    await later.open(address)
-    await later.until_shown("5,")
+    with server.engine_held():
+        address = chat.page.url
+        await chat.page.close()
+        later = ChatPage(await context.new_page())
+        await later.open(address)
+        await later.until_shown("5,")
     await count_on(later)
 
 
@@ -81,8 +86,10 @@ async def test_a_restart_keeps_the_conversations_and_what_came_of_a_reply(
     await other.page.get_by_role("button", name="New conversation").click()
     await other.type(COUNT)
     await other.until_shown("5,")
+    with own_server.engine_held():
+        own_server.send(signal.SIGTERM)
+        await expect(chat.connection).not_to_have_attribute("data-state", "connected")
     own_server.stop()
-    await expect(chat.connection).not_to_have_attribute("data-state", "connected")
     own_server.start()
     await chat.connected()
     assert await chat.seen() == seen

@@ -590,17 +590,19 @@ export interface Pong {
 /**
  * Where a turn stands, for people; not journalled.
  *
- * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1; `model`
- * (fallback) is the one that answers instead of the one that was asked for.
+ * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0 to 1; `model`
+ * (fallback) is the one that answers instead of the one that was asked for. `call_id` and `message` (tool): which call says what.
  */
 export interface Status {
   type: "status";
   conversation_id: string;
   turn_id: string;
-  state: "fallback" | "prefill" | "queued" | "retrying" | "unsaved";
+  state: "fallback" | "prefill" | "queued" | "retrying" | "tool" | "unsaved";
   queue_position?: number;
   progress?: number;
   model?: string;
+  call_id?: string;
+  message?: string;
 }
 
 /** A limit has little room left. `name`: the setting's; `reset_s`: seconds until it has more. */

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
 
 from engine.attention.cuda.attention import Cuda
 from engine.cache.layout import Span
 from engine.execution import runner as runners
 from engine.execution.runner import Runner
-from engine.model.fused_decoder import FusedDecoder, fused_decoder
 from engine.sampling.sampler import Chooser, Sampler
 from engine.text.prepared import Sampling
+from tests.engine.execution.shape_of_llama import CONTEXT, LAYERS, PAGE, llama
 from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
 from tests.engine.tiny_models import make, prompt, served
 
-LAYERS, PAGE, CONTEXT = 2, 256, 8192
 MIXED = (200, 8000, 1, 512, 3000, 77, 256, 257)
 SAMPLED = Sampling(9, True, 1.0, 0.95, 0, 1.0, None, None)
 
@@ -28,19 +25,6 @@ SAMPLED = Sampling(9, True, 1.0, 0.95, 0, 1.0, None, None)
 def kernels_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it runs."""
     monkeypatch.setattr(runners, "backend_for", lambda _device, _dtype: Cuda(processors=132, others=()))
-
-
-def llama() -> FusedDecoder:
-    """A model of the shape of Llama 8B but for its layers, whose weights are not there."""
-    config = LlamaConfig(
-        vocab_size=128_256, hidden_size=4096, intermediate_size=14_336, num_hidden_layers=LAYERS,
-        num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=CONTEXT,
-    )  # fmt: skip
-    with torch.device(CUDA):
-        module: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    fused = fused_decoder(module)
-    assert fused is not None
-    return fused
 
 
 def spans(lengths: Sequence[int], *prompts: tuple[int, int]) -> list[Span]:

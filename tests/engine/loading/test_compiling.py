@@ -13,6 +13,9 @@ from engine.loading.compiling import compile_forward
 from engine.scheduling.core import Core
 from tests.engine.tiny_models import VOCABULARY, asking, prompt, run_out, served, tokens_of
 
+pytestmark = pytest.mark.skipif(
+    " " in torch.__file__, reason="NOT TESTED: torch's compiler does not quote the path of its own headers"
+)
 uncovered = pytest.mark.no_cover
 """Half as long again otherwise: what would be traced is the compiler."""
 

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.scheduling.pace import FIRST_BUDGET, LARGEST_BUDGET, LEAST_SHARE, SMALLEST_BUDGET, PrefillPace
+from engine.scheduling.pace import (
+    ALONE,
+    FIRST_BUDGET,
+    FULL_ROWS,
+    LARGEST_BUDGET,
+    LEAST_SHARE,
+    SMALLEST_BUDGET,
+    PrefillPace,
+)
 
 
 def settled(seconds_per_token: float, *, decode_s: float = 0.0) -> PrefillPace:
@@ -121,3 +129,34 @@ def test_a_budget_is_within_its_bounds_after_any_steps(steps: list[tuple[int, bo
     for tokens, decoding, seconds in steps:
         pace.observe(prefill_tokens=tokens, decoding=decoding, seconds=seconds)
         assert SMALLEST_BUDGET <= pace.budget <= LARGEST_BUDGET
+
+
+def step_s(tokens: int) -> float:
+    """A machine whose steps take as long with one row as with 64."""
+    return 0.001 * max(tokens, FULL_ROWS)
+
+
+@pytest.mark.parametrize("replies", [0, 8])
+def test_a_step_fills_its_rows_where_fewer_would_be_no_quicker(replies: int) -> None:
+    """By time alone chunks would shrink, and each would take as long as the one before."""
+    pace = PrefillPace(target_s=0.05)
+    for _ in range(40):
+        tokens = pace.budget_beside(replies)
+        pace.observe(prefill_tokens=tokens, decoding=replies > 0, seconds=step_s(tokens + replies))
+    assert pace.budget_beside(replies) >= FULL_ROWS - replies
+
+
+def test_a_machine_too_slow_for_full_rows_takes_fewer_and_tries_again() -> None:
+    pace, tried = settled(0.1), 0
+    assert pace.budget_beside(0) == SMALLEST_BUDGET
+    for _ in range(300):
+        tokens = pace.budget_beside(0)
+        tried += tokens >= FULL_ROWS
+        pace.observe(prefill_tokens=tokens, decoding=False, seconds=0.1 * tokens)
+    assert 1 <= tried <= 10
+
+
+def test_a_prompt_that_keeps_nobody_waiting_has_longer_steps() -> None:
+    pace = settled(0.0002)
+    assert pace.budget_beside(0) == pytest.approx(ALONE * pace.budget, rel=0.05)
+    assert pace.budget_beside(1) == pace.budget

@@ -10,6 +10,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from engine.cache.layout import Span
+from engine.execution.executor import Launched
 from engine.loading.loader import load
 from engine.messages import ChosenToken, Chunk, Message, Output
 from engine.sampling.scoring import VERY_UNLIKELY, Scoring
@@ -121,15 +123,34 @@ def test_who_asks_and_who_does_not_say_the_same_token_for_token() -> None:
 
 
 def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
-    def told(*, meanwhile: bool) -> list[list[ChosenToken]]:
+    def told(*, meanwhile: bool = False, feeds: bool = False) -> list[list[ChosenToken]]:
         core = Core(served("llama", max_batch=2))
         core._executor.computes_meanwhile = meanwhile
+        if feeds:
+            core._executor.feed()
         for n in range(4):
             core.submit(scored(f"r{n}", prompt(9, salt=n), HOT, n))
         outputs = run_out(core)
         return [entries_of(outputs, f"r{n}") for n in range(4)]
 
-    assert told(meanwhile=True) == told(meanwhile=False)
+    assert told(meanwhile=True) == told(feeds=True) == told()
+
+
+def test_the_logits_of_who_asks_are_looked_at_before_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recorded step writes its logits where the last one's were."""
+    core = Core(served("llama", max_batch=2))
+    core._executor.feed()
+    launch, under_way = core._executor.launch, []
+
+    def noted(spans: Sequence[Span]) -> Launched:
+        under_way.append(len(core._flights))
+        return launch(spans)
+
+    monkeypatch.setattr(core._executor, "launch", noted)
+    core.submit(scored("a", prompt(5), GREEDY, 2))
+    core.submit(asking("b", prompt(6)))
+    run_out(core)
+    assert set(under_way) == {0}
 
 
 def test_a_slot_does_not_go_on_asking_for_the_next_reply_in_it() -> None:

@@ -1,4 +1,7 @@
-"""Text is made while the device computes the next step: the same text as when it is made at once, to the token."""
+"""Text is made while the device computes the next step: the same text as when it is made at once, to the token.
+
+Every test runs twice: with each step launched once the last one's tokens are here, and with each launched before that.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.cache.layout import Span
+from engine.execution.executor import Launched, Outcome, OutOfMemory
 from engine.messages import Chunk, Finished, FinishReason, Output, Started
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import Core
@@ -43,9 +48,25 @@ def behind(model: LoadedModel, *, clock: Clock | None = None) -> Core:
     return core
 
 
+def ahead(model: LoadedModel, *, clock: Clock | None = None) -> Core:
+    """One that launches the next step before it knows the last one's tokens, too."""
+    core = behind(model) if clock is None else behind(model, clock=clock)
+    core._executor.feed()
+    return core
+
+
+Make = Callable[..., Core]
+
+
+@pytest.fixture(params=[behind, ahead])
+def make(request: pytest.FixtureRequest) -> Make:
+    made: Make = request.param
+    return made
+
+
 @pytest.fixture
-def core() -> Core:
-    return behind(served("llama", max_batch=2))
+def core(make: Make) -> Core:
+    return make(served("llama", max_batch=2))
 
 
 def told(outputs: Sequence[Output]) -> dict[str, tuple[list[tuple[str, int]], Finished]]:
@@ -97,7 +118,7 @@ def test_whatever_is_asked_each_gets_the_same_text_and_the_same_end(
             core.submit(ask(number, **one))  # type: ignore[arg-type]
         return told(run_out(core))
 
-    assert texts(behind) == texts(Core)
+    assert texts(behind) == texts(ahead) == texts(Core)
 
 
 def test_a_token_is_told_once_the_next_step_was_launched(core: Core) -> None:
@@ -152,9 +173,9 @@ def test_a_step_in_flight_is_nothing_to_the_next_request_of_the_same_name(core: 
     assert len(tokens_of(run_out(core), "a")) == 8
 
 
-def test_time_that_runs_out_ends_what_is_in_flight() -> None:
+def test_time_that_runs_out_ends_what_is_in_flight(make: Make) -> None:
     clock = Clock()
-    core = behind(served("llama"), clock=clock)
+    core = make(served("llama"), clock=clock)
     core.submit(asking("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True)))
     outputs = core.step() + core.step() + core.step()
     clock.now = 2.0
@@ -179,12 +200,12 @@ def test_what_was_told_is_taken_up_by_the_next_turn(core: Core) -> None:
     assert tokens_of(outputs, "b") == tokens_of(run_out(plain), "b")
 
 
-def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
+def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody(make: Make) -> None:
     model = served("llama", max_batch=1)
     with torch.no_grad():
         model.module.lm_head.weight.zero_()  # all tokens are alike, so that the first one is chosen
         model.module.get_input_embeddings().weight[0] = torch.nan
-    core = behind(model)
+    core = make(model)
     core.submit(asking("a", prompt(5)))
     core.step()
     core.step()
@@ -194,10 +215,10 @@ def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
     assert end_of(run_out(core), "b").reason is FinishReason.LENGTH
 
 
-def test_a_request_for_which_memory_is_too_small_fails_alone_with_the_others_text_told() -> None:
+def test_a_request_for_which_memory_is_too_small_fails_alone_with_the_others_text_told(make: Make) -> None:
     model = served("llama", max_batch=2)
     model.module.get_input_embeddings().register_forward_pre_hook(hungry)
-    core = behind(model)
+    core = make(model)
     core.submit(asking("good", prompt(5)))
     outputs = core.step() + core.step()
     core.submit(asking("bad", [1, POISON, 2]))
@@ -243,3 +264,45 @@ def test_a_reply_whose_text_cannot_be_made_fails_alone(core: Core) -> None:
     outputs = run_out(core)
     assert (end_of(outputs, "bad").reason, len(tokens_of(outputs, "bad"))) == (FinishReason.ERROR, 2)
     assert len(tokens_of(outputs, "good")) == 8
+
+
+def test_a_step_whose_tokens_cannot_be_fetched_is_computed_again(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Core(served("llama"))
+    for one in (plain, core):
+        one.submit(asking("a", prompt(5)))
+        one.submit(asking("b", prompt(6)))
+    fetch, failures = core._executor.fetch, [OutOfMemory("no room")]
+
+    def short_of_memory(launched: Launched) -> list[Outcome]:
+        if failures and len(launched.spans) == 2:
+            raise failures.pop()
+        return fetch(launched)
+
+    monkeypatch.setattr(core._executor, "fetch", short_of_memory)
+    expected, outputs = run_out(plain), run_out(core)
+    assert not failures
+    for name in ("a", "b"):
+        assert tokens_of(outputs, name) == tokens_of(expected, name)
+
+
+def test_the_next_step_is_launched_before_the_last_ones_tokens_are_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = ahead(served("llama"))
+    launch, fetch, order = core._executor.launch, core._executor.fetch, []
+
+    def noted_launch(spans: Sequence[Span]) -> Launched:
+        order.append("launch")
+        return launch(spans)
+
+    def noted_fetch(launched: Launched) -> list[Outcome]:
+        order.append("fetch")
+        return fetch(launched)
+
+    monkeypatch.setattr(core._executor, "launch", noted_launch)
+    monkeypatch.setattr(core._executor, "fetch", noted_fetch)
+    core.submit(asking("a", prompt(5), msgspec.structs.replace(GREEDY, max_new_tokens=3)))
+    run_out(core)
+    assert order == ["launch", "launch", "fetch", "launch", "fetch", "fetch"]

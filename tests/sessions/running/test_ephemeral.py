@@ -20,6 +20,7 @@ from sessions.filters.list_filter import ListFilter, Lists
 from sessions.records import Owner
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.waiting_pieces import Text
 from sessions.service import Sessions
 from sessions.turn import engine_wait
 from sessions.turn.policy import Policy
@@ -66,9 +67,9 @@ async def test_text_merges_while_the_reader_is_late(sessions: Sessions, engine: 
     with pytest.raises(RuntimeError):
         _ = reply.ended
     engine.step(2)
-    assert await anext(reply) == "One two"
+    assert await anext(reply) == Text("One two")
     engine.step(2)
-    assert [text async for text in reply] == [" three."]
+    assert [piece async for piece in reply] == [Text(" three.")]
     assert (reply.ended.reason, reply.ended.chars) == (Reason.STOP, 14)
     assert (reply.ended.usage.prompt_tokens, reply.ended.usage.generated_tokens) == (5, 4)
 
@@ -79,7 +80,7 @@ async def test_a_long_prompt_is_waited_for(sessions: Sessions, engine: ScriptedE
     for _ in range(5):
         engine.step()
         await asyncio.sleep(0)
-    assert [text async for text in reply] == ["One."]
+    assert [piece async for piece in reply] == [Text("One.")]
     assert reply.ended.timing.queued_ms is not None
 
 
@@ -126,7 +127,7 @@ async def test_nor_the_end_that_a_filter_makes(
     async with floor(words) as sessions:
         reply = await began(sessions, engine)
         engine.step(3)
-        assert [text async for text in reply] == ["One "]
+        assert [piece async for piece in reply] == [Text("One ")]
         assert reply.ended.reason is Reason.FILTERED
         engine.step()
 

@@ -1,0 +1,158 @@
+"""The whole step loop on a CUDA device that is not there: who joins, leaves, is preempted or branches costs no wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.attention.cuda.attention import Cuda
+from engine.cache.budget import KVBudget
+from engine.execution import executor as executors
+from engine.execution import runner as runners
+from engine.messages import Finished, FinishReason, Output, Params, Started
+from engine.model.loaded_model import LoadedModel
+from engine.scheduling.core import Core
+from engine.text.prepared import Sampling
+from tests.engine.conftest import small_tokenizer
+from tests.engine.execution.shape_of_llama import CONTEXT, PAGE, llama
+from tests.engine.fake_cuda import Launches, fake_cuda
+from tests.engine.tiny_models import asking, prompt
+
+TOKEN = 7
+SAMPLED = Sampling(900, True, 1.0, 0.95, 0, 1.0, None, None)
+MOST_SENT = 8
+"""Copies to the device in a step: the input, places of rows, limits and random numbers of new ones."""
+
+
+class Recorder:
+    """Stands for CUDA's own recording: the same operations on the same places."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Needs no stream."""
+
+    def record(self, run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+        return run, run()
+
+    def measure(self, call: Callable[[], None]) -> float:
+        call()
+        return 0.0
+
+
+class OneFetch:
+    """The one wait of a step: every reply gets the same token."""
+
+    made = 0
+
+    def __init__(self, numbers: Tensor) -> None:
+        assert numbers.device.type == "cuda"
+        type(self).made += 1
+        self._count = len(numbers)
+
+    def numbers(self) -> list[int]:
+        return [TOKEN] * self._count
+
+
+@pytest.fixture
+def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(runners, "backend_for", lambda _device, _dtype: Cuda(processors=132, others=()))
+    monkeypatch.setattr(executors, "CudaRecorder", Recorder)
+    monkeypatch.setattr(executors, "Coming", OneFetch)
+    with fake_cuda():
+        yield
+
+
+def core(*, replies: int = 8, pages: int = 64) -> Core:
+    module: Any = llama()
+    budget = KVBudget(pages, PAGE, min(CONTEXT, pages * PAGE), 1)
+    model = LoadedModel("llama", module, small_tokenizer(), Params(), frozenset(), replies, 128_256, budget)
+    return Core(model)
+
+
+def step(running: Core) -> tuple[list[Output], Launches]:
+    """One step, whose only fetch is that of the tokens."""
+    before = OneFetch.made
+    with Launches() as launches:
+        outputs = running.step()
+    assert OneFetch.made <= before + 1
+    assert launches.sent["fetched"] == 0
+    assert launches.sent["sent"] <= MOST_SENT
+    return outputs, launches
+
+
+def ends_of(outputs: list[Output]) -> list[FinishReason]:
+    return [output.reason for output in outputs if isinstance(output, Finished)]
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_replies_join_and_are_cancelled_without_a_wait() -> None:
+    running = core()
+    for number in range(4):
+        running.submit(asking(f"r{number}", prompt(20 + 300 * number, number), SAMPLED))
+        step(running)
+    _, beside = step(running)
+    running.cancel("r2")
+    outputs, cancelled = step(running)
+    assert (ends_of(outputs), cancelled.total) == ([FinishReason.CANCELLED], 0)
+    _, after = step(running)
+    assert after.total <= beside.total
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_a_step_of_replies_launches_as_much_whatever_their_lengths() -> None:
+    def decode(*lengths: int) -> int:
+        running = core()
+        for number, length in enumerate(lengths):
+            running.submit(asking(f"r{number}", prompt(length, number), SAMPLED))
+        while running.statistics().prefill_steps == running.statistics().steps:
+            step(running)
+        return step(running)[1].total
+
+    assert decode(5, 5, 5) == decode(3, 700, 4000)
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_a_chunk_of_a_prompt_runs_beside_replies_without_a_wait() -> None:
+    running = core()
+    running.submit(asking("reply", prompt(5), SAMPLED))
+    step(running)
+    running.submit(asking("prompt", prompt(6000, 1), SAMPLED))
+    outputs, chunks = [], 0
+    while not any(isinstance(output, Started) and output.request_id == "prompt" for output in outputs):
+        outputs, _ = step(running)
+    while running.statistics().prompt_tokens < 6005:
+        _, launches = step(running)
+        chunks += launches.found["midstream::attend_prompts"]
+    assert chunks > 0
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_who_is_preempted_waits_and_begins_again_without_a_wait_of_the_device() -> None:
+    running = core(pages=5)
+    for name in ("first", "second"):
+        running.submit(asking(name, prompt(2 * PAGE - 3, len(name)), SAMPLED))
+    while not running.statistics().preemptions:
+        step(running)
+    running.cancel("first")
+    step(running)
+    generated = running.statistics().generated_tokens
+    while running.statistics().generated_tokens < generated + 3:
+        step(running)
+
+
+@pytest.mark.usefixtures("on_cuda")
+def test_a_branch_copies_one_page_on_the_device() -> None:
+    running = core()
+    beginning = prompt(PAGE + 40)
+    running.submit(asking("trunk", beginning, SAMPLED))
+    while running.statistics().generated_tokens < 3:
+        step(running)
+    running.cancel("trunk")
+    step(running)
+    running.submit(asking("branch", [*beginning[:-5], 1, 2, 3], SAMPLED))
+    outputs, launches = step(running)
+    assert [output.cached_tokens for output in outputs if isinstance(output, Started)] == [PAGE + 35]
+    assert launches.sent["fetched"] == 0
