@@ -43,7 +43,7 @@ from sessions.service import Sessions
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect, replica_name
 from sessions.store.redis.writable import Writable
-from sessions.turn.policy import Policy
+from sessions.turn.policy import Policy, ToolLimits
 
 
 async def serve(settings: Settings) -> None:
@@ -94,7 +94,13 @@ async def composed(
         await look_at_store(settings, store)
         replica = await replica_name(store)
         sessions = Sessions(
-            client=store, engine=models, policy=policy, observer=observer, replica=replica, lane=lane
+            client=store,
+            engine=models,
+            policy=policy,
+            observer=observer,
+            replica=replica,
+            lane=lane,
+            tools=tools,
         )
         metrics.watch(
             models=models,
@@ -141,6 +147,11 @@ def _policy(settings: Settings) -> Policy:
         ttl_s=settings.conversation_ttl_s,
         max_turns=settings.max_turns,
         max_queued=settings.max_queued,
+        tools=ToolLimits(
+            max_rounds=settings.max_tool_rounds,
+            wait_s=settings.tool_wait_s,
+            max_chars=settings.max_content_chars,
+        ),
         system_prompt=settings.system_prompt or "",
         filters=_filters(settings),
         durability=asked_of(settings),
@@ -181,4 +192,5 @@ def _offer(settings: Settings) -> Offer:
         max_content_chars=settings.max_content_chars,
         max_turns=settings.max_turns,
         max_queued=settings.max_queued,
+        max_tool_rounds=settings.max_tool_rounds,
     )

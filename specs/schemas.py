@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from connections.wire import frames, params
+from connections.wire import frames, params, table
 from sessions.conversation.paging import HistoryPage, ShownMessage
 from sessions.running.replies import MOST_REPLIES
 from sessions.store.history.index import Listed
@@ -61,7 +61,7 @@ def client_frames() -> Types:
 
 def server_frames() -> Types:
     """What the native door sends, in the order of the protocol's table."""
-    return tuple(kind.struct for kind in frames.SERVER_FRAMES.values())
+    return tuple(kind.struct for kind in table.SERVER_FRAMES.values())
 
 
 def name_of(frame: type[msgspec.Struct]) -> str:

@@ -50,7 +50,7 @@ ROOMS = {
     ),
     "sessions": (
         *("errors", "events", "records", "observer"),
-        *("filters", "tools", "store", "turn", "conversation", "running", "replicas", "commands"),
+        *("filters", "tools", "store", "turn", "conversation", "running", "exchange", "replicas", "commands"),
         *("parts", "replica", "service"),
     ),
     "sessions.store": ("redis", "history", "ownership", "adoption", "storage"),

@@ -19,7 +19,8 @@ from connections.limits.quotas import RateLimited
 from connections.native.greeting import Greeter
 from connections.openai.problems import counted_as, nobody, problem_of
 from connections.wire.errors import Unauthenticated
-from connections.wire.frames import Counts, Limits
+from connections.wire.frames import Limits
+from connections.wire.table import Counts
 from engine.errors import EngineError
 from engine.served_models import ServedModel
 from sessions.errors import EngineDown, ModelNotFound, Overloaded, Refused

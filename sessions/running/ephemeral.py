@@ -27,12 +27,12 @@ from sessions.records import Client, Owner, signed
 from sessions.running.admission import Admission, Admitted
 from sessions.running.ending import note_end, sender_of
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.pace import Pace
 from sessions.running.replies import Replies
 from sessions.running.shares import Subject
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import CONFIRM_S
 from sessions.turn.generating import Generator
-from sessions.turn.pace import Pace
 from sessions.turn.policy import Policy, SystemPrompt
 from sessions.turn.prompt import as_refusals, refuse_endless, refuse_unserved, texts_of
 from sessions.turn.turn import Names, Turn, TurnIds

@@ -10,9 +10,9 @@ from time import monotonic
 from engine.messages import Called, Prefilling, Queued, Retried, Started, ToolCall
 from sessions.events import Cause, Done
 from sessions.filters.filtered_reply import Released
+from sessions.running.pace import Pace
 from sessions.running.waiting_pieces import Piece, WaitingPieces
 from sessions.turn.engine_wait import EngineWait
-from sessions.turn.pace import Pace
 from sessions.turn.turn import Turn
 
 MAX_WAITING_BYTES = 1024 * 1024

@@ -52,10 +52,11 @@ _log = structlog.get_logger("midstream.turn")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How the engine's part of a turn ended."""
+    """How the engine's part of a turn ended. `written`: the reply as the model wrote it, where its text is not all of that."""
 
     reason: Reason
     error: Failure | None = None
+    written: str = ""
 
 
 class Listener(Protocol):
@@ -247,7 +248,7 @@ def outcome_of(turn: Turn, finished: Finished) -> Outcome:
     error = None
     if finished.error is not None:
         error = Failure(code=finished.error_code.value, message=finished.error)
-    return Outcome(_REASONS[finished.reason], error)
+    return Outcome(_REASONS[finished.reason], error, finished.written)
 
 
 def _failure(loss: EngineLost | EngineUnavailable) -> Failure:

@@ -13,14 +13,26 @@ from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.store.redis.durability import Durability
 
 
+class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """`max_rounds`: replies to one message that may call tools. `wait_s`: seconds that a call waits for a client.
+
+    `max_chars`: of a result.
+    """
+
+    max_rounds: int = 16
+    wait_s: float = 3600.0
+    max_chars: int = 32_000
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """`ttl_s`: seconds that a conversation is kept after its last turn; `max_turns`: running or waiting at once.
 
     `max_queued`: messages that wait behind a running reply in one conversation.
 
     `system_prompt` is used where neither the conversation nor its client names one; empty: none. `filters`: what
-    messages and replies go through. `durability`: how safe `accepted` and `done` are when they are told.
-    `unsupported_tools`: what becomes of tools that a model can't be shown, where it need not call one.
+    messages and replies go through. `durability`: how safe `accepted` and `done` are when they are told. `tools`: what
+    calls of tools are held to. `unsupported_tools`: what becomes of tools that a model can't be shown, where it need not
+    call one.
     """
 
     ttl_s: float
@@ -29,6 +41,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     system_prompt: str = ""
     filters: Filters = NO_FILTERS
     durability: Durability = Durability.EVERYSEC
+    tools: ToolLimits = ToolLimits()
     unsupported_tools: Literal["refuse", "ignore"] = "ignore"
 
     def followed(self, spec: ReplySpec, facts: ModelFacts) -> ReplySpec:
