@@ -54,12 +54,10 @@ def format_of(asked: frames.Format | None) -> Format | None:
 def _offered(place: int, asked: frames.OfferedTool, box: ToolBox) -> OfferedTool:
     field = f"tools[{place}]"
     if asked.where == "client":
-        shape = (
-            {}
-            if asked.parameters is None
-            else {"parameters": _schema(asked.parameters, f"{field}.parameters")}
-        )
-        tool = Tool(asked.name, asked.description, **shape)
+        tool = Tool(asked.name, asked.description)
+        if asked.parameters is not None:
+            shape = _schema(asked.parameters, f"{field}.parameters")
+            tool = msgspec.structs.replace(tool, parameters=shape)
         return OfferedTool(tool=tool, needs="approval" if asked.approval == "always" else "none")
     if (there := box.tool(asked.name)) is None:
         raise BadParams("names no tool of this server.", field=f"{field}.name")
