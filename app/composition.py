@@ -24,6 +24,7 @@ from app.setup.limits import TurnTokens, limiters_of, quotas_of
 from app.setup.models import engine_of_file, with_names
 from app.setup.own_engines import own_engines
 from app.setup.store import asked_of, look_at_store
+from app.setup.tools import tool_box_of
 from connections.authentication.standing import REFRESH_S
 from connections.gate.cross_origin import CrossOrigin
 from connections.http.json_answers import foreign_page
@@ -42,7 +43,7 @@ from sessions.service import Sessions
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect, replica_name
 from sessions.store.redis.writable import Writable
-from sessions.turn.policy import Policy
+from sessions.turn.policy import Policy, ToolLimits
 
 
 async def serve(settings: Settings) -> None:
@@ -76,6 +77,7 @@ async def composed(
     models = with_names(settings, engine)
     refusals, bounds = Refusals(), Bounds()
     tls, gate = tls_of(settings), gate_of(settings, refusals)
+    tools = tool_box_of(settings)
     registry = Registry(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
     )
@@ -92,7 +94,13 @@ async def composed(
         await look_at_store(settings, store)
         replica = await replica_name(store)
         sessions = Sessions(
-            client=store, engine=models, policy=policy, observer=observer, replica=replica, lane=lane
+            client=store,
+            engine=models,
+            policy=policy,
+            observer=observer,
+            replica=replica,
+            lane=lane,
+            tools=tools,
         )
         metrics.watch(
             models=models,
@@ -101,7 +109,7 @@ async def composed(
             refusals=refusals,
             bounds=bounds,
         )
-        async with sessions.running(alone=settings.redis_url is None):
+        async with tools.running(), sessions.running(alone=settings.redis_url is None):
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
             readiness = Readiness(models=models, store=Writable(store, policy.durability))
             routes = doors(
@@ -139,9 +147,15 @@ def _policy(settings: Settings) -> Policy:
         ttl_s=settings.conversation_ttl_s,
         max_turns=settings.max_turns,
         max_queued=settings.max_queued,
+        tools=ToolLimits(
+            max_rounds=settings.max_tool_rounds,
+            wait_s=settings.tool_wait_s,
+            max_chars=settings.max_content_chars,
+        ),
         system_prompt=settings.system_prompt or "",
         filters=_filters(settings),
         durability=asked_of(settings),
+        unsupported_tools=settings.unsupported_tools,
     )
 
 
@@ -178,4 +192,5 @@ def _offer(settings: Settings) -> Offer:
         max_content_chars=settings.max_content_chars,
         max_turns=settings.max_turns,
         max_queued=settings.max_queued,
+        max_tool_rounds=settings.max_tool_rounds,
     )

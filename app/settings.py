@@ -192,6 +192,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: Annotated[
         int, Meta(ge=0, le=1000, description="Messages that wait behind a running reply in one conversation.")
     ] = 16
+    max_tool_rounds: Annotated[
+        int,
+        Meta(
+            ge=1, le=1000, description="Replies to one message that may call tools; the next one is in words."
+        ),
+    ] = 16
+    tool_wait_s: Annotated[
+        float,
+        Meta(
+            gt=0, le=30 * 86_400, description="Seconds that a call waits for a client's result or approval."
+        ),
+    ] = 3600.0
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
     ] = 10_000
@@ -228,10 +240,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="The same of one API key or JWT subject; unset: no limit."),
     ] = None
     max_content_chars: Annotated[int, Meta(ge=1, description="Characters of one message.")] = 32_000
+    unsupported_tools: Annotated[
+        Literal["refuse", "ignore"],
+        Meta(
+            description="What becomes of tools that a model can't be shown: ignore: it answers without them, unless it must call one; refuse: the request is refused."
+        ),
+    ] = "ignore"
     filters: Annotated[
         str | None,
         Meta(description="TOML file of words, patterns and hooks that refuse messages and end replies."),
     ] = None
+    tools: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Python functions that models may call, as module:function, separated by commas; beside those that installed packages bring as entry points midstream.tools."
+        ),
+    ] = ()
+    tools_file: Annotated[
+        str | None, Meta(description="TOML file of MCP servers whose tools models may call.")
+    ] = None
+    tool_timeout_s: Annotated[
+        float, Meta(gt=0, le=3600, description="Seconds that a call of such a function may take.")
+    ] = 30.0
+    tool_result_bytes: Annotated[
+        int, Meta(ge=256, le=4 << 20, description="Bytes of a tool's result; a longer one is cut.")
+    ] = 64 * 1024
     conversation_ttl_s: Annotated[
         float, Meta(gt=0, description="Seconds that a conversation is kept after its last turn.")
     ] = 30 * 24 * 3600.0
@@ -316,7 +349,15 @@ def _from_environment(cls: type[Settings], environ: Mapping[str, str]) -> dict[s
 
 def _parsed(name: str, value: Any) -> Any:
     match name, value:
-        case "allowed_origins" | "allowed_hosts" | "allowed_ips" | "trusted_proxies" | "served_names", str():
+        case (
+            "allowed_origins"
+            | "allowed_hosts"
+            | "allowed_ips"
+            | "trusted_proxies"
+            | "served_names"
+            | "tools",
+            str(),
+        ):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         case "engine_arg", str():
             return _words(name, value)

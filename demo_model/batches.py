@@ -56,17 +56,24 @@ def batches(
 def tokenise(tokenizer: PreTrainedTokenizerBase, dialogue: Dialogue) -> tuple[list[int], list[float]]:
     """The ids of the rendered dialogue and the weight of each: replies and their end count, all else weighs nothing.
 
-    Of an interrupted reply, the cut and the last tokens before it are not learned. Long replies weigh less per token.
+    Of an interrupted reply, the cut and the last tokens before it are not learned; nor is what the prompt gave of one.
+    Long replies weigh less per token.
     """
     ids, weights = [tokenizer.bos_token_id], [0.0]
     for message in dialogue.messages:
-        content = tokenizer.encode(message.content, add_special_tokens=False)
-        ids += [tokenizer.convert_tokens_to_ids(ROLES[message.role]), *content, tokenizer.eos_token_id]
+        given = tokenizer.encode(message.given, add_special_tokens=False)
+        content = tokenizer.encode(message.content.removeprefix(message.given), add_special_tokens=False)
+        ids += [
+            tokenizer.convert_tokens_to_ids(ROLES[message.role]),
+            *given,
+            *content,
+            tokenizer.eos_token_id,
+        ]
         learned = 0 if message.role != "assistant" else len(content) + 1
         if message.interrupted:
             learned = max(0, len(content) - _UNSURE_TOKENS)
         weight = min(1.0, math.sqrt(24 / (learned + 1)))
-        weights += [0.0, *([weight] * learned), *([0.0] * (len(content) + 1 - learned))]
+        weights += [0.0] * (1 + len(given)) + [weight] * learned + [0.0] * (len(content) + 1 - learned)
     return ids, weights
 
 

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from demo_model import dialogues
 from demo_model.refusals import REFUSALS
 from demo_model.stories import is_story
-from demo_model.turns import Message, Probe, Skill
+from demo_model.turns import Probe, Skill
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 ENOUGH = 0.95
@@ -133,39 +133,45 @@ def evaluate(
     *,
     sample: bool = False,
 ) -> Score:
-    """Answer every probe, those of like length together, and compare."""
-    wrong = []
-    ordered = sorted(
-        asked, key=lambda each: (len(each.replies[0]), sum(len(message.content) for message in each.messages))
-    )
-    for start in range(0, len(ordered), _BATCH):
-        batch = ordered[start : start + _BATCH]
-        longest = max(len(tokenizer.encode(each.replies[0])) for each in batch) + _SLACK
-        replies = answers(
-            model, tokenizer, [each.messages for each in batch], most_tokens=longest, sample=sample
+    """Answer every probe, those of like length together, and compare; a turn with calls is right when all of it is."""
+    wrong: dict[int, Wrong] = {}
+    steps = list(enumerate(asked))
+    steps += [(place, each.then) for place, each in steps if each.then is not None]
+    steps.sort(
+        key=lambda step: (
+            len(step[1].replies[0]),
+            sum(len(message.content) for message in step[1].messages),
         )
-        for each, got in zip(batch, replies, strict=True):
+    )
+    for start in range(0, len(steps), _BATCH):
+        batch = [each for _, each in steps[start : start + _BATCH]]
+        longest = max(len(tokenizer.encode(each.replies[0])) for each in batch) + _SLACK
+        replies = answers(model, tokenizer, batch, most_tokens=longest, sample=sample)
+        for (place, each), got in zip(steps[start : start + _BATCH], replies, strict=True):
             if not is_right(each, got):
-                wrong.append(Wrong(each.messages[-1].content, each.replies[0], got))
-    return Score(skill, len(asked) - len(wrong), len(asked), tuple(wrong))
+                wrong[place] = Wrong(each.messages[-1].content, each.replies[0], got)
+    return Score(skill, len(asked) - len(wrong), len(asked), tuple(wrong.values()))
 
 
 def answers(
     model: Any,
     tokenizer: PreTrainedTokenizerBase,
-    histories: Sequence[Sequence[Message]],
+    asked: Sequence[Probe],
     *,
     most_tokens: int,
     sample: bool = False,
 ) -> list[str]:
-    """The model's reply of at most `most_tokens` tokens to each history."""
+    """The model's reply of at most `most_tokens` tokens to each probe, with what the prompt gives of it."""
     rendered = [
-        tokenizer.apply_chat_template(
-            [{"role": message.role, "content": message.content} for message in history],
-            add_generation_prompt=True,
-            tokenize=False,
+        str(
+            tokenizer.apply_chat_template(
+                [{"role": message.role, "content": message.content} for message in each.messages],
+                add_generation_prompt=True,
+                tokenize=False,
+            )
         )
-        for history in histories
+        + each.given
+        for each in asked
     ]
     inputs = tokenizer(
         rendered, return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False
@@ -175,7 +181,8 @@ def answers(
         replies = model.generate(**inputs, max_new_tokens=most_tokens, **how)[
             :, inputs["input_ids"].shape[1] :
         ]
-    return tokenizer.batch_decode(replies, skip_special_tokens=True)
+    texts = tokenizer.batch_decode(replies, skip_special_tokens=True)
+    return [each.given + text for each, text in zip(asked, texts, strict=True)]
 
 
 def is_right(asked: Probe, got: str) -> bool:
@@ -184,6 +191,8 @@ def is_right(asked: Probe, got: str) -> bool:
         case Skill.STORY:
             return is_story(got, asked.messages[-1].content)
         case Skill.REFUSAL:
+            return got in REFUSALS
+        case Skill.NO_CALL if asked.replies[0] in REFUSALS:
             return got in REFUSALS
         case _:
             return got in asked.replies

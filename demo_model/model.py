@@ -10,6 +10,7 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 from demo_model.tokenizer import LARGEST_NUMBER
 
+_WELL_KNOWN = 500
 _PERIODS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 
 
@@ -33,6 +34,41 @@ def new_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
     )
     _place_numbers(model, tokenizer)
     return model
+
+
+def carried_over(
+    model: LlamaForCausalLM, known: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
+) -> LlamaForCausalLM:
+    """`model`, which speaks through `known`, with another tokenizer: a token that is new is the mean of those it replaces.
+
+    Numbers above 500 begin anew: where dialogues hardly had any, they have become all alike. Draws from torch's global generator.
+    """
+    new = new_model(tokenizer)
+    weights = model.state_dict()
+    old, rows = weights["model.embed_tokens.weight"], new.model.embed_tokens.weight.data
+    vocabulary = known.get_vocab()
+    for token, place in tokenizer.get_vocab().items():
+        rows[place] = old[_places(token, vocabulary, known, str(tokenizer.decode([place])))].mean(0)
+    _tell_apart(rows, tokenizer)
+    tied = {"model.embed_tokens.weight": rows, "lm_head.weight": rows}
+    new.load_state_dict(weights | tied)
+    return new
+
+
+def _tell_apart(rows: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Give the numbers that are not well known embeddings of their own, as far apart as those of the others."""
+    places = [tokenizer.convert_tokens_to_ids(str(number)) for number in range(LARGEST_NUMBER + 1)]
+    good, poor = rows[places[: _WELL_KNOWN + 1]], places[_WELL_KNOWN + 1 :]
+    rows[poor] = good.mean(0) + good.std(0) * torch.randn(len(poor), rows.shape[1])
+
+
+def _places(token: str, vocabulary: dict[str, int], known: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """The ids of what `known` spells a token with: itself, its text's tokens, or its bytes where it is part of a character."""
+    if token in vocabulary:
+        return [vocabulary[token]]
+    if "\ufffd" in text:
+        return [vocabulary[byte] for byte in token]
+    return list(known.encode(text, add_special_tokens=False))
 
 
 def _place_numbers(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -1,33 +1,34 @@
-"""The tokenizer: byte-level BPE in which every number below 1000 is one token, and the chat template.
+"""The tokenizer: byte-level BPE in which every number below 1000 is one token, and so is much of what JSON is made of.
 
 Knows the roles; knows nothing of skills.
 """
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+
+from demo_model.chat_template import CHAT_TEMPLATE, RESPONSE_TEMPLATE
 
 BEGIN, END, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 ROLES = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>"}
 LARGEST_NUMBER = 999
-CHAT_TEMPLATE = (
-    "{{- bos_token }}"
-    "{%- for message in messages %}"
-    "{%- if message.role not in ['system', 'user', 'assistant'] %}"
-    "{{- raise_exception('the roles are system, user and assistant') }}"
-    "{%- endif %}"
-    "{{- '<|' + message.role + '|>' + message.content + eos_token }}"
-    "{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"
+# Tokens of their own, though text: a model of calls and thoughts has them as Qwen does.
+MARKS = ("<tools>", "</tools>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")  # fmt: skip
+# What JSON and calls are full of is one token each: the longer before the shorter that it begins with.
+JSON_PIECES = (
+    '{"name": "', '", "arguments": {"', '", "arguments": {}}', '", "parameters": {"', '", "parameters": {}}', '": "', '": ', '", "', ', "', '{"', '"}}', '"}', "}}",
+)  # fmt: skip
+_PIECES = (
+    "|".join(map(re.escape, JSON_PIECES)) + r"|\d{1,3}| ?\p{L}+(?:['\x{2019}]\p{L}+)?| ?[^\s\p{L}\d]+|\s+"
 )
-_PIECES = r"\d{1,3}| ?\p{L}+(?:['\x{2019}]\p{L}+)?| ?[^\s\p{L}\d]+|\s+"
 
 
 def train_tokenizer(texts: Iterable[str], *, words: int) -> PreTrainedTokenizerFast:
-    """A tokenizer of 256 bytes, the numbers, `words` merges learned from `texts`, and the special tokens."""
+    """A tokenizer of 256 bytes, the numbers, the pieces of JSON, `words` merges learned from `texts`, marks and special tokens."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -37,14 +38,16 @@ def train_tokenizer(texts: Iterable[str], *, words: int) -> PreTrainedTokenizerF
     )
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=256 + words, initial_alphabet=alphabet, show_progress=False)
-    bpe.train_from_iterator(
-        ("".join(" " if letter.isdigit() else letter for letter in text) for text in texts), trainer
-    )
+    bpe.train_from_iterator(map(_words_of, texts), trainer)
     learned = json.loads(bpe.to_str())["model"]
     vocabulary, merges = learned["vocab"], [tuple(pair) for pair in learned["merges"]]
     _add_numbers(vocabulary, merges)
-    bpe.model = models.BPE(vocab=vocabulary, merges=merges)
+    for piece in JSON_PIECES:
+        vocabulary[piece.replace(" ", "Ġ")] = len(vocabulary)
+    # A piece of JSON is no result of merges: it is taken whole.
+    bpe.model = models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True)
     bpe.decoder = decoders.ByteLevel()
+    bpe.add_tokens([AddedToken(mark, normalized=False) for mark in MARKS])
     bpe.add_special_tokens([BEGIN, END, PAD, *ROLES.values()])
     make: Any = PreTrainedTokenizerFast
     tokenizer: PreTrainedTokenizerFast = make(
@@ -56,9 +59,17 @@ def train_tokenizer(texts: Iterable[str], *, words: int) -> PreTrainedTokenizerF
         model_max_length=4096,
         clean_up_tokenization_spaces=False,
         chat_template=CHAT_TEMPLATE,
+        response_template=RESPONSE_TEMPLATE,
         extra_special_tokens=list(ROLES.values()),
     )
     return tokenizer
+
+
+def _words_of(text: str) -> str:
+    """A text without what has tokens of its own: those are no reason to merge."""
+    for whole in (*MARKS, *JSON_PIECES):
+        text = text.replace(whole, " ")
+    return "".join(" " if letter.isdigit() else letter for letter in text)
 
 
 def _add_numbers(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> None:

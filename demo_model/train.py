@@ -16,12 +16,12 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBas
 
 from demo_model import dialogues
 from demo_model.batches import batches
-from demo_model.model import new_model, save
+from demo_model.model import carried_over, new_model, save
 from demo_model.tokenizer import train_tokenizer
 from demo_model.trainer import Progress, Trainer
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
-_WORDS = 1100
+_WORDS = 1079
 _TOKENS_A_STEP = 3072
 
 
@@ -37,6 +37,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=CHECKPOINT, help="folder to write the checkpoint to")
     parser.add_argument(
         "--start", type=Path, help="checkpoint folder to start from, instead of fresh weights"
+    )
+    parser.add_argument(
+        "--new-tokenizer",
+        action="store_true",
+        help="learn the tokenizer anew, and carry the weights of --start over to it",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=1.0, help="share of the usual learning rates (default: %(default)g)"
     )
     parser.add_argument(
         "--state", type=Path, help="file that keeps the whole state; taken up again if it exists"
@@ -59,24 +67,33 @@ def work(rank: int, options: argparse.Namespace, meeting_place: Path) -> None:
     torch.manual_seed(options.seed)
     distributed.init_process_group("gloo", f"file://{meeting_place}", rank=rank, world_size=options.workers)
     resumed = options.state is not None and options.state.exists()
-    tokenizer, model = _start(options.out if resumed else options.start, options.seed)
-    trainer = Trainer(model, Progress(limit=options.minutes * 60))
+    tokenizer, model = _begin(options.out if resumed else options.start, options)
+    trainer = Trainer(model, Progress(limit=options.minutes * 60, share=options.rate))
     if resumed:
         trainer.take_up(options.state)
     _report_and_save(rank, trainer, tokenizer, options)
     distributed.destroy_process_group()
 
 
-def _start(folder: Path | None, seed: int) -> tuple[PreTrainedTokenizerBase, LlamaForCausalLM]:
-    if folder is not None:
-        return AutoTokenizer.from_pretrained(folder), LlamaForCausalLM.from_pretrained(
-            folder, dtype=torch.float32
-        )
+def _begin(
+    folder: Path | None, options: argparse.Namespace
+) -> tuple[PreTrainedTokenizerBase, LlamaForCausalLM]:
+    if folder is None:
+        tokenizer = _new_tokenizer(options.seed)
+        return tokenizer, new_model(tokenizer)
+    known = AutoTokenizer.from_pretrained(folder)
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    if not options.new_tokenizer or folder == options.out:
+        return known, model
+    tokenizer = _new_tokenizer(options.seed)
+    return tokenizer, carried_over(model, known, tokenizer)
+
+
+def _new_tokenizer(seed: int) -> PreTrainedTokenizerBase:
     rng = random.Random(f"tokenizer {seed}")
     written = (dialogues.write(rng, most_characters=900, longest_count=10) for _ in range(12_000))
     texts = (message.content for dialogue in written for message in dialogue.messages)
-    tokenizer = train_tokenizer(texts, words=_WORDS)
-    return tokenizer, new_model(tokenizer)
+    return train_tokenizer(texts, words=_WORDS)
 
 
 def _report_and_save(

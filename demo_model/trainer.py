@@ -20,13 +20,18 @@ _WARM_UP_STEPS = 60
 _AVERAGE_EVERY = 4
 _REPORT_EVERY = 40
 _ROUND = 256
+_LONGEST_STEP_S = 5.0  # more, and the computer slept: that counts for nothing
 
 
 @dataclass
 class Progress:
-    """How far the run is: seconds trained, steps taken, tokens seen by this process."""
+    """How far the run is: seconds trained of its limit, steps taken, tokens seen by this process.
+
+    `share`: what its learning rates are, of those that fresh weights learn with.
+    """
 
     limit: float
+    share: float = 1.0
     seconds: float = 0.0
     steps: int = 0
     tokens: int = 0
@@ -39,7 +44,8 @@ class Progress:
     @property
     def rate(self) -> float:
         """What the learning rate is multiplied with now: a short rise, a plateau, a straight fall to nothing."""
-        return min(1.0, (self.steps + 1) / _WARM_UP_STEPS) * max(0.01, min(1.0, 2 * (1 - self.done)))
+        falling = max(0.01, min(1.0, 2 * (1 - self.done)))
+        return self.share * min(1.0, (self.steps + 1) / _WARM_UP_STEPS) * falling
 
 
 class Trainer:
@@ -66,7 +72,8 @@ class Trainer:
             batch = next(batches)
             losses.append(self._step(batch))
             now = time.monotonic()
-            self.progress.seconds, since = self.progress.seconds + now - since, now
+            self.progress.seconds += min(now - since, _LONGEST_STEP_S)
+            since = now
             self.progress.steps += 1
             self.progress.tokens += batch.ids.numel()
             if self.progress.steps % _AVERAGE_EVERY == 0:

@@ -128,7 +128,17 @@ class Engine(Protocol):
         ...
 
 
-_NEUTRAL: dict[str, float] = {"top_k": 0, "repetition_penalty": 1.0}
+_NEUTRAL: dict[str, object] = {
+    "top_k": 0,
+    "repetition_penalty": 1.0,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "logit_bias": (),
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "special_tokens": False,
+}
 """What changes nothing, and may be asked of everyone."""
 
 
@@ -141,19 +151,40 @@ def not_served(params: Params, facts: ModelFacts) -> str | None:
     return None
 
 
+def has_feature(facts: ModelFacts, feature: str, part: str) -> bool:
+    """Return whether an engine has a feature, or this part of it: some have no more than `tools.auto`, or `format.regex`."""
+    return feature in facts.features or f"{feature}.{part}" in facts.features
+
+
 def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
-    """Return the first part of a spec that the engine can't follow, by its field's name; None where it can follow all."""
-    asked = {
-        "tools": ("tools", bool(spec.shown_tools)),
-        "format": ("format", spec.format is not None),
-        "reasoning": ("reasoning", spec.reasoning != "auto"),
-        "template": ("template", bool(spec.template)),
-        "continues": ("continue", spec.continues),
-    }
-    return next(
-        (field for field, (feature, is_asked) in asked.items() if is_asked and feature not in facts.features),
-        None,
+    """Return the first part of a spec that the engine can't follow, by its field's name; None where it can follow all.
+
+    Not to think may be asked of everyone: most models that have no switch for it never do.
+    """
+    form = "" if spec.format is None else spec.format.__struct_config__.tag
+    asked = (
+        ("tools", "tools", spec.tool_choice, bool(spec.shown_tools)),
+        ("format", "format", str(form), spec.format is not None),
+        ("reasoning", "reasoning", "", spec.reasoning not in ("auto", "off")),
+        ("template", "template", "", bool(spec.template)),
+        ("continues", "continue", "", spec.continues),
+        ("raw", "raw", "", spec.raw),
     )
+    lacking = (
+        field
+        for field, feature, part, is_asked in asked
+        if is_asked and not has_feature(facts, feature, part)
+    )
+    return next(lacking, None)
+
+
+def messages_not_served(messages: Sequence[Message], facts: ModelFacts) -> str | None:
+    """Return the part of messages that the engine can't have the model read, by its name; None where it can all."""
+    if has_feature(facts, "tools", "auto"):
+        return None
+    if any(message.calls for message in messages):
+        return "tool_calls"
+    return "role" if any(message.role == "tool" for message in messages) else None
 
 
 class Runnable(Protocol):

@@ -286,7 +286,8 @@ class Loading(msgspec.Struct, frozen=True, tag="loading"):
 class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     """Sent once the model can serve. `defaults` has every field of `Params` filled that the model defines.
 
-    `features`: what of `ReplySpec` it can follow: `tools`, `reasoning`, `template`, `format`, `continue`.
+    `features`: what of `ReplySpec` it can follow: `tools`, `reasoning`, `template`, `format`, `continue`, `raw`;
+    `tools.auto` where no choice is followed, `format.` and a format's tag where only some are.
 
     `context_tokens`: prompt and reply together, at most. `lacks`: fields of `Params` that the engine can't follow.
     `token_bytes`: of the longest token: a text of more bytes than that many times the window can't fit it. None: not known.

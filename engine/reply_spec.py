@@ -54,6 +54,7 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     `tool_choice`: `auto`, `none` (the model is not shown the tools), `required`, or `named`: the one in `tool_name`.
     `parallel_calls`: more than one call in a reply. `reasoning`: `auto`, `off`, or an effort that the template knows.
     `template`: further variables of the chat template. `continues`: the last message is the assistant's, and goes on.
+    `raw`: the one message is the prompt as it is, through no template.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -64,6 +65,7 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning: str = "auto"
     template: dict[str, TemplateValue] = {}
     continues: bool = False
+    raw: bool = False
 
     @property
     def shown_tools(self) -> tuple[Tool, ...]:

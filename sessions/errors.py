@@ -4,6 +4,7 @@ SessionError
 ├── Refused                 the request leaves no trace; `code` is the protocol's word for it
 │   ├── Busy                a turn runs and the policy is reject
 │   ├── Conflict            other content under a known client_msg_id, or an exchange that has successors
+│   ├── ContentTooLong      a message or a result has more characters than the server takes
 │   ├── ContextOverflow     the message alone does not fit the model's window
 │   ├── NotFound            no such message or conversation of this owner
 │   ├── ModelNotFound       no such model is served
@@ -49,6 +50,12 @@ class Conflict(Refused):
     """The request contradicts what is in the history."""
 
     code = "conflict"
+
+
+class ContentTooLong(Refused):
+    """A message, or the result of a call, has more characters than the server takes."""
+
+    code = "content_too_long"
 
 
 class ContextOverflow(Refused):

@@ -8,15 +8,19 @@ Offsets and lengths count Unicode code points.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, TypeVar, assert_never
 
 import msgspec
 
 
 class Reason(StrEnum):
-    """Why a turn ended. `interrupted` means a failure of a part of the service, never the user."""
+    """Why a turn ended. `interrupted` means a failure of a part of the service, never the user.
+
+    `tools`: it called tools, and another turn follows it once their calls are settled.
+    """
 
     STOP = "stop"
+    TOOLS = "tools"
     LENGTH = "length"
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
@@ -36,12 +40,38 @@ class Cause(StrEnum):
     OPERATOR = "operator"
 
 
-StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved"]
-"""What keeps a turn from its text, or its text from the store."""
+class CallState(StrEnum):
+    """Where a call of a tool is. The last five are settled: nothing moves a call out of them."""
+
+    WAITING = "waiting"
+    """For an approval, for a client's result, or for a place to run."""
+    RUNNING = "running"
+    DONE = "done"
+    DENIED = "denied"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    LOST = "lost"
+    """It was started, and nobody knows what became of it: whoever ran it died."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the call is over."""
+        return self not in _OPEN
+
+
+_OPEN = (CallState.WAITING, CallState.RUNNING)
+
+Where = Literal["client", "server"]
+"""Who runs a tool."""
+Needs = Literal["none", "approval"]
+"""What a call waits for before anybody may run it."""
+
+StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved", "tool"]
+"""What keeps a turn from its text, or its text from the store; and how far a tool is."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept."""
+    """Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept; `reasoning_tokens` are in what it thought."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -49,6 +79,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sent_tokens: int
     wasted_tokens: int
     acked_tokens: int | None = None
+    reasoning_tokens: int = 0
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +116,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     """A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root.
 
     `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
+    `follows`: the turn whose calls are settled now; `message_id` is the reply that made them, and no message is new.
     """
 
     client_msg_id: str
@@ -99,6 +131,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     content: str | None = None
     parent_id: str | msgspec.UnsetType | None = msgspec.UNSET
     model: str | None = None
+    follows: str | None = None
 
 
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):
@@ -112,9 +145,60 @@ class Delta(Event, frozen=True, kw_only=True, tag="delta"):
     tokens: int
 
 
+class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
+    """What the model thinks aloud beside its reply. Fields as in `Delta`; `off` counts what was thought before."""
+
+    turn_id: str
+    seq: int
+    first_seq: int
+    off: int
+    text: str
+    tokens: int
+
+
+class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
+    """The model calls a tool. `index` counts the calls of a reply from 0; `off`: code points of the text before it.
+
+    `args`: the text of a JSON object, whole; `args_sha256`: of that text in UTF-8. `expires_at`: Unix milliseconds, where
+    it waits for a client.
+    """
+
+    turn_id: str
+    seq: int
+    call_id: str
+    index: int
+    name: str
+    args: str
+    args_sha256: str
+    where: Where
+    needs: Needs
+    off: int
+    tokens: int
+    first_seq: int | None = None
+    expires_at: int | None = None
+
+
+class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
+    """A call of a turn moves. `content` or `error`: what came of it, once it is done.
+
+    `args`, `args_sha256`: those that it runs with, where whoever allowed it changed them.
+    """
+
+    turn_id: str
+    seq: int
+    call_id: str
+    state: CallState
+    first_seq: int | None = None
+    content: str | None = None
+    error: str | None = None
+    args: str | None = None
+    args_sha256: str | None = None
+
+
 class Done(Event, frozen=True, kw_only=True, tag="done"):
     """The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8.
 
+    `reasoning_chars`: length of what is kept of its reasoning; `open`: its calls that are not settled.
     `model`: which one wrote the reply; `requested_model`: the one that was asked for, where another one stood in for it.
     """
 
@@ -133,6 +217,8 @@ class Done(Event, frozen=True, kw_only=True, tag="done"):
     error: Failure | None = None
     model: str | None = None
     requested_model: str | None = None
+    reasoning_chars: int = 0
+    open: tuple[str, ...] = ()
 
 
 class Removed(Event, frozen=True, kw_only=True, tag="removed"):
@@ -146,8 +232,8 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 class Status(Event, frozen=True, kw_only=True, tag="status"):
     """Where a turn stands, for people; not journalled.
 
-    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1; `model`
-    (fallback) is the one that answers instead of the one that was asked for.
+    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0 to 1; `model`
+    (fallback) is the one that answers instead of the one that was asked for. `call_id` and `message` (tool): which call says what.
     """
 
     turn_id: str
@@ -155,6 +241,8 @@ class Status(Event, frozen=True, kw_only=True, tag="status"):
     queue_position: int | None = None
     progress: float | None = None
     model: str | None = None
+    call_id: str | None = None
+    message: str | None = None
 
 
 class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
@@ -180,26 +268,94 @@ class Gap(Event, frozen=True, kw_only=True, tag="gap"):
     min_seq: int
 
 
+class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call as a reply in the history has it. Fields as in `ToolCall` and `ToolState`."""
+
+    call_id: str
+    index: int
+    name: str
+    args: str
+    args_sha256: str
+    where: Where
+    needs: Needs
+    off: int
+    state: CallState
+    expires_at: int | None = None
+    content: str | None = None
+    error: str | None = None
+
+
 class Snapshot(Event, frozen=True, kw_only=True, tag="snapshot"):
-    """Where a conversation stands: the running turn, if any, and its text up to `seq`."""
+    """Where a conversation stands: the running turn, if any, and its text up to `seq`.
+
+    `reasoning`, `calls`: what else that reply has so far; where no turn runs, the calls that are open.
+    """
 
     epoch: str
     seq: int
     turn_id: str | msgspec.UnsetType | None = msgspec.UNSET
     text: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning: str = ""
+    calls: tuple[ShownCall, ...] = ()
 
 
-Journalled = Accepted | Delta | Done | Removed
+Journalled = Accepted | Delta | Reasoning | ToolCall | ToolState | Done | Removed
 
-Bare = Accepted | Done | Removed
+Text = Delta | Reasoning
+"""The journalled events that are text."""
+
+Bare = Accepted | ToolCall | ToolState | Done | Removed
 """The journalled events that are no text."""
 
 
-def covering(event: Bare, first_seq: int) -> Bare:
-    """The event, saying that it stands for all seqs from `first_seq` on: what was between them is withdrawn."""
-    if first_seq >= (event.first_seq or event.seq):
+E = TypeVar("E", bound=Journalled)
+
+
+def first_seq_of(event: Journalled) -> int:
+    """The first seq that an event stands for."""
+    return event.seq if event.first_seq is None else event.first_seq
+
+
+def covering(event: E, first_seq: int) -> E:
+    """The event, saying that it stands for all seqs from `first_seq` on: what was between them is not told."""
+    if first_seq >= first_seq_of(event):
         return event
     return msgspec.structs.replace(event, first_seq=first_seq)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What is kept of a reply whose end is decided: of its text and of its reasoning; and the calls behind kept text."""
+
+    chars: int
+    reasoning: int = 0
+
+    def of(self, event: Delta | Reasoning | ToolCall) -> Delta | Reasoning | ToolCall | None:
+        """What is kept of a piece of the reply; None: nothing."""
+        match event:
+            case ToolCall():
+                return event if event.off <= self.chars else None
+            case Delta():
+                return _cut(event, self.chars)
+            case Reasoning():
+                return _cut(event, self.reasoning)
+            case _:
+                assert_never(event)
+
+
+def kept_of(done: Done) -> Kept:
+    """What is kept of a reply that ended."""
+    return Kept(done.chars, done.reasoning_chars)
+
+
+T = TypeVar("T", Delta, Reasoning)
+
+
+def _cut(text: T, until: int) -> T | None:
+    if text.off + len(text.text) <= until:
+        return text
+    if text.off >= until:
+        return None
+    return msgspec.structs.replace(text, text=text.text[: until - text.off])
 
 
 encode = msgspec.json.Encoder().encode

@@ -10,6 +10,7 @@ from redis.asyncio import Redis, RedisCluster
 
 from engine.door import Engine
 from sessions.commands.adopting import Adopter
+from sessions.commands.answering import Answering
 from sessions.commands.branches import Brancher
 from sessions.commands.intake import sender_of
 from sessions.commands.orders import Orders
@@ -17,7 +18,11 @@ from sessions.commands.removing import Deleter, Remover
 from sessions.commands.turns import Turns
 from sessions.conversation.directory import Directory
 from sessions.conversation.guarding import Changes, Tasks
+from sessions.exchange.settling import Answered, Settler
+from sessions.exchange.taking_over import TakingOver
+from sessions.exchange.waiting import Waiting
 from sessions.observer import Observer
+from sessions.records import Owner
 from sessions.replicas.forwarding import Forwarder
 from sessions.replicas.reaping import Reaper
 from sessions.replicas.relay import Relay
@@ -25,12 +30,16 @@ from sessions.replicas.rpc import Rpc, box_of
 from sessions.replicas.shard_channels import ShardChannels
 from sessions.replicas.watching import Watching
 from sessions.running.admission import Admission
+from sessions.running.announcing import Announcer
 from sessions.running.attendance import Attendance
 from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.runner import Runner
 from sessions.store.storage import Storage
+from sessions.tools.tool_box import ToolBox
+from sessions.turn.calls import CallAnswer
 from sessions.turn.generating import Generator
 from sessions.turn.policy import Policy
+from sessions.turn.prompt import Prompts
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +51,9 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Tasks
     directory: Directory
     changes: Changes
+    prompts: Prompts
+    settler: Settler
+    taking_over: TakingOver
     admission: Admission
     attendance: Attendance
 
@@ -66,6 +78,7 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
     remover: Remover
     deleter: Deleter
     adopter: Adopter
+    answering: Answering
     orders: Orders
 
 
@@ -85,6 +98,7 @@ def compose(
     observer: Observer,
     replica: str | None,
     lane: Redis | None,
+    tools: ToolBox,
 ) -> Parts:
     """Put a replica together. `lane`: a client of its own for what running turns write, so that their ends do not wait."""
     replica = replica or secrets.token_hex(8)
@@ -92,15 +106,20 @@ def compose(
     channels = _shard_channels(client, replica)
     directory = Directory() if channels is None else Directory(opened=channels.follow, closed=channels.leave)
     tasks = Tasks()
+    running = (
+        storage if lane is None else storage.over(lane, ttl_s=policy.ttl_s, durability=policy.durability)
+    )
+    announcer = Announcer(ownership=storage.ownership, index=storage.index)
     base = Base(
         client=client,
         storage=storage,
-        lane=storage
-        if lane is None
-        else storage.over(lane, ttl_s=policy.ttl_s, durability=policy.durability),
+        lane=running,
         tasks=tasks,
         directory=directory,
         changes=Changes(directory=directory, tasks=tasks),
+        prompts=Prompts(engine=engine, history=storage.history, operators=policy.system_prompt),
+        settler=Settler(running.history, replica=replica),
+        taking_over=TakingOver(directory=directory, history=storage.history, announcer=announcer),
         admission=Admission(at_most=policy.max_turns),
         attendance=Attendance(),
     )
@@ -109,7 +128,9 @@ def compose(
     return Parts(
         base=base,
         peers=peers,
-        commands=_commands(base, peers, brancher=brancher, engine=engine, policy=policy, observer=observer),
+        commands=_commands(
+            base, peers, brancher=brancher, engine=engine, policy=policy, observer=observer, tools=tools
+        ),
     )
 
 
@@ -127,7 +148,7 @@ def _peers(base: Base, brancher: Brancher, channels: ShardChannels | None) -> Pe
         branched=lambda conversation: base.changes.begin(conversation, brancher.tell(conversation)),
         channels=channels,
     )
-    reaper = Reaper(base.storage, runs=directory.runs, tell=relay.tell_of)
+    reaper = Reaper(base.storage, runs=directory.runs, tell=relay.tell_of, go_on=base.taking_over.take_over)
     forwarder = Forwarder(rpc=rpc, history=history, ownership=ownership, watching=watching, bury=reaper.reap)
     return Peers(
         channels=channels,
@@ -140,12 +161,19 @@ def _peers(base: Base, brancher: Brancher, channels: ShardChannels | None) -> Pe
 
 
 def _commands(
-    base: Base, peers: Peers, *, brancher: Brancher, engine: Engine, policy: Policy, observer: Observer
+    base: Base,
+    peers: Peers,
+    *,
+    brancher: Brancher,
+    engine: Engine,
+    policy: Policy,
+    observer: Observer,
+    tools: ToolBox,
 ) -> Commands:
     storage = base.storage
     sender = sender_of(
         storage,
-        engine=engine,
+        prompts=base.prompts,
         policy=policy,
         observer=observer,
         watching=peers.watching,
@@ -154,12 +182,39 @@ def _commands(
     turns = Turns(
         directory=base.directory,
         sender=sender,
-        runner=Runner(base.lane, generator=Generator(engine, policy.filters), observer=observer),
+        runner=Runner(
+            base.lane,
+            generator=Generator(engine, policy.filters),
+            observer=observer,
+            tools=policy.tools,
+        ),
         attendance=base.attendance,
         admission=base.admission,
+        waiting=Waiting(
+            history=storage.history,
+            prompts=base.prompts,
+            settler=base.settler,
+            box=tools,
+            filters=policy.filters,
+            limits=policy.tools,
+            is_draining=lambda: base.admission.draining,
+        ),
         lost=peers.relay.catch_up,
         tasks=base.tasks,
     )
+    base.taking_over.begins(turns.go_on)
+    answering = Answering(
+        history=storage.history,
+        settler=base.settler,
+        forwarder=peers.forwarder,
+        filters=policy.filters,
+        max_chars=policy.tools.max_chars,
+    )
+
+    async def answer_here(owner: Owner, conversation_id: str, answer: CallAnswer) -> Answered:
+        with base.directory.using(owner, conversation_id) as conversation:
+            return await answering.answer_here(conversation, answer)
+
     ephemeral = EphemeralTurns(
         engine=engine, policy=policy, admission=base.admission, observer=observer, tasks=base.tasks
     )
@@ -178,7 +233,14 @@ def _commands(
         remover=remover,
         deleter=deleter,
         adopter=Adopter(storage.adoption, base.tasks),
-        orders=Orders(turns=turns, rpc=peers.rpc, delete=deleter.delete, tasks=base.tasks),
+        answering=answering,
+        orders=Orders(
+            turns=turns,
+            rpc=peers.rpc,
+            delete=deleter.delete,
+            answer_here=answer_here,
+            tasks=base.tasks,
+        ),
     )
 
 

@@ -7,7 +7,17 @@ from typing import Literal, Self
 
 import msgspec
 
-from sessions.events import Done, Reason, Usage
+from sessions.events import (
+    CallState,
+    Done,
+    Needs,
+    Reason,
+    ShownCall,
+    ToolCall,
+    ToolState,
+    Usage,
+    Where,
+)
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -34,10 +44,120 @@ class Client(msgspec.Struct, frozen=True):
         return f"{self.principal}/{self.client_id}"
 
 
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a reply as kept. `args`: the text of a JSON object, as the model wrote it; `tokens`: how many that took.
+
+    `seq`: of its `tool_call`; `state_seq`: of its newest `tool_state`, None where none was told. `allowed`: other arguments that
+    it runs with, by whoever allowed it. `runner`: the replica that runs it, where the server does. `expires_at`: Unix
+    milliseconds.
+    """
+
+    call_id: str
+    index: int
+    name: str
+    args: str
+    where: Where
+    needs: Needs
+    off: int
+    tokens: int
+    seq: int
+    expires_at: int | None = None
+    state: CallState = CallState.WAITING
+    state_seq: int | None = None
+    allowed: str | None = None
+    content: str | None = None
+    error: str | None = None
+    runner: str = ""
+
+    @property
+    def runs_with(self) -> str:
+        """The arguments that it runs with."""
+        return self.args if self.allowed is None else self.allowed
+
+    @classmethod
+    def of(cls, told: ToolCall) -> Self:
+        """A call as it was told."""
+        return cls(
+            call_id=told.call_id,
+            index=told.index,
+            name=told.name,
+            args=told.args,
+            where=told.where,
+            needs=told.needs,
+            off=told.off,
+            tokens=told.tokens,
+            seq=told.seq,
+            expires_at=told.expires_at,
+        )
+
+    def after(self, told: ToolState) -> CallRecord:
+        """The call as an event left it."""
+        return msgspec.structs.replace(
+            self,
+            state=told.state,
+            state_seq=told.seq,
+            content=told.content,
+            error=told.error,
+            allowed=self.allowed if told.args is None else told.args,
+        )
+
+    def told(self, *, conversation_id: str, turn_id: str) -> ToolCall:
+        """The event by which it was told."""
+        return ToolCall(
+            conversation_id=conversation_id,
+            turn_id=turn_id,
+            seq=self.seq,
+            call_id=self.call_id,
+            index=self.index,
+            name=self.name,
+            args=self.args,
+            args_sha256=digest(self.args),
+            where=self.where,
+            needs=self.needs,
+            off=self.off,
+            tokens=self.tokens,
+            expires_at=self.expires_at,
+        )
+
+    def moved(self, *, conversation_id: str, turn_id: str) -> ToolState | None:
+        """The newest event by which it moved; None where it has not."""
+        if self.state_seq is None:
+            return None
+        return ToolState(
+            conversation_id=conversation_id,
+            turn_id=turn_id,
+            seq=self.state_seq,
+            call_id=self.call_id,
+            state=self.state,
+            content=self.content,
+            error=self.error,
+            args=self.allowed,
+            args_sha256=None if self.allowed is None else digest(self.allowed),
+        )
+
+    def shown(self) -> ShownCall:
+        """As a reader of the history sees it."""
+        return ShownCall(
+            call_id=self.call_id,
+            index=self.index,
+            name=self.name,
+            args=self.runs_with,
+            args_sha256=digest(self.runs_with),
+            where=self.where,
+            needs=self.needs,
+            off=self.off,
+            state=self.state,
+            expires_at=self.expires_at,
+            content=self.content,
+            error=self.error,
+        )
+
+
 class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A message as kept. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
 
-    `model`: which one wrote it, of a reply; None where that is not known.
+    `model`: which one wrote it, of a reply; None where that is not known. `reasoning`: what the model thought aloud;
+    `written`: all of a reply as the model wrote it, where reasoning or calls were parsed from that, and it was not cut.
     """
 
     message_id: str
@@ -49,12 +169,16 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     usage: Usage | None = None
     model: str | None = None
+    reasoning: str = ""
+    written: str = ""
+    calls: tuple[CallRecord, ...] = ()
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a duplicate of a `client_msg_id` is answered from. `digest`: SHA-256 of the content.
 
-    `text_seq`: of its first delta, where it has ended and has text. `model`: which one was asked for; `fallback`: which one
+    `text_seq`, `reasoning_seq`: of its first delta and the first of its reasoning, where it has ended and has such.
+    `follows`: the turn whose calls were settled before it; `message_id` is the reply that made them then. `model`: which one was asked for; `fallback`: which one
     stood in for it. Both are empty where there is no such, or none has a name.
     """
 
@@ -69,6 +193,8 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     done: Done | None = None
     model: str = ""
     fallback: str = ""
+    reasoning_seq: int | None = None
+    follows: str = ""
 
     def signed(self, done: Done) -> Done:
         """The turn's end, with the name of the model that wrote the reply."""
@@ -144,4 +270,4 @@ def digest(content: str) -> str:
 
 def status_of(reason: Reason) -> str:
     """The status of a reply whose turn ended for this reason."""
-    return "complete" if reason in (Reason.STOP, Reason.LENGTH) else reason.value
+    return "complete" if reason in (Reason.STOP, Reason.LENGTH, Reason.TOOLS) else reason.value

@@ -35,6 +35,8 @@ class Replica:
         async with self._base.tasks.running():
             chores = [self._base.tasks.begin(chore) for chore in self._chores()]
             try:
+                if alone:
+                    await patiently(self._bury)
                 yield
                 await self.drain(0.0)
                 await self._commands.turns.saved(within_s=SAVE_S)
@@ -50,7 +52,10 @@ class Replica:
         await self._ownership.renew()
         if alone:
             await self._ownership.forget_other_leases()
-            await self._peers.reaper.reap()
+
+    async def _bury(self) -> None:
+        """Closes what the process before this one left, or goes on with it. Raises StoreDown."""
+        await self._peers.reaper.reap()
 
     async def drain(self, within_s: float) -> None:
         """Takes no new turns, lets running ones end within a time, then ends them as interrupted."""

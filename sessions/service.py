@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
@@ -11,14 +12,18 @@ from redis.asyncio import Redis
 from engine.door import Engine
 from sessions.commands.resuming import Position, resume
 from sessions.conversation.paging import Shown, page_of, read_steadily
-from sessions.errors import Refused
+from sessions.errors import NotFound, Refused
+from sessions.events import CallState
 from sessions.observer import Observer, Silent
 from sessions.parts import compose
 from sessions.records import Client, Owner
 from sessions.replica import Replica
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.replies import Replies
 from sessions.store.history.index import Listed, Page
+from sessions.tools.tool_box import ToolBox
+from sessions.turn.calls import CallAnswer
 from sessions.turn.cancelling import Cancel, Cancelled, Tell
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.live_turn import Subscriber
@@ -34,10 +39,19 @@ class SessionStatistics(msgspec.Struct, frozen=True):
     journal_pipelines: int
 
 
+class Told(msgspec.Struct, frozen=True):
+    """What became of what a client said to a call. `already`: it was said before."""
+
+    conversation_id: str
+    state: CallState
+    already: bool
+
+
 class Sessions:
     """What may be asked of this replica. Use `running()` around everything else. `choice`: the models that may be asked for.
 
-    `lane`: a client of its own for what running turns write, so that their ends do not wait behind requests.
+    `lane`: a client of its own for what running turns write, so that their ends do not wait behind requests. `tools`: those that
+    the server runs, where clients ask for them; they run elsewhere while this does.
     """
 
     def __init__(
@@ -49,7 +63,9 @@ class Sessions:
         observer: Observer | None = None,
         replica: str | None = None,
         lane: Redis | None = None,
+        tools: ToolBox | None = None,
     ) -> None:
+        self.tools = tools or ToolBox()
         self.choice = ModelChoice(engine)
         self.parts = compose(
             client=client,
@@ -58,6 +74,7 @@ class Sessions:
             observer=observer or Silent(),
             replica=replica,
             lane=lane,
+            tools=self.tools,
         )
         self._base, self._peers, self._commands = self.parts.base, self.parts.peers, self.parts.commands
         self._replica = Replica(self.parts)
@@ -91,6 +108,10 @@ class Sessions:
         """Begins a turn without a conversation, whose reader cancels it when it leaves. Raises Refused."""
         return await self._commands.ephemeral.answer(owner, ask)
 
+    async def answers(self, owner: Owner, asks: Sequence[Ask]) -> Replies:
+        """Begins the turns of several prompts, or several of one; one reader, who cancels them. Raises Refused."""
+        return await self._commands.ephemeral.answers(owner, asks)
+
     def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
         """Decides the end of turns. Synchronous.
 
@@ -110,6 +131,30 @@ class Sessions:
             return met
         with self._base.directory.using(owner, place) as conversation:
             return await self._peers.forwarder.cancel(conversation, cancel, tell)
+
+    async def answer_call(
+        self, owner: Owner, subscriber: Subscriber, conversation_id: str | None, answer: CallAnswer
+    ) -> Told:
+        """Takes what a client says to a call. Without a conversation: the one, of those it is attached to, that has the call.
+
+        Raises Refused.
+        """
+        place = conversation_id or await self._place_of_call(subscriber, answer.call_id)
+        with self._base.directory.using(owner, place) as conversation:
+            met = await self._commands.answering.answer(conversation, answer)
+        return Told(place, met.state, met.already)
+
+    async def _place_of_call(self, subscriber: Subscriber, call_id: str) -> str:
+        attached = self._base.directory.attached(subscriber)
+        for conversation in attached:
+            if conversation.has_told(call_id):
+                return conversation.conversation_id
+        for conversation in attached:
+            if await self._base.storage.history.call(conversation.keys, call_id) is not None:
+                return conversation.conversation_id
+        raise NotFound(
+            f'There is no call "{call_id}" in the conversations that this connection is attached to.'
+        )
 
     def ack(self, owner: Owner, conversation_id: str, seq: int) -> None:
         """A reader has all events of a conversation up to `seq`; counts for a turn that runs here."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from connections.native.endpoint import SUBPROTOCOL
-from connections.wire import frames
+from connections.wire import frames, table
 from specs.schemas import client_frames, name_of, schemas, server_frames
 
 _CHANNEL = {"$ref": "#/channels/socket"}
@@ -73,7 +73,7 @@ def _message(frame: type[msgspec.Struct]) -> dict[str, Any]:
 
 def _asked(frame: type[msgspec.Struct]) -> dict[str, Any]:
     """What the server receives, and what it answers at once."""
-    answers = frames.CLIENT_FRAMES[frame].answers
+    answers = table.CLIENT_FRAMES[frame].answers
     told = {"channel": _CHANNEL, "messages": _references((*answers, frames.Error))}
     reply = {"reply": told} if answers else {}
     return {"action": "receive", "channel": _CHANNEL, "messages": _references([frame]), **reply}

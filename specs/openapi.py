@@ -12,6 +12,7 @@ from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
 from connections.openai import wire
+from connections.openai.requests.fields import ChatRequest, CompletionRequest
 from connections.wire.frames import Name, ServerFacts
 from specs.schemas import Schema, asked, named, told
 
@@ -25,6 +26,7 @@ _TOLD = (
     ServerFacts,
     wire.Completion,
     wire.Chunk,
+    wire.TextCompletion,
     wire.Model,
     wire.Models,
     wire.ErrorBody,
@@ -47,7 +49,7 @@ def document() -> Part:
         "servers": [{"url": "/"}],
         "paths": _health() | _tickets() | _events() | _openai() | _specifications(),
         "components": {
-            "schemas": asked((wire.ChatRequest,), _PLACE) | told(_TOLD, _PLACE),
+            "schemas": asked((ChatRequest, CompletionRequest), _PLACE) | told(_TOLD, _PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
                 "ticket": {
@@ -131,14 +133,8 @@ def _openai() -> Part:
         415: "Compressed.",
         503: "Not now.",
     }
-    whole = _json("The reply, whole or as a stream of chunks.", _of(wire.Completion))
-    whole["content"]["text/event-stream"] = {"schema": _event("A Chunk, or `[DONE]`.")}
-    ask = _operation(
-        "A reply to messages.", {"200": whole, **_refusals(wire.ErrorBody, why | {429: "Too many."})}
-    )
     hello = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8}
-    asked_for = {"schema": _of(wire.ChatRequest), "example": hello}
-    body = {"required": True, "content": {"application/json": asked_for}}
+    once = {"model": "midstream-demo", "prompt": "Once upon a time", "max_tokens": 8}
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     every = {
         "200": _json("All of them.", _of(wire.Models)),
@@ -149,10 +145,24 @@ def _openai() -> Part:
         **_refusals(wire.ErrorBody, nobody | {404: "No such.", 503: "Not now."}),
     }
     return {
-        "/v1/chat/completions": {"post": ask | {"requestBody": body} | _BEARER},
+        "/v1/chat/completions": _replies("Replies to messages.", ChatRequest, hello, wire.Completion, why),
+        "/v1/completions": _replies(
+            "Texts that go on from prompts.", CompletionRequest, once, wire.TextCompletion, why
+        ),
         "/v1/models": {"get": _operation("The models.", every) | _BEARER},
         "/v1/models/{model}": {"get": _operation("One model.", one) | {"parameters": [model]} | _BEARER},
     }
+
+
+def _replies(
+    summary: str, asks: type[msgspec.Struct], example: Part, tells: type[msgspec.Struct], why: dict[int, str]
+) -> Part:
+    """A door that answers whole, or as a stream of chunks."""
+    whole = _json("All of it, or a stream of chunks.", _of(tells))
+    whole["content"]["text/event-stream"] = {"schema": _event("A chunk, or `[DONE]`.")}
+    answers = {"200": whole, **_refusals(wire.ErrorBody, why | {429: "Too many."})}
+    body = {"required": True, "content": {"application/json": {"schema": _of(asks), "example": example}}}
+    return {"post": _operation(summary, answers) | {"requestBody": body} | _BEARER}
 
 
 def _specifications() -> Part:

@@ -14,8 +14,9 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from connections.wire import frames, params
+from connections.wire import frames, params, table
 from sessions.conversation.paging import HistoryPage, ShownMessage
+from sessions.running.replies import MOST_REPLIES
 from sessions.store.history.index import Listed
 
 Schema = dict[str, Any]
@@ -41,6 +42,11 @@ _RANGES: dict[str, Schema] = {
     "top_k": {"minimum": 0, "maximum": params.MAX_INTEGER},
     "repetition_penalty": {"minimum": params.MIN_PENALTY, "maximum": params.MAX_PENALTY},
     "seed": {"minimum": 0, "maximum": params.MAX_INTEGER},
+    "n": {"minimum": 1, "maximum": MOST_REPLIES},
+    "min_p": {"minimum": 0, "maximum": 1},
+    "presence_penalty": {"minimum": -2, "maximum": 2},
+    "frequency_penalty": {"minimum": -2, "maximum": 2},
+    "min_tokens": {"minimum": 0},
     "max_time_s": {"exclusiveMinimum": 0, "maximum": params.MAX_TIME_S},
     "system": {"maxLength": params.MAX_SYSTEM_CHARS},
 }
@@ -55,7 +61,7 @@ def client_frames() -> Types:
 
 def server_frames() -> Types:
     """What the native door sends, in the order of the protocol's table."""
-    return tuple(kind.struct for kind in frames.SERVER_FRAMES.values())
+    return tuple(kind.struct for kind in table.SERVER_FRAMES.values())
 
 
 def name_of(frame: type[msgspec.Struct]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _KINDS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+_OBJECT = "Record<string, unknown>"
 _HEAD = """\
 // The frames of the protocol midstream.v1, generated from the server's types: `make specs` writes this file.
 """
@@ -51,6 +52,8 @@ def type_of(schema: Mapping[str, Any]) -> str:
         case {"type": "array", "items": item}:
             inner = type_of(item)
             return f"({inner})[]" if " " in inner else f"{inner}[]"
+        case {"type": "object"}:
+            return _OBJECT
         case {"type": str(kind)} if kind in _KINDS:
             return _KINDS[kind]
     raise ValueError(f"No type for {schema}.")

@@ -26,7 +26,6 @@ MAX_ATTRIBUTES = 12
 LARGER = {  # not parted yet
     "engine.model.fused_decoder.FusedLayer",
     "engine.scripted.engine.ScriptedEngine",
-    "engine.upstream.reply.UpstreamReply",
 }
 
 # The rooms of each floor from the ground up: a room is a folder, or a module that stands beside the folders. A room
@@ -37,6 +36,7 @@ ROOMS = {
         *(
             "grammar",
             "text",
+            "parsing",
             "cache",
             "sampling",
             "attention",
@@ -50,7 +50,7 @@ ROOMS = {
     ),
     "sessions": (
         *("errors", "events", "records", "observer"),
-        *("filters", "store", "turn", "conversation", "running", "replicas", "commands"),
+        *("filters", "tools", "store", "turn", "conversation", "running", "exchange", "replicas", "commands"),
         *("parts", "replica", "service"),
     ),
     "sessions.store": ("redis", "history", "ownership", "adoption", "storage"),
@@ -210,8 +210,9 @@ def test_torch_is_imported_by_the_engines_process_alone() -> None:
     ] == []
 
 
-def test_the_gateway_runs_without_torch() -> None:
-    look = "import sys, app.cli, app.composition; print({'torch', 'transformers'} & set(sys.modules))"
+def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
+    heavy = {"torch", "transformers", "mcp", "pydantic"}
+    look = f"import sys, app.cli, app.composition; print({heavy} & set(sys.modules))"
     told = subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "set()"
 
@@ -224,6 +225,16 @@ def test_the_gateway_runs_without_torch() -> None:
         ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
         ("uvloop", {"app.cli"}),
         ("httpx", {"engine.upstream.exchange", "engine.upstream.health", "engine.upstream.watch"}),
+        ("httpx2", {"sessions.tools.mcp_servers.guard", "sessions.tools.mcp_servers.session"}),
+        ("jsonschema", {"sessions.tools.mcp_servers.listing"}),
+        (
+            "mcp",
+            {
+                "sessions.tools.mcp_servers.questions",
+                "sessions.tools.mcp_servers.remote_call",
+                "sessions.tools.mcp_servers.session",
+            },
+        ),
         ("click", {"app.cli", "app.operations.keys"}),
         (
             "llguidance",

@@ -17,6 +17,8 @@ from engine.tracebacks import without_values
 
 OURS = ("midstream", "engine")
 """What our own loggers are called."""
+QUOTING = ("mcp", "client")
+"""Those of the library for MCP. They quote what tools are asked and say; what matters of it is in lines of our own."""
 
 
 def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
@@ -50,8 +52,10 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
     for ours in OURS:
         logging.getLogger(ours).setLevel(level.upper())
     # Their lines hold query strings and frames; httpx writes one for each look at an upstream.
-    for talkative in ("uvicorn", "websockets", "asyncio", "httpx"):
+    for talkative in ("uvicorn", "websockets", "asyncio", "httpx", "httpx2"):
         logging.getLogger(talkative).setLevel("WARNING")
+    for quoting in QUOTING:
+        logging.getLogger(quoting).setLevel(logging.CRITICAL + 1)
     logging.getLogger("asyncio").addFilter(_what_happened)
 
 

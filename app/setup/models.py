@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -16,6 +16,7 @@ from app.setup.upstreams import SETTING, upstream_engine
 from engine.door import Engine
 from engine.served_models import BadModels, ServedModel, ServedModels
 from engine.upstream.options import UpstreamOptions
+from engine.upstream.presets import with_preset
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 _NAMES = "MIDSTREAM_SERVED_NAMES (--served-names)"
@@ -53,12 +54,21 @@ def file_of(settings: Settings) -> ModelFile:
     if settings.model is not None:
         raise SettingsError(f"{SETTING} and MIDSTREAM_MODEL (--model) exclude each other: who serves?")
     try:
-        file = msgspec.toml.decode(path.read_bytes(), type=ModelFile)
+        file = msgspec.convert(with_presets(msgspec.toml.decode(path.read_bytes())), ModelFile)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise SettingsError(f"{SETTING}: {path}: {error}") from error
     for why in _wrong(file):
         raise SettingsError(f"{SETTING}: {path}: {why}.")
     return file
+
+
+def with_presets(file: dict[str, Any]) -> dict[str, Any]:
+    """The file, in which upstreams have the features of their kind of server."""
+    upstreams = file.get("upstream")
+    if not isinstance(upstreams, list):
+        return file
+    tables = [with_preset(table) if isinstance(table, dict) else table for table in upstreams]
+    return {**file, "upstream": tables}
 
 
 def engine_of_file(settings: Settings) -> Engine:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.settings import PREFIX, SettingsError, variable
+from app.settings import SettingsError
+from app.setup.secrets import secret_of
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.fleet import UpstreamFleet
 from engine.upstream.options import UpstreamOptions
@@ -25,15 +26,4 @@ def upstream_engine(upstreams: Sequence[UpstreamOptions]) -> UpstreamEngine | Up
 
 def _key(options: UpstreamOptions) -> str | None:
     name = options.key_variable
-    if name is None:
-        return None
-    if name.startswith(PREFIX):
-        raise SettingsError(
-            f"{SETTING}: {options.name}: {name} would be a setting; call the variable otherwise."
-        )
-    key = variable(name)
-    if not key:
-        raise SettingsError(f"{SETTING}: {options.name}: the variable {name} is not set.")
-    if not (key.isascii() and key.isprintable()):
-        raise SettingsError(f"{SETTING}: {options.name}: the variable {name} holds what no key may hold.")
-    return key
+    return None if name is None else secret_of(name, said_in=f"{SETTING}: {options.name}")

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 
 from connections.wire.errors import BadParams
+from connections.wire.features import Features
 from connections.wire.frames import MAX_SEQ, Name
 from connections.wire.sentences import complaint
 from sessions.commands.resuming import Position
@@ -19,12 +20,16 @@ NOWHERE = Position("", 0)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """`position` None: the reader comes for the first time; `client_id` None: it gave none."""
+    """`position` None: the reader comes for the first time; `client_id` None: it gave none.
+
+    `features`: what it understands beyond the base.
+    """
 
     conversation_id: str
     client_id: str | None
     ticket: str | None
     position: Position | None
+    features: Features = ()
 
 
 def asked(request: Request) -> Asked:
@@ -36,6 +41,7 @@ def asked(request: Request) -> Asked:
         client_id=None if (client_id := query.get("client_id")) is None else _name("client_id", client_id),
         ticket=query.get("ticket"),
         position=position(last) if last else None,
+        features=_features(query.get("features", "")),
     )
 
 
@@ -50,6 +56,14 @@ def position(shown: str) -> Position:
     if not (epoch and digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_SEQ))):
         return NOWHERE
     return Position(epoch, min(int(digits), MAX_SEQ))
+
+
+def _features(named: str) -> Features:
+    """Names with commas between them. Raises BadParams."""
+    try:
+        return msgspec.convert(tuple(filter(None, named.split(","))), Features)
+    except msgspec.ValidationError as error:
+        raise BadParams(complaint(error).why, field="features") from None
 
 
 def _name(field: str, value: str) -> str:

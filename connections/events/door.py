@@ -30,6 +30,7 @@ from connections.line.outbox import Outbox
 from connections.line.presence import Presence
 from connections.native.endpoint import OUTBOX_BYTES
 from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated
+from connections.wire.features import understood
 from sessions.conversation.guarding import guarded
 from sessions.errors import Refused
 from sessions.service import Sessions
@@ -91,6 +92,7 @@ class EventsDoor:
             transport,
             caller=caller_of(identity, _client_id(ask, identity), exchange.request.scope),
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            features=understood(ask.features),
             tally=self._tally,
             encode=reader.encode,
         )

@@ -6,7 +6,7 @@ from connections.events.asking import event_id
 from connections.wire import codec
 from connections.wire.frames import Frame
 from sessions.conversation.paging import HistoryPage
-from sessions.events import Accepted, Deleted, Delta, Done, Gap, Removed, Resumed, Snapshot
+from sessions.events import Accepted, Deleted, Gap, Journalled, Resumed, Snapshot
 
 BEAT = b":\n\n"
 """A comment: no event, but a sign that the line stands."""
@@ -42,8 +42,6 @@ class Telling:
 
     def _id(self, frame: Frame) -> bytes:
         match frame:
-            case Accepted() | Delta() | Done() | Removed() | Snapshot() | HistoryPage() if (
-                not self.owes_history
-            ):
+            case _ if isinstance(frame, Journalled | Snapshot | HistoryPage) and not self.owes_history:
                 return f"id: {event_id(self._epoch, frame.seq)}\n".encode()
         return b""

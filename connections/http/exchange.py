@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -91,10 +91,11 @@ class Exchange:
         self.begun = True
         await response(self.request.scope, self._receive, self._send)
 
-    async def begin_events(self, request_id: str) -> None:
-        """Begins an answer that is a stream of server-sent events."""
+    async def begin_events(self, request_id: str, more: Mapping[str, str] | None = None) -> None:
+        """Begins an answer that is a stream of server-sent events. `more`: headers."""
         self.begun = True
-        headers = [*_EVENTS, (b"x-request-id", request_id.encode())]
+        own = ((name.lower().encode(), value.encode()) for name, value in (more or {}).items())
+        headers = [*_EVENTS, (b"x-request-id", request_id.encode()), *own]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def write(self, events: bytes, *, more: bool = True) -> None:

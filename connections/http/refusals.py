@@ -24,6 +24,7 @@ class Door(StrEnum):
     NATIVE = "native"
     REALTIME = "realtime"
     CHAT = "chat"
+    COMPLETIONS = "completions"
     MODELS = "models"
     EVENTS = "events"
     TICKETS = "tickets"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from connections.limits.quotas import RateLimited
-from connections.wire.frames import Counts
+from connections.wire.table import Counts
 from sessions.running.shares import Subject
 
 GROUPS_TIMES = 10

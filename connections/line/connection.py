@@ -20,8 +20,9 @@ from connections.line.strikes import Strikes
 from connections.wire import codec
 from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
 from connections.wire.frames import Error, Frame
+from connections.wire.table import as_understood
 from sessions.errors import Refused
-from sessions.events import Event
+from sessions.events import Bare, Event, Text
 from sessions.records import Client, Owner
 
 FLUSH_S = 1.0
@@ -143,16 +144,23 @@ class Connection:
         return self.caller.client
 
     def push(self, frame: Frame) -> None:
-        """Takes a frame for delivery: it is sent at once, or waits for its reader.
+        """Takes a frame for delivery: it is sent at once, or waits for its reader, who is not told what it does not understand.
 
         A reader that is too far behind is cut off; it can come back and ask again.
         """
         if self.closed:
             return
+        if (told := as_understood(frame, self.features)) is None:
+            if isinstance(frame, Text | Bare):
+                self._outbox.leave_out(frame)
+            return
+        self._put(told)
+
+    def _put(self, frame: Frame) -> None:
         if self._outbox.waits:  # the writer sends what waits once the peer reads again
             self._outbox.put_nowait(frame)
-        elif self._transport.is_writable and self._outbox.pass_nowait(frame):
-            self._transport.write(self._encode(frame))
+        elif self._transport.is_writable and (passed := self._outbox.pass_nowait(frame)) is not None:
+            self._transport.write(self._encode(passed))
             return
         else:
             self._outbox.put_nowait(frame)
@@ -167,13 +175,21 @@ class Connection:
         """Takes an event for delivery."""
         self.push(event)
 
+    def understands(self, event: Event) -> bool:
+        """Whether its client is told of such events."""
+        return as_understood(event, self.features) is not None
+
     def handed(self, turn_id: str) -> int:
         """The furthest offset of the turn's text that was handed to the transport."""
         return self._outbox.handed(turn_id)
 
-    def withdraw(self, turn_id: str, chars: int) -> None:
-        """Takes back what waits of the turn's text beyond `chars`."""
-        self._outbox.withdraw(turn_id, chars)
+    def thought(self, turn_id: str) -> int:
+        """The furthest offset of the turn's reasoning that was handed to the transport."""
+        return self._outbox.thought(turn_id)
+
+    def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
+        """Takes back what waits of the turn beyond `chars` of its text and `thought` of its reasoning."""
+        self._outbox.withdraw(turn_id, chars, thought)
 
     def shut(self, close: Close) -> None:
         """Ends the connection; the first reason counts."""

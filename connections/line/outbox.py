@@ -1,7 +1,8 @@
 """What waits to be sent to one connection: ordered, bounded, merging while the reader is late.
 
-Neighbouring deltas of one turn become one delta; of a turn's statuses only the newest waits. `cancelled` overtakes
-deltas, but nothing else; the ones beyond the cut are withdrawn. Pure: who waits for the socket is the connection's business.
+Neighbouring deltas of one turn become one delta, and so does its reasoning; of a turn's statuses only the newest waits.
+`cancelled` overtakes deltas, but nothing else; what is beyond the cut is withdrawn. What the reader does not understand is
+left out: the next event covers its seqs. Pure: who waits for the socket is the connection's business.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from connections.wire import codec
 from connections.wire.frames import Cancelled, Frame
-from sessions.events import Accepted, Bare, Delta, Done, Removed, Status, covering
+from sessions.events import Accepted, Bare, Delta, Done, Status, Text, ToolCall, covering, first_seq_of
 
 MERGED_CHARS = 16 * 1024
 """A merged delta is at most four times as many bytes of UTF-8: 64 KiB."""
@@ -38,27 +39,29 @@ class OutboxStatistics(msgspec.Struct, frozen=True):
     merged: int
 
 
-class _Text:
-    """A waiting delta that may still grow."""
+class _Growing:
+    """A waiting delta, or reasoning, that may still grow."""
 
     __slots__ = ("bytes", "chars", "first", "last", "parts", "tokens")
 
-    def __init__(self, delta: Delta) -> None:
-        self.first = self.last = delta
+    def __init__(self, delta: Text) -> None:
+        self.first: Text = delta
+        self.last: Text = delta
         self.parts = [delta.text]
         self.bytes = self._own_bytes() + _taken(delta.text)
         self.chars = len(delta.text)
         self.tokens = delta.tokens
 
-    def takes(self, delta: Delta) -> bool:
+    def takes(self, delta: Text) -> bool:
         return (
-            delta.turn_id == self.first.turn_id
+            type(delta) is type(self.first)
+            and delta.turn_id == self.first.turn_id
             and delta.first_seq == self.last.seq + 1
             and delta.off == self.first.off + self.chars
             and self.chars + len(delta.text) <= MERGED_CHARS
         )
 
-    def grow(self, delta: Delta) -> int:
+    def grow(self, delta: Text) -> int:
         """Takes the next delta; gives the bytes that it adds, of which joining takes some back."""
         before = self.bytes
         self.last = delta
@@ -75,7 +78,14 @@ class _Text:
         """What is there beside the text, of which only the conversation's id has no fixed length."""
         return _FRAME_BYTES + _taken(self.first.conversation_id)
 
-    def delta(self) -> Delta:
+    def cover(self, first_seq: int) -> None:
+        """Say that it stands for all seqs from there on."""
+        was_alone = self.first is self.last
+        self.first = msgspec.structs.replace(self.first, first_seq=first_seq)
+        if was_alone:
+            self.last = self.first
+
+    def delta(self) -> Text:
         if self.first is self.last:
             return self.first
         return msgspec.structs.replace(
@@ -104,17 +114,19 @@ class Outbox:
         "_max_bytes",
         "_merged",
         "_statuses",
+        "_thought",
         "_waiting",
         "_withdrawn",
     )
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._waiting: deque[_Text | _Whole] = deque()
-        self._fresh: list[Delta] = []  # behind all that waits, not merged so far
-        self._growing: dict[str, _Text] = {}  # by conversation: the delta that is its newest event
+        self._waiting: deque[_Growing | _Whole] = deque()
+        self._fresh: list[Text] = []  # behind all that waits, not merged so far
+        self._growing: dict[str, _Growing] = {}  # by conversation: the delta that is its newest event
         self._statuses: dict[str, _Whole] = {}  # by turn: the status that waits
         self._handed: dict[str, int] = {}
+        self._thought: dict[str, int] = {}
         self._withdrawn: dict[
             str, int
         ] = {}  # by conversation: the first seq that its next event has to cover
@@ -133,14 +145,14 @@ class Outbox:
 
     def put_nowait(self, frame: Frame) -> None:
         """Takes a frame. The bound is watched by whoever owns the connection: nothing is dropped here."""
-        if isinstance(frame, Delta):
-            self._fresh.append(frame)
+        if isinstance(frame, Text):
+            self._fresh.append(self._following(frame))
             if len(self._fresh) >= _MOST_FRESH or len(frame.text) > _SHORT_CHARS:
                 self._merge()
             return
         self._merge()
         match frame:
-            case Accepted() | Done() | Removed():
+            case _ if isinstance(frame, Bare):
                 self._close(frame.conversation_id)
                 self._put(_Whole(self._covering(frame)))
             case Cancelled():
@@ -151,12 +163,17 @@ class Outbox:
                 self._close(getattr(frame, "conversation_id", ""))
                 self._put(_Whole(frame))
 
-    def pass_nowait(self, frame: Frame) -> bool:
-        """Lets text pass that nothing waits before, as if put in and taken out; False where it has to be put in."""
-        if self.waits or not isinstance(frame, Delta):
-            return False
-        self._handed[frame.turn_id] = frame.off + len(frame.text)
-        return True
+    def pass_nowait(self, frame: Frame) -> Text | None:
+        """Lets text pass that nothing waits before, as if put in and taken out; None where it has to be put in."""
+        if self.waits or not isinstance(frame, Text):
+            return None
+        text = self._following(frame)
+        self._hand(text)
+        return text
+
+    def leave_out(self, event: Text | Bare) -> None:
+        """Its reader does not understand an event, and is not told: the next one covers its seqs."""
+        self._withdrawn.setdefault(event.conversation_id, first_seq_of(event))
 
     def take_nowait(self) -> Frame | None:
         """The next frame; it counts as handed to the transport."""
@@ -170,26 +187,32 @@ class Outbox:
             return slot.frame
         if self._growing.get(slot.first.conversation_id) is slot:
             del self._growing[slot.first.conversation_id]
-        delta = slot.delta()
-        self._handed[delta.turn_id] = delta.off + len(delta.text)
-        return delta
+        text = slot.delta()
+        self._hand(text)
+        return text
 
     def handed(self, turn_id: str) -> int:
         """The furthest offset of a running turn's text that was taken from here."""
         return self._handed.get(turn_id, 0)
 
-    def withdraw(self, turn_id: str, chars: int) -> None:
-        """Takes back what waits of a turn's text beyond `chars`; the event behind it covers the seqs."""
+    def thought(self, turn_id: str) -> int:
+        """The furthest offset of a running turn's reasoning that was taken from here."""
+        return self._thought.get(turn_id, 0)
+
+    def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
+        """Takes back what waits of a turn's text beyond `chars`, its calls there, and its reasoning beyond `thought`.
+
+        The event behind it covers the seqs.
+        """
         self._merge()
-        kept: deque[_Text | _Whole] = deque()
+        left_out, self._withdrawn = self._withdrawn, {}
+        kept: deque[_Growing | _Whole] = deque()
         for slot in self._waiting:
-            if isinstance(slot, _Text) and slot.first.turn_id == turn_id:
-                self._take_back(slot, chars, kept)
-                continue
-            if isinstance(slot, _Whole) and isinstance(slot.frame, Bare):
-                slot.frame = self._covering(slot.frame)
-            kept.append(slot)
+            if (left := self._left_of(slot, turn_id, chars, thought)) is not None:
+                kept.append(left)
         self._waiting = kept
+        for conversation_id, first_seq in left_out.items():
+            self._withdrawn.setdefault(conversation_id, first_seq)
 
     def statistics(self) -> OutboxStatistics:
         """Facts of this moment."""
@@ -201,13 +224,17 @@ class Outbox:
             self._put_delta(delta)
         self._fresh.clear()
 
-    def _put_delta(self, delta: Delta) -> None:
+    def _hand(self, text: Text) -> None:
+        handed = self._handed if type(text) is Delta else self._thought
+        handed[text.turn_id] = text.off + len(text.text)
+
+    def _put_delta(self, delta: Text) -> None:
         growing = self._growing.get(delta.conversation_id)
         if growing is not None and growing.takes(delta):
             self._bytes += growing.grow(delta)
             self._merged += 1
         else:
-            self._growing[delta.conversation_id] = text = _Text(delta)
+            self._growing[delta.conversation_id] = text = _Growing(delta)
             self._put(text)
 
     def _put_status(self, status: Status) -> None:
@@ -223,16 +250,17 @@ class Outbox:
         match taken:
             case Done():
                 self._handed.pop(taken.turn_id, None)
+                self._thought.pop(taken.turn_id, None)
             case Status():
                 del self._statuses[taken.turn_id]
 
-    def _put(self, slot: _Text | _Whole) -> None:
+    def _put(self, slot: _Growing | _Whole) -> None:
         self._waiting.append(slot)
         self._bytes += slot.bytes
 
     def _put_before_deltas(self, slot: _Whole) -> None:
         place = len(self._waiting)
-        while place and isinstance(self._waiting[place - 1], _Text):
+        while place and isinstance(self._waiting[place - 1], _Growing):
             place -= 1
         self._waiting.insert(place, slot)
         self._bytes += slot.bytes
@@ -240,15 +268,38 @@ class Outbox:
     def _close(self, conversation_id: str) -> None:
         self._growing.pop(conversation_id, None)
 
-    def _take_back(self, slot: _Text, chars: int, kept: deque[_Text | _Whole]) -> None:
-        conversation_id = slot.first.conversation_id
-        self._growing.pop(conversation_id, None)
-        self._bytes -= slot.bytes
-        if (left := _cut(slot, chars)) is None:
-            self._withdrawn.setdefault(conversation_id, slot.first.first_seq)
-        else:
-            kept.append(left)
-            self._bytes += left.bytes
+    def _left_of(
+        self, slot: _Growing | _Whole, turn_id: str, chars: int, thought: int
+    ) -> _Growing | _Whole | None:
+        """What is kept of a waiting frame, which covers what was withdrawn right before it; None: nothing."""
+        left: _Growing | _Whole | None = slot
+        if isinstance(slot, _Growing) and slot.first.turn_id == turn_id:
+            self._growing.pop(slot.first.conversation_id, None)
+            left = _cut(slot, chars if type(slot.first) is Delta else thought)
+        elif isinstance(slot, _Growing):
+            left = slot
+        elif isinstance(slot.frame, ToolCall) and slot.frame.turn_id == turn_id and slot.frame.off > chars:
+            left = None
+        self._bytes += (0 if left is None else left.bytes) - slot.bytes
+        if left is None:
+            self._withhold(slot)
+        elif isinstance(left, _Growing):
+            if (first := self._withdrawn.pop(left.first.conversation_id, None)) is not None:
+                left.cover(first)
+        elif isinstance(left.frame, Bare):
+            left.frame = self._covering(left.frame)
+        return left
+
+    def _withhold(self, slot: _Growing | _Whole) -> None:
+        event = slot.first if isinstance(slot, _Growing) else slot.frame
+        if isinstance(event, Text | ToolCall):
+            self.leave_out(event)
+
+    def _following(self, text: Text) -> Text:
+        """The text, covering what its reader was not told before it."""
+        if not self._withdrawn or (first := self._withdrawn.pop(text.conversation_id, None)) is None:
+            return text
+        return covering(text, first)
 
     def _covering(self, event: Bare) -> Bare:
         if isinstance(event, Accepted) and event.duplicate:  # told once more, out of the order
@@ -274,8 +325,8 @@ def _taken(text: str) -> int:
     return max(sys.getsizeof(text), _STRING_BYTES + len(text.encode(errors="surrogatepass")) + escapes)
 
 
-def _cut(slot: _Text, chars: int) -> _Text | None:
+def _cut(slot: _Growing, chars: int) -> _Growing | None:
     delta = slot.delta()
     if delta.off >= chars:
         return None
-    return _Text(msgspec.structs.replace(delta, text=delta.text[: chars - delta.off]))
+    return _Growing(msgspec.structs.replace(delta, text=delta.text[: chars - delta.off]))

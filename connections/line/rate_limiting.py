@@ -10,7 +10,8 @@ from connections.limits.limiters import Limiters
 from connections.limits.meter import Meter
 from connections.limits.quotas import RateLimited
 from connections.line.connection import Connection, Handler
-from connections.wire.frames import AuthRefresh, Cancel, Counts, Hello, Ping, Request, counts_of
+from connections.wire.frames import AuthRefresh, Cancel, Hello, Ping, Request
+from connections.wire.table import Counts, counts_of
 from sessions.errors import Overloaded
 
 MAX_WAITING = 32

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 
-from connections.wire.frames import Cancel, overtakes
+from connections.wire.frames import Cancel
+from connections.wire.table import overtakes
 from sessions.errors import Overloaded
 
 MAX_REQUESTS = 64

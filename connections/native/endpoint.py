@@ -30,8 +30,8 @@ from connections.native.greeting import Greeter, Greeting
 from connections.native.handler import FrameHandler
 from connections.wire import codec
 from connections.wire.errors import BadFrame, Close, CloseCode, Unauthenticated
-from connections.wire.features import SERVED, understood
-from connections.wire.frames import AuthRefresh, Error, Frame, Hello, Ready
+from connections.wire.features import SERVED, TOOLS, understood
+from connections.wire.frames import AuthRefresh, Error, Frame, Hello, Ready, ServerTool
 from engine.errors import EngineError
 from sessions.errors import Refused
 from sessions.service import Sessions
@@ -184,6 +184,7 @@ class Endpoint:
             connection_id=connection.connection_id,
             client_id=client_id,
             features=SERVED,
+            tools=_tools_of(self._sessions) if TOOLS in connection.features else (),
             **msgspec.structs.asdict(said),
         )
         async with self._presence.of(connection):
@@ -192,6 +193,14 @@ class Endpoint:
                 refresh = _Refresh(standing, connection, ready)
                 handler = FrameHandler(self._sessions, said.limits, refresh.answer)
                 await connection.serve(RateLimiter(handler, self._limiters), codec.decode)
+
+
+def _tools_of(sessions: Sessions) -> tuple[ServerTool, ...]:
+    """What the server runs, as a client is told of it."""
+    return tuple(
+        ServerTool(name=tool.name, description=tool.description, approval=tool.approval.value)
+        for tool in sessions.tools.offered()
+    )
 
 
 class _Refresh:

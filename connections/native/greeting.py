@@ -16,6 +16,8 @@ UNKNOWN_WINDOW = 2**31 - 1
 
 
 _PARAMS = frozenset(Params.__struct_fields__)
+_FEATURES = frozenset({"tools", "reasoning", "format", "continue"})
+"""What a client may ask of a model beyond text."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +30,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     max_content_chars: int
     max_turns: int
     max_queued: int
+    max_tool_rounds: int
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +90,7 @@ def _limits(offer: Offer, window: int) -> Limits:
         max_active_turns=offer.max_turns,
         max_queued_turns=offer.max_queued,
         messages_per_minute=offer.messages_per_minute,
+        max_tool_rounds=offer.max_tool_rounds,
     )
 
 
@@ -98,4 +102,7 @@ def _shown(model: ServedModel) -> Model:
         context_tokens=None if facts is None else facts.context_tokens,
         unsupported=() if facts is None else tuple(name for name in facts.lacks if name in _PARAMS),
         fallbacks=model.fallbacks,
+        features=()
+        if facts is None
+        else tuple(one for one in facts.features if one.partition(".")[0] in _FEATURES),
     )

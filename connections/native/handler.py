@@ -8,24 +8,21 @@ from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
+import msgspec
+
 from connections.line.connection import Connection
-from connections.wire import frames, params
+from connections.wire import frames, params, tools
 from connections.wire.errors import BadFrame, BadParams
+from connections.wire.features import TOOLS
 from connections.wire.frames import Limits
 from sessions.commands.resuming import Position
-from sessions.errors import Refused, StoreDown
+from sessions.errors import ContentTooLong, Refused, StoreDown
 from sessions.service import Sessions
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.positions import Again, Behind, Beside
 from sessions.turn.sends import Send
 
 Slow = Coroutine[None, None, None]
-
-
-class ContentTooLong(Refused):
-    """The message has more characters than the server takes."""
-
-    code = "content_too_long"
 
 
 class FrameHandler:
@@ -45,6 +42,8 @@ class FrameHandler:
                 return self._turn(connection, frame)
             case frames.Cancel():
                 return self._cancel(connection, frame)
+            case frames.ToolResult() | frames.ToolDecision():
+                return self._answer_call(connection, frame)
             case frames.Resume():
                 return self._resume(connection, frame)
             case frames.History():
@@ -53,16 +52,19 @@ class FrameHandler:
                 return self._list(connection, frame)
             case frames.AuthRefresh():
                 return self._refresh(frame)
-            case frames.Ack():
-                self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
-                return None
-            case frames.Ping():
-                connection.push(frames.Pong(ref=frame.ref, t=frame.t))
+            case frames.Ack() | frames.Ping():
+                self._note(connection, frame)
                 return None
             case frames.Hello():
                 raise BadFrame("`type` may not be hello again: it was said already.")
             case _:
                 assert_never(frame)
+
+    def _note(self, connection: Connection, frame: frames.Ack | frames.Ping) -> None:
+        if isinstance(frame, frames.Ack):
+            self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
+        else:
+            connection.push(frames.Pong(ref=frame.ref, t=frame.t))
 
     def _turn(self, connection: Connection, frame: frames.Turning) -> Slow:
         content = "" if isinstance(frame, frames.Regenerate) else frame.content
@@ -83,7 +85,13 @@ class FrameHandler:
             client_id=connection.client.client_id,
         )
         longest = self._sessions.choice.longest_window or params.MAX_INTEGER
-        generation = params.generation(frame.params, max_new_tokens=longest)
+        if frame.tools and TOOLS not in connection.features:
+            raise BadParams("are for clients that name the feature `tools` in `hello`.", field="tools")
+        generation = msgspec.structs.replace(
+            params.generation(frame.params, max_new_tokens=longest),
+            tools=tools.offered_tools(frame, self._sessions.tools),
+            tool_choice=frame.tool_choice,
+        )
         return _refusal(self._sessions.send(connection.owner, connection, send, generation))
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> Slow | None:
@@ -128,6 +136,20 @@ class FrameHandler:
         found = place or await self._sessions.place_of(connection.owner, turn_id, by=connection)
         place = found or frames.DEFAULT_CONVERSATION
         await self._sessions.take_back(connection.owner, place, turn_id)
+
+    async def _answer_call(self, connection: Connection, frame: frames.Answering) -> None:
+        told = await self._sessions.answer_call(
+            connection.owner, connection, frame.conversation_id, tools.answer_of(frame)
+        )
+        connection.push(
+            frames.ToolAck(
+                ref=frame.ref,
+                conversation_id=told.conversation_id,
+                call_id=frame.call_id,
+                state=told.state,
+                already=told.already,
+            )
+        )
 
     def _resume(self, connection: Connection, frame: frames.Resume) -> Slow:
         position = Position(frame.epoch, frame.after_seq)

@@ -1,83 +1,144 @@
-"""From the body of a request to what a turn is asked. Pure; whatever is refused is refused by the field's name."""
+"""From the body of a request to what turns are asked. Pure; whatever is refused is refused by the field's name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from connections.http.json_shape import check_shape
 from connections.openai.problems import Problem, invalid
-from connections.openai.unserved import NO_TOOLS, no_part, refuse_unserved, says
-from connections.openai.wire import ChatMessage, ChatRequest, Part
-from connections.wire import frames, params
-from connections.wire.errors import BadParams
+from connections.openai.requests.fields import Asked, ChatRequest, CompletionRequest
+from connections.openai.requests.formats import format_of
+from connections.openai.requests.messages import messages_of
+from connections.openai.requests.sampling import MAX_TOP_LOGPROBS, params_of, replies_of
+from connections.openai.requests.thinking import reasoning_of, template_field, template_of
+from connections.openai.requests.tools import tools_spec
+from connections.openai.unserved import refuse_unserved
+from connections.wire import frames
 from connections.wire.sentences import complaint, worded
 from engine.messages import Message
+from engine.reply_spec import ReplySpec
 from sessions.running.ephemeral import Ask
+from sessions.running.replies import MOST_REPLIES
 
-Role = Literal["system", "user", "assistant"]
+T = TypeVar("T", ChatRequest, CompletionRequest)
 
-_ROLES: dict[str, Role] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-}
-
-MAX_TOP_LOGPROBS = 20
-MAX_MESSAGES = 2048
-OFF = -1
-"""Of `top_k` and `seed`: none, as vLLM and llama.cpp have it."""
-_CALLS = {
-    "tool_calls": NO_TOOLS,
-    "function_call": NO_TOOLS,
-    "audio": "This server does not speak: replies are text.",
-}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NEWER = "max_completion_tokens"
 
 # Two passes, and neither makes objects of what is not served: millions of empty lists fit a body.
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_request = msgspec.json.Decoder(ChatRequest).decode
+_chat = msgspec.json.Decoder(ChatRequest).decode
+_completion = msgspec.json.Decoder(CompletionRequest).decode
 
 
 def chat_request(body: bytes) -> ChatRequest:
-    """The request, whose fields have their types. Raises Problem, TooManyValues."""
+    """A request of the chat's door, whose fields have their types. Raises Problem, TooManyValues."""
+    return _request(body, _chat)
+
+
+def completion_request(body: bytes) -> CompletionRequest:
+    """A request of the completions' door. Raises Problem, TooManyValues."""
+    return _request(body, _completion)
+
+
+def ask_of(request: ChatRequest, limits: frames.Limits) -> Ask:
+    """The messages and how to answer them. Raises Problem."""
+    return Ask(
+        messages_of(request.messages, limits.max_content_chars),
+        params_of(request, limits, length=_length(request), top_logprobs=_top_logprobs(request)),
+        affinity=request.prompt_cache_key or "",
+        spec=_spec(request),
+        replies=replies_of(request),
+    )
+
+
+def asks_of(request: CompletionRequest, limits: frames.Limits) -> list[Ask]:
+    """The prompts, as they are, and how to go on from each. Raises Problem."""
+    prompts = [request.prompt] if isinstance(request.prompt, str) else request.prompt
+    if not 0 < len(prompts) <= MOST_REPLIES or not all(prompts):
+        why = f"must be a text, or 1 to {MOST_REPLIES} of them, none of them empty."
+        raise invalid("prompt", worded("prompt", why))
+    found = format_of(request)
+    if request.logprobs is not None and not 0 <= request.logprobs <= MAX_TOP_LOGPROBS:
+        raise invalid("logprobs", worded("logprobs", f"must be from 0 to {MAX_TOP_LOGPROBS}."))
+    params = params_of(request, limits, length="max_tokens", top_logprobs=request.logprobs)
+    spec = ReplySpec(raw=True, format=found[1] if found else None)
+    replies, affinity = replies_of(request, len(prompts)), request.prompt_cache_key or ""
+    return [
+        Ask((Message("user", prompt),), params, affinity=affinity, spec=spec, replies=replies)
+        for prompt in prompts
+    ]
+
+
+def fields_of(request: Asked) -> dict[str, str]:
+    """What the client calls the fields that the floors below have other names for."""
+    found = format_of(request)
+    names = {
+        "max_new_tokens": "max_tokens",
+        "special_tokens": "skip_special_tokens",
+        "continues": "continue_final_message",
+        "raw": "prompt",
+        "format": found[0] if found else "response_format",
+    }
+    if isinstance(request, ChatRequest):
+        names |= {
+            "max_new_tokens": _length(request),
+            "reasoning": reasoning_of(request)[1] or "reasoning_effort",
+            "template": template_field(request),
+            "tool_calls": "messages",
+            "role": "messages",
+        }
+    return names
+
+
+def _request(body: bytes, decode: Callable[[bytes], T]) -> T:
     body = body.removeprefix(_BYTE_ORDER_MARK)
     check_shape(body)
     try:
         refuse_unserved(_fields(body))
-        return _request(body)
+        return decode(body)
     except msgspec.ValidationError as error:
         raise _ill_typed(error) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise invalid(None, "The body is not a JSON object.", code="invalid_json") from None
 
 
-def ask_of(request: ChatRequest, limits: frames.Limits) -> Ask:
-    """The messages and how to answer them. Raises Problem."""
-    if not request.messages:
-        raise invalid("messages", "`messages` must have at least one message.")
-    if len(request.messages) > MAX_MESSAGES:
-        raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
-    messages = tuple(_messages(request.messages, limits.max_content_chars))
-    length = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
-    asked = frames.Params(
-        max_new_tokens=getattr(request, length),
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=0 if request.top_k == OFF else request.top_k,
-        repetition_penalty=request.repetition_penalty,
-        seed=None if request.seed == OFF else request.seed,
-        stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
+def _spec(request: ChatRequest) -> ReplySpec:
+    """What the reply may be. Raises Problem."""
+    spec, found = tools_spec(request), format_of(request)
+    if found is not None and spec.tools and spec.tool_choice in ("required", "named"):
+        why = f"`{found[0]}` excludes a `tool_choice` that leaves no text."
+        raise invalid(found[0], why)
+    return msgspec.structs.replace(
+        spec,
+        format=found[1] if found else None,
+        reasoning=reasoning_of(request)[0],
+        template=template_of(request),
+        continues=_continues(request),
     )
-    try:
-        generation = params.generation(asked, max_new_tokens=limits.max_new_tokens)
-    except BadParams as error:
-        raise _out_of_range(error, length) from None
-    params_of = msgspec.structs.replace(generation.params, top_logprobs=_top_logprobs(request))
-    return Ask(messages, params_of, affinity=request.prompt_cache_key or "")
+
+
+def _continues(request: ChatRequest) -> bool:
+    """Whether the last message goes on, as vLLM has it: the template may not begin another one then. Raises Problem."""
+    begins, goes_on = request.add_generation_prompt is not False, bool(request.continue_final_message)
+    if begins and goes_on:
+        why = "needs `add_generation_prompt` to be false."
+        raise invalid("continue_final_message", worded("continue_final_message", why))
+    if not begins and not goes_on:
+        why = "can be false together with `continue_final_message` alone."
+        raise invalid("add_generation_prompt", worded("add_generation_prompt", why))
+    if goes_on and (request.messages[-1].role != "assistant" or request.messages[-1].tool_calls):
+        why = "needs a message of the role assistant, without calls, as the last one."
+        raise invalid("continue_final_message", worded("continue_final_message", why))
+    return goes_on
+
+
+def _length(request: ChatRequest) -> str:
+    """The field that says how long a reply may get."""
+    return "max_tokens" if request.max_completion_tokens is None else _NEWER
 
 
 def _top_logprobs(request: ChatRequest) -> int | None:
@@ -90,55 +151,8 @@ def _top_logprobs(request: ChatRequest) -> int | None:
     return top if request.logprobs else None
 
 
-def _messages(messages: list[ChatMessage], max_chars: int) -> Iterator[Message]:
-    for number, message in enumerate(messages):
-        where = f"messages[{number}]"
-        for field, refused in _CALLS.items():
-            if not says(getattr(message, field), ([],)):
-                raise invalid(f"{where}.{field}", refused, code="unsupported_parameter")
-        if (role := _ROLES.get(message.role)) is None:
-            raise _no_role(message.role, f"{where}.role")
-        content = _text(message, where)
-        if len(content) > max_chars and role != "assistant":
-            why = f"The message is too long: it has {len(content)} characters, and {max_chars} are allowed."
-            raise invalid(f"{where}.content", why, code="content_too_long")
-        yield Message(role, content)
-
-
-def _text(message: ChatMessage, where: str) -> str:
-    match message.content:
-        case str() as text:
-            return text
-        case list() as parts:
-            return "\n".join(_part(part, f"{where}.content[{number}]") for number, part in enumerate(parts))
-        case None if message.role == "assistant":
-            return ""
-        case None:
-            raise invalid(f"{where}.content", worded(f"{where}.content", "is missing."))
-
-
-def _part(part: Part, where: str) -> str:
-    if part.type != "text":
-        raise invalid(f"{where}.type", no_part(part.type))
-    if part.text is None:
-        raise invalid(f"{where}.text", worded(f"{where}.text", "is missing."))
-    return part.text
-
-
-def _no_role(role: str, field: str) -> Problem:
-    if role in ("tool", "function"):
-        return invalid(field, NO_TOOLS)
-    return invalid(field, worded(field, "must be system, developer, user or assistant."))
-
-
 def _ill_typed(error: msgspec.ValidationError) -> Problem:
     """What is wrong with a JSON object that is no request."""
     wrong = complaint(error)
     code = "missing_required_parameter" if wrong.is_missing else "invalid_type"
     return invalid(wrong.field, wrong.told(whole="The body"), code=code)
-
-
-def _out_of_range(error: BadParams, length: str) -> Problem:
-    field = (error.field or "").removeprefix("params.")
-    field = length if field == "max_new_tokens" else field
-    return invalid(field, worded(field, error.why))

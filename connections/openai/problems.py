@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 from starlette.responses import Response
@@ -91,6 +92,14 @@ def problem_of(refused: Refused) -> Problem:
         )
     field = refused.field if isinstance(refused, BadParams) else None
     return _problem(refused.code, str(refused), param=field, again_ms=refused.retry_after_ms)
+
+
+def renamed(refused: BadParams, names: Mapping[str, str]) -> BadParams:
+    """The refusal with its field as the client calls it. `names`: by the names of the floors below."""
+    field = refused.field
+    if field is None or (name := names.get(field)) is None:
+        return refused
+    return BadParams(str(refused).replace(f"`{field}`", f"`{name}`"), field=name)
 
 
 def counted_as(refused: Refused) -> str:

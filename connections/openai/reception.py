@@ -19,7 +19,8 @@ from connections.limits.quotas import RateLimited
 from connections.native.greeting import Greeter
 from connections.openai.problems import counted_as, nobody, problem_of
 from connections.wire.errors import Unauthenticated
-from connections.wire.frames import Counts, Limits
+from connections.wire.frames import Limits
+from connections.wire.table import Counts
 from engine.errors import EngineError
 from engine.served_models import ServedModel
 from sessions.errors import EngineDown, ModelNotFound, Overloaded, Refused
@@ -68,10 +69,11 @@ class Reception:
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
 
-    def take(self, caller: Caller) -> None:
-        """Counts a message here, before anything is read or asked. Raises RateLimited."""
+    def take(self, caller: Caller, messages: int = 1) -> None:
+        """Counts messages here; the first one before anything is read or asked. Raises RateLimited."""
         try:
-            self._limiters.rates.take(Counts.MESSAGE, caller.subject)
+            for _ in range(messages):
+                self._limiters.rates.take(Counts.MESSAGE, caller.subject)
         except RateLimited:
             self._limiters.refusals.count(Refusal.RATE)
             raise
@@ -89,10 +91,11 @@ class Reception:
         self._limiters.refusals.tell(door, counted_as(refused))
         return problem_of(refused).response()
 
-    async def count(self, caller: Caller) -> None:
-        """Counts a message over all replicas. Raises RateLimited."""
-        if self._limiters.meter is not None:
-            await self._limiters.meter.admit(caller.client)
+    async def count(self, caller: Caller, messages: int = 1) -> None:
+        """Counts messages over all replicas. Raises RateLimited."""
+        if (meter := self._limiters.meter) is not None:
+            for _ in range(messages):
+                await meter.admit(caller.client)
 
 
 def client_id_of(identity: Identity, token: str | None) -> str:

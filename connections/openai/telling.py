@@ -1,4 +1,4 @@
-"""A turn in OpenAI's words: chunks of a stream (server-sent events), a whole reply, its totals, or the problem that ended it. Pure."""
+"""Chat completions in OpenAI's words: chunks of a stream (server-sent events), whole replies, totals, the problem that ended them. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import msgspec
 from connections.openai import wire
 from connections.openai.problems import Problem, problem_in
 from connections.openai.wire import (
+    CallDelta,
+    CalledFunction,
     Choice,
     Chunk,
     ChunkChoice,
@@ -19,15 +21,19 @@ from connections.openai.wire import (
     Logprobs,
     Reply,
     ReplyToken,
+    ToolCall,
 )
+from engine import messages
 from engine.messages import ChosenToken, TokenLogprob
 from sessions.errors import Draining
 from sessions.events import Done, Failure, Reason
+from sessions.running.waiting_pieces import Piece, Text, Thought
 
 END = b"data: [DONE]\n\n"
 
 _REASONS: dict[Reason, FinishReason] = {
     Reason.STOP: "stop",
+    Reason.TOOLS: "tool_calls",
     Reason.LENGTH: "length",
     Reason.TIMEOUT: "length",
     Reason.FILTERED: "content_filter",
@@ -38,46 +44,67 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Telling(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same in all that is told of one turn. `created`: Unix seconds; `usage`: a stream tells its totals.
+    """What is the same in all that is told of one request. `created`: Unix seconds; `usage`: a stream tells its totals.
 
     `logprobs`: text comes with what is told of its tokens, which may be nothing: some leave with a later text.
+    `reasoning`: what was thought is told.
     """
 
     turn_id: str
-    model: str
     created: int
     usage: bool = False
     logprobs: bool = False
+    reasoning: bool = True
 
-    def begin(self) -> bytes:
-        """The first chunk."""
-        return self._event(ChunkChoice(Delta(role="assistant", content="")))
+    def begin(self, number: int, model: str) -> bytes:
+        """The first chunk of a reply."""
+        return self._event(model, ChunkChoice(Delta(role="assistant", content=""), index=number))
 
-    def text(self, text: str, tokens: Sequence[ChosenToken] = ()) -> bytes:
-        """A chunk with text."""
-        return self._event(ChunkChoice(Delta(content=text), logprobs=self._logprobs(tokens)))
+    def piece(self, number: int, model: str, piece: Piece, calls: int) -> bytes:
+        """A chunk with a piece of a reply, none for what is not told. `calls`: how many calls that reply had before."""
+        match piece:
+            case Text(text, logprobs):
+                told = self._logprobs(logprobs)
+                return self._event(model, ChunkChoice(Delta(content=text), index=number, logprobs=told))
+            case Thought(text):
+                thought = Delta(reasoning_content=text, reasoning=text)
+                return self._event(model, ChunkChoice(thought, index=number)) if self.reasoning else b""
+            case messages.ToolCall():
+                delta = CallDelta(index=calls, id=piece.call_id, function=_function(piece))
+                return self._event(model, ChunkChoice(Delta(tool_calls=(delta,)), index=number))
 
-    def end(self, done: Done) -> bytes:
-        """What comes last: the reason, the totals where they were asked for, and the end or the problem."""
-        problem = problem_at(done)
-        reason = b"" if problem else self._event(ChunkChoice(Delta(), finish_reason=_REASONS[done.reason]))
-        totals = self._totals(done) if self.usage else b""
-        last = b"event: error\ndata: " + problem.body + b"\n\n" if problem else END
-        return reason + totals + last
+    def end(self, number: int, model: str, done: Done) -> bytes:
+        """The last chunk of a reply, with its reason. Raises Problem where it has no regular end."""
+        return self._event(model, ChunkChoice(Delta(), finish_reason=finish_reason(done), index=number))
 
-    def whole(self, text: str, done: Done, tokens: Sequence[ChosenToken] = ()) -> bytes:
-        """A reply that came whole, as JSON. Raises Problem where it did not."""
-        if (problem := problem_at(done)) is not None:
-            raise problem
+    def close(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
+        """What comes last: the totals where they were asked for. `prompts`: as in `usage_of`."""
+        return self._totals(model, ends, prompts) + END
+
+    def fail(self, model: str, problem: Problem, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
+        """What comes last where a reply has no regular end: the totals, then the problem."""
+        return self._totals(model, ends, prompts) + problem_event(problem)
+
+    def whole(
+        self, model: str, replies: Sequence[tuple[Sequence[Piece], Done]], prompts: Sequence[int]
+    ) -> bytes:
+        """Replies that came whole, as JSON. Raises Problem where one did not."""
         return _encode(
             Completion(
                 id=self._id,
                 created=self.created,
-                model=self.model,
-                choices=(Choice(Reply(text), _REASONS[done.reason], logprobs=self._logprobs(tokens)),),
-                usage=usage_of(done),
+                model=model,
+                choices=tuple(
+                    self._choice(number, pieces, done) for number, (pieces, done) in enumerate(replies)
+                ),
+                usage=usage_of([done for _, done in replies], prompts),
             )
         )
+
+    def _choice(self, number: int, pieces: Sequence[Piece], done: Done) -> Choice:
+        tokens = [one for piece in pieces if isinstance(piece, Text) for one in piece.logprobs]
+        reason = finish_reason(done)
+        return Choice(reply_of(pieces, thinks=self.reasoning), reason, number, self._logprobs(tokens))
 
     @property
     def _id(self) -> str:
@@ -86,13 +113,44 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
     def _logprobs(self, tokens: Sequence[ChosenToken]) -> Logprobs | None:
         return Logprobs(tuple(map(_reply_token, tokens))) if self.logprobs else None
 
-    def _event(self, *choices: ChunkChoice, totals: wire.Usage | None = None) -> bytes:
+    def _event(self, model: str, *choices: ChunkChoice, totals: wire.Usage | None = None) -> bytes:
         usage = totals if self.usage else msgspec.UNSET
-        chunk = Chunk(id=self._id, created=self.created, model=self.model, choices=choices, usage=usage)
-        return b"data: " + _encode(chunk) + b"\n\n"
+        chunk = Chunk(id=self._id, created=self.created, model=model, choices=choices, usage=usage)
+        return event(chunk)
 
-    def _totals(self, done: Done) -> bytes:
-        return self._event(totals=usage_of(done))
+    def _totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
+        return self._event(model, totals=usage_of(ends, prompts)) if self.usage else b""
+
+
+def event(chunk: Chunk | wire.TextCompletion) -> bytes:
+    """A chunk as a server-sent event."""
+    return b"data: " + _encode(chunk) + b"\n\n"
+
+
+def problem_event(problem: Problem) -> bytes:
+    """What ends a stream that has no regular end."""
+    return b"event: error\ndata: " + problem.body + b"\n\n"
+
+
+def reply_of(pieces: Sequence[Piece], *, thinks: bool = True) -> Reply:
+    """A whole reply's message: without a text where it only calls."""
+    text = "".join(piece.text for piece in pieces if isinstance(piece, Text))
+    thought = "".join(piece.text for piece in pieces if isinstance(piece, Thought)) if thinks else ""
+    calls = tuple(
+        ToolCall(id=piece.call_id, function=_function(piece))
+        for piece in pieces
+        if isinstance(piece, messages.ToolCall)
+    )
+    return Reply(
+        content=None if calls and not text else text,
+        reasoning_content=thought or msgspec.UNSET,
+        reasoning=thought or msgspec.UNSET,
+        tool_calls=calls or msgspec.UNSET,
+    )
+
+
+def _function(call: messages.ToolCall) -> CalledFunction:
+    return CalledFunction(call.name, call.arguments)
 
 
 def _reply_token(token: ChosenToken) -> ReplyToken:
@@ -104,10 +162,24 @@ def _likely(token: TokenLogprob) -> LikelyToken:
     return LikelyToken(token.token, token.logprob, None if token.raw is None else tuple(token.raw))
 
 
-def usage_of(done: Done) -> wire.Usage:
-    """The totals of an ended turn."""
-    prompt, generated = done.usage.prompt_tokens, done.usage.generated_tokens
-    return wire.Usage(prompt, generated, prompt + generated, wire.PromptTokens(done.usage.cached_tokens))
+def finish_reason(done: Done) -> FinishReason:
+    """Why a reply ended. Raises Problem where it has no regular end."""
+    if (problem := problem_at(done)) is not None:
+        raise problem
+    return _REASONS[done.reason]
+
+
+def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> wire.Usage:
+    """The totals of ended turns. `prompts`: for each, the number of its prompt: what several share is counted once."""
+    usages = [done.usage for done in ends]
+    by_prompt = dict(reversed(list(zip(prompts, usages, strict=True))))
+    prompt = sum(usage.prompt_tokens for usage in by_prompt.values())
+    cached = sum(usage.cached_tokens for usage in by_prompt.values())
+    generated = sum(usage.generated_tokens for usage in usages)
+    thought = sum(usage.reasoning_tokens for usage in usages)
+    return wire.Usage(
+        prompt, generated, prompt + generated, wire.PromptTokens(cached), wire.ReplyTokens(thought)
+    )
 
 
 def problem_at(done: Done) -> Problem | None:

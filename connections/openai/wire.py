@@ -1,4 +1,4 @@
-"""OpenAI's objects as far as they are served (API reference: Chat, Models, Errors). Only types; fields are named as they are there."""
+"""OpenAI's answers as far as they are given (API reference: Chat, Completions, Models, Errors). Only types; fields are named as they are there."""
 
 from __future__ import annotations
 
@@ -6,61 +6,7 @@ from typing import Literal
 
 import msgspec
 
-
-def null() -> msgspec.Raw:
-    """What stands for a field that is not there. A function, since msgspec describes no default of this kind in a schema."""
-    return msgspec.Raw(b"null")
-
-
-class Part(msgspec.Struct, frozen=True):
-    """A part of a message's content."""
-
-    type: str
-    text: str | None = None
-
-
-class ChatMessage(msgspec.Struct, frozen=True):
-    """A message of a request. What tools said and asked for is here to be refused by name."""
-
-    role: str
-    content: str | list[Part] | None = None
-    tool_calls: msgspec.Raw = msgspec.field(default_factory=null)
-    function_call: msgspec.Raw = msgspec.field(default_factory=null)
-    audio: msgspec.Raw = msgspec.field(default_factory=null)
-
-
-class StreamOptions(msgspec.Struct, frozen=True):
-    """How a stream is told."""
-
-    include_usage: bool | None = None
-
-
-class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that are served; what else would change the text is in `unserved`. `top_k` and `repetition_penalty` are ours."""
-
-    model: str
-    messages: list[ChatMessage]
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_completion_tokens: int | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-    top_k: int | None = None
-    repetition_penalty: float | None = None
-    prompt_cache_key: str | None = None
-
-    @property
-    def includes_usage(self) -> bool:
-        """Whether a stream is to tell its totals."""
-        return self.stream_options is not None and bool(self.stream_options.include_usage)
-
-
-FinishReason = Literal["stop", "length", "content_filter"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class PromptTokens(msgspec.Struct, frozen=True):
@@ -69,13 +15,20 @@ class PromptTokens(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
+class ReplyTokens(msgspec.Struct, frozen=True):
+    """Of a reply's tokens."""
+
+    reasoning_tokens: int
+
+
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens of a reply."""
+    """Tokens of a request: of its prompts, each counted once, and of all replies."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokens
+    completion_tokens_details: ReplyTokens
 
 
 class LikelyToken(msgspec.Struct, frozen=True):
@@ -99,16 +52,34 @@ class Logprobs(msgspec.Struct, frozen=True):
     refusal: None = None
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """The message of a reply that came whole."""
+class CalledFunction(msgspec.Struct, frozen=True):
+    """A function to be called. `arguments`: the text of a JSON object."""
 
-    content: str
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a reply that came whole."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The message of a reply that came whole. What was thought has DeepSeek's name, and vLLM's newer one."""
+
+    content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: tuple[ToolCall, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The one reply."""
+    """One reply."""
 
     message: Reply
     finish_reason: FinishReason
@@ -117,7 +88,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply that came whole. `created`: Unix seconds."""
+    """Replies that came whole. `created`: Unix seconds."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -127,15 +98,27 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
+class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, which comes in one piece. `index`: its place among the reply's calls."""
+
+    index: int
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a chunk adds to the message."""
+    """What a chunk adds to the message. What was thought has two names, as in a whole reply."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: tuple[CallDelta, ...] = ()
 
 
 class ChunkChoice(msgspec.Struct, frozen=True):
-    """A chunk's part of the one reply."""
+    """A chunk's part of one reply."""
 
     delta: Delta
     finish_reason: FinishReason | None = None
@@ -151,6 +134,35 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     model: str
     choices: tuple[ChunkChoice, ...]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class TextLogprobs(msgspec.Struct, frozen=True):
+    """How likely the tokens of a text were, by their places. `text_offset`: code points before each."""
+
+    tokens: tuple[str, ...]
+    token_logprobs: tuple[float, ...]
+    top_logprobs: tuple[dict[str, float], ...]
+    text_offset: tuple[int, ...]
+
+
+class TextChoice(msgspec.Struct, frozen=True):
+    """One text, or a chunk's part of it."""
+
+    text: str
+    index: int = 0
+    logprobs: TextLogprobs | None = None
+    finish_reason: FinishReason | None = None
+
+
+class TextCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    """Texts that came whole, or a part of a stream. `usage` is left out of chunks unless it was asked for, as in `Chunk`."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: tuple[TextChoice, ...]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
 
 

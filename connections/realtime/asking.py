@@ -6,7 +6,7 @@ import secrets
 
 import msgspec
 
-from connections.openai.unserved import NO_TOOLS, no_part
+from connections.openai.unserved import no_part
 from connections.realtime.client_events import (
     ItemCreate,
     ItemRetrieve,
@@ -19,7 +19,7 @@ from connections.realtime.client_events import (
     Tokens,
 )
 from connections.realtime.items import Item, Items, State
-from connections.realtime.problems import Invalid
+from connections.realtime.problems import NO_TOOLS, Invalid
 from connections.realtime.server_events import (
     ItemAdded,
     ItemDeleted,

@@ -10,6 +10,7 @@ from connections.wire.frames import Error
 from connections.wire.sentences import worded
 from sessions.errors import Refused
 
+NO_TOOLS = "This door does not call tools yet."
 _FIELD = re.compile(r"`([A-Za-z_]+(?:\.[A-Za-z_]+|\[(?:\d+|\.\.\.)\])*)`(: )?")
 """Begins the message where a field is at fault; before a colon it is no part of the sentence."""
 _FIELDS = {

@@ -33,6 +33,7 @@ from connections.realtime.server_events import (
 )
 from sessions.events import Done, Reason
 
+_WHOLE = (Reason.STOP, Reason.TOOLS)
 _INCOMPLETE = {
     Reason.LENGTH: StatusDetails("incomplete", "max_output_tokens"),
     Reason.TIMEOUT: StatusDetails("incomplete", "max_output_tokens"),
@@ -100,11 +101,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 def item_status(done: Done) -> ItemStatus:
     """Whether a reply is all that the model had to say."""
-    return "completed" if done.reason is Reason.STOP else "incomplete"
+    return "completed" if done.reason in _WHOLE else "incomplete"
 
 
 def _details(done: Done) -> StatusDetails:
-    if done.reason is Reason.STOP:
+    if done.reason in _WHOLE:
         return StatusDetails("completed")
     if done.reason is Reason.CANCELLED:
         return StatusDetails("cancelled", "client_cancelled")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connections.openai.unserved import NO_TOOLS, says
+from connections.openai.unserved import says
 from connections.realtime.client_events import NULL, ResponseWishes, SessionWishes, Tokens, Wishes
-from connections.realtime.problems import Invalid
+from connections.realtime.problems import NO_TOOLS, Invalid
 from connections.wire import frames, params
 from connections.wire.errors import BadParams
 

@@ -13,7 +13,9 @@ MAX_FEATURES = 32
 Feature = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z0-9_.-]+\Z")]
 Features = Annotated[tuple[Feature, ...], Meta(max_length=MAX_FEATURES)]
 
-SERVED: tuple[str, ...] = ()
+REASONING = "reasoning"
+TOOLS = "tools"
+SERVED: tuple[str, ...] = (REASONING, TOOLS)
 """The features of this server, as `ready` names them."""
 
 

@@ -1,40 +1,33 @@
-"""The frames of wire protocol v1, as types, and one table of them. Events of a conversation are frames as they are (`sessions.events`).
+"""The frames of wire protocol v1, as types. Events of a conversation are frames as they are (`sessions.events`).
 
-Types are checked here; ranges of generation parameters in `connections.wire.params`.
+Types are checked here; ranges of generation parameters in `connections.wire.params`, tools in `connections.wire.tools`.
+`connections.wire.table` has a row for each frame.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from connections.wire.features import Features
-from sessions.conversation.paging import HistoryPage
-from sessions.events import (
-    Accepted,
-    Deleted,
-    Delta,
-    Done,
-    Event,
-    Gap,
-    Removed,
-    Resumed,
-    Snapshot,
-    Status,
-)
+from sessions.events import CallState, Event, Where
 from sessions.store.history.index import Listed
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+\Z")]
 Ref = Annotated[str, Meta(max_length=128)]
 Id = Annotated[str, Meta(min_length=1, max_length=128)]
+JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]
 Title = Annotated[str, Meta(min_length=1, max_length=200)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
 Token = Annotated[str, Meta(max_length=16_384)]
 PageSize = Annotated[int, Meta(ge=1, le=200)]
+ToolName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
+ToolDescription = Annotated[str, Meta(max_length=4096)]
+MAX_TOOLS = 128
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 DEFAULT_CONVERSATION = "default"
 MAX_SEQ = 2**53
@@ -47,8 +40,37 @@ class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     ref: Ref | None = None
 
 
+class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_schema", tag_field="type"):
+    """The reply is JSON that a schema allows. `strict` says so once more: it always holds."""
+
+    schema: JsonObject
+    strict: bool = True
+
+
+class JsonObjectFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_object", tag_field="type"):
+    """The reply is some JSON object."""
+
+
+class RegexFormat(msgspec.Struct, frozen=True, kw_only=True, tag="regex", tag_field="type"):
+    """The reply matches a regular expression as a whole."""
+
+    pattern: Annotated[str, Meta(min_length=1)]
+
+
+class GrammarFormat(msgspec.Struct, frozen=True, kw_only=True, tag="grammar", tag_field="type"):
+    """The reply is a sentence of a grammar in Lark's notation."""
+
+    lark: Annotated[str, Meta(min_length=1)]
+
+
+Format = JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat
+
+
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """How the reply is made; see `sessions` and `engine` for the meaning. `model`: by its name or an alias, from now on."""
+    """How the reply is made; see `sessions` and `engine` for the meaning. `model`: by its name or an alias, from now on.
+
+    `reasoning`: `auto`, `off`, or an effort that the model's template knows.
+    """
 
     max_new_tokens: int | None = None
     do_sample: bool | None = None
@@ -61,6 +83,21 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     max_time_s: float | None = None
     system: str | None = None
     model: ModelName | None = None
+    format: Format | None = None
+    reasoning: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
+
+
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model may call. `parameters`: a JSON Schema of an object.
+
+    One of the server's (`where`) is named as `ready.tools` names it; its description and parameters are the server's then.
+    """
+
+    name: ToolName
+    description: ToolDescription = ""
+    parameters: JsonObject | None = None
+    where: Where = "client"
+    approval: Literal["never", "always"] = "never"
 
 
 class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
@@ -72,7 +109,10 @@ class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
 
 
 class TurnFrame(ClientFrame, frozen=True, kw_only=True):
-    """The root of what begins a turn."""
+    """The root of what begins a turn. `tools`: for this turn and those that follow its calls.
+
+    `tool_choice`: `auto`, `none`, `required`, or the name of the one that is to be called.
+    """
 
     client_msg_id: Id
     conversation_id: Name = DEFAULT_CONVERSATION
@@ -80,6 +120,8 @@ class TurnFrame(ClientFrame, frozen=True, kw_only=True):
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     grace_s: Annotated[float, Meta(ge=0, le=60)] = 0
     params: Params = Params()
+    tools: Annotated[tuple[OfferedTool, ...], Meta(max_length=MAX_TOOLS)] = ()
+    tool_choice: ToolName = "auto"
 
 
 class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
@@ -109,6 +151,25 @@ class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
     conversation_id: Name | None = None
     mode: Literal["keep", "rollback"] = "keep"
     seen_off: Annotated[int, Meta(ge=0)] | None = None
+
+
+class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
+    """What came of a call that a client ran: `content`, or an `error`."""
+
+    call_id: Id
+    conversation_id: Name | None = None
+    content: str | None = None
+    error: str | None = None
+
+
+class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
+    """Allows a call, or denies it. `args_sha256`: of the arguments that were looked at; `args`: what it shall run with instead."""
+
+    call_id: Id
+    args_sha256: Sha256
+    decision: Literal["allow", "deny"]
+    conversation_id: Name | None = None
+    args: str | None = None
 
 
 class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
@@ -177,12 +238,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_active_turns: int
     max_queued_turns: int
     messages_per_minute: int | None
+    max_tool_rounds: int
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model that may be named. `context_tokens`: its window; None while it was not loaded yet.
 
     `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
+    `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`.
     """
 
     name: str
@@ -190,6 +253,15 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     context_tokens: int | None = None
     unsupported: tuple[str, ...] = ()
     fallbacks: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+
+class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that the server runs."""
+
+    name: str
+    description: str
+    approval: Literal["never", "always"]
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
@@ -208,7 +280,8 @@ class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", o
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
     """Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base.
 
-    `models`: those that may be named in `params`; `model`: the default, which `limits` are of.
+    `models`: those that may be named in `params`; `model`: the default, which `limits` are of. `tools`: those that the server
+    runs where a client asks for them.
     """
 
     connection_id: str
@@ -220,12 +293,22 @@ class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
     resume_ttl_s: int
     limits: Limits
     server: ServerFacts
+    tools: tuple[ServerTool, ...] = ()
 
 
 class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
     """Answers `cancel`: the end is decided."""
 
     turn_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    already: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
+    """Answers `tool_result` and `tool_decision`: it counts, now or since it came before (`already`). `state`: the call's."""
+
+    conversation_id: str
+    call_id: str
+    state: CallState
     already: bool | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -267,97 +350,19 @@ class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
 
 
 Turning = Send | Edit | Regenerate
+Answering = ToolResult | ToolDecision
 Request = (
-    Hello | Turning | Cancel | Resume | History | Conversations | Rename | Delete | Ack | AuthRefresh | Ping
+    Hello
+    | Turning
+    | Cancel
+    | Answering
+    | Resume
+    | History
+    | Conversations
+    | Rename
+    | Delete
+    | Ack
+    | AuthRefresh
+    | Ping
 )
 Frame = ServerFrame | Event
-
-
-class Counts(StrEnum):
-    """What a client frame counts for beside its bytes, which the line counts for every frame."""
-
-    MESSAGE = "message"  # begins a turn
-    READ = "read"  # asks the store
-    NOTHING = "nothing"  # is answered from this process's memory, or must be heard in any case
-
-
-class ClientKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of what clients send. `answers`: what answers it at once; any may be refused by an `error` besides.
-
-    `overtakes`: it is handed on though the connection has as many requests as it may.
-    """
-
-    struct: type[ClientFrame]
-    answers: tuple[type[Frame], ...]
-    counts: Counts
-    overtakes: bool = False
-
-
-class ServerKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of what the server sends. `feature`: it goes only to clients that named this in `hello`; None: to all.
-
-    `merges`: neighbours become one while their reader is late, so it is sized as it grows; every other kind is sized
-    once, by its encoded bytes.
-    """
-
-    struct: type[Frame]
-    feature: str | None = None
-    merges: bool = False
-
-
-CLIENT_FRAMES: dict[type[object], ClientKind] = {
-    kind.struct: kind
-    for kind in (
-        ClientKind(struct=Hello, answers=(Ready,), counts=Counts.NOTHING),
-        ClientKind(struct=Send, answers=(Accepted,), counts=Counts.MESSAGE),
-        ClientKind(struct=Edit, answers=(Accepted,), counts=Counts.MESSAGE),
-        ClientKind(struct=Regenerate, answers=(Accepted,), counts=Counts.MESSAGE),
-        ClientKind(struct=Cancel, answers=(Cancelled,), counts=Counts.NOTHING, overtakes=True),
-        ClientKind(struct=Resume, answers=(Resumed, Gap), counts=Counts.READ),
-        ClientKind(struct=History, answers=(HistoryPage,), counts=Counts.READ),
-        ClientKind(struct=Conversations, answers=(ConversationsPage,), counts=Counts.READ),
-        ClientKind(struct=Rename, answers=(ConversationsPage,), counts=Counts.READ),
-        ClientKind(struct=Delete, answers=(Deleted,), counts=Counts.READ),
-        ClientKind(struct=Ack, answers=(), counts=Counts.NOTHING),
-        ClientKind(struct=AuthRefresh, answers=(Ready,), counts=Counts.READ),
-        ClientKind(struct=Ping, answers=(Pong,), counts=Counts.NOTHING, overtakes=True),
-    )
-}
-"""All that a client may send. A new frame is its struct, its place in `Request`, a row here, and its answer in a handler."""
-
-
-SERVER_FRAMES: dict[type[object], ServerKind] = {
-    kind.struct: kind
-    for kind in (
-        ServerKind(struct=Ready),
-        ServerKind(struct=Accepted),
-        ServerKind(struct=Delta, merges=True),
-        ServerKind(struct=Done),
-        ServerKind(struct=Removed),
-        ServerKind(struct=Cancelled),
-        ServerKind(struct=Resumed),
-        ServerKind(struct=Gap),
-        ServerKind(struct=Snapshot),
-        ServerKind(struct=HistoryPage),
-        ServerKind(struct=ConversationsPage),
-        ServerKind(struct=Deleted),
-        ServerKind(struct=Pong),
-        ServerKind(struct=Status),
-        ServerKind(struct=LimitNear),
-        ServerKind(struct=GoAway),
-        ServerKind(struct=Error),
-    )
-}
-"""All that the native door sends."""
-
-
-def counts_of(frame: object) -> Counts:
-    """What a frame counts for. Other doors' events count for nothing here: their handlers make frames of them."""
-    kind = CLIENT_FRAMES.get(type(frame))
-    return Counts.NOTHING if kind is None else kind.counts
-
-
-def overtakes(frame: object) -> bool:
-    """Whether a frame is handed on though its connection has as many requests as it may."""
-    kind = CLIENT_FRAMES.get(type(frame))
-    return kind is not None and kind.overtakes

@@ -8,6 +8,7 @@ import msgspec
 
 from connections.wire import frames
 from connections.wire.errors import BadParams
+from connections.wire.tools import format_of
 from engine.messages import Params
 from sessions.turn.sends import Generation
 
@@ -27,11 +28,12 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
         raise BadParams(why, field=f"params.{field}")
     fields = msgspec.structs.asdict(params)
     system, model = fields.pop("system"), fields.pop("model")
+    reply_format, reasoning = format_of(fields.pop("format")), fields.pop("reasoning")
     if params.temperature == 0:
         fields |= {"do_sample": False, "temperature": None}
     elif params.temperature is not None and params.do_sample is None:
         fields["do_sample"] = True
-    return Generation(Params(**fields), system, model)
+    return Generation(Params(**fields), system, model, format=reply_format, reasoning=reasoning or "auto")
 
 
 def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[tuple[str, str]]:

@@ -189,7 +189,19 @@ def together(one: ModelFacts, other: ModelFacts) -> ModelFacts:
         max_batch=one.max_batch + other.max_batch,
         lacks=tuple(dict.fromkeys([*one.lacks, *other.lacks])),
         token_bytes=_larger(one.token_bytes, other.token_bytes),
+        features=_common(one.features, other.features),
     )
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
+    """Return the features of both; of a whole feature and a part of it (`format`, `format.regex`) the part."""
+
+    def within(feature: str, features: Sequence[str]) -> bool:
+        return feature in features or feature.partition(".")[0] in features
+
+    both = [feature for feature in one if within(feature, other)]
+    both += [feature for feature in other if within(feature, one)]
+    return tuple(dict.fromkeys(both))
 
 
 def _larger(one: int | None, other: int | None) -> int | None:

@@ -22,30 +22,33 @@ Trial = Callable[[Source], str]
 class GrammarMaker:
     """Knows which grammars can be used. For one thread."""
 
-    def __init__(self, writer: GrammarWriter, trial: Trial) -> None:
-        self._writer = writer
+    def __init__(self, writer: GrammarWriter, trial: Trial, *, opened: GrammarWriter | None = None) -> None:
+        """Take what writes grammars. `opened`: what does for replies whose prompt ends in thoughts already."""
+        self._writers = (writer, opened or writer)
         self._trial = trial
         self._tried: OrderedDict[bytes, str] = OrderedDict()
 
-    def make(self, spec: ReplySpec) -> Source | None:
+    def make(self, spec: ReplySpec, *, opened: bool = False) -> Source | None:
         """Return the grammar of a reply, None where it is free. Raises PromptRejected where there can't be one.
 
+        `opened`: the prompt ends in thoughts already.
         Tools that are not strict are no reason: where their schemas can't be followed, their arguments are any objects.
         """
-        source = self._writer.write(spec)
+        writer = self._writers[opened]
+        source = writer.write(spec)
         if source is None or not (fault := self._fault(source)):
             return source
-        field = self._field_at_fault(spec)
+        field = self._field_at_fault(writer, spec)
         if field == "tools":
-            simpler = self._writer.write(spec, exact=False)
+            simpler = writer.write(spec, exact=False)
             if simpler is not None and not self._fault(simpler):
                 return simpler
         raise PromptRejected(f"The {field} can't be followed: {fault}", field=field)
 
-    def _field_at_fault(self, spec: ReplySpec) -> str:
+    def _field_at_fault(self, writer: GrammarWriter, spec: ReplySpec) -> str:
         if spec.format is None:
             return "tools"
-        alone = self._writer.write(msgspec.structs.replace(spec, tools=(), tool_choice="auto"))
+        alone = writer.write(msgspec.structs.replace(spec, tools=(), tool_choice="auto"))
         return "format" if alone is not None and self._fault(alone) else "tools"
 
     def _fault(self, source: Source) -> str:

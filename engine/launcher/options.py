@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from engine.upstream.options import Features, Timeouts, UpstreamOptions
+from engine.upstream.presets import PRESETS
 
 NAME = "vllm"
 """What the engine is called in logs, in messages and in the facts of the model."""
@@ -89,17 +90,21 @@ def upstream_of(options: LaunchOptions, url: str, window: int) -> UpstreamOption
         context_tokens=window,
         max_requests=int(_value(options, "max-num-seqs") or options.max_batch),
         health="../health",
-        features=Features(
-            continuous_usage=True,
-            top_k=True,
-            repetition_penalty=True,
-            logprobs=True,
-            cache_salt=True,
-            tokenize="../tokenize",
-            priority="low_first" if by_priority else "off",
+        features=msgspec.convert(
+            {
+                **PRESETS["vllm"],
+                "priority": "low_first" if by_priority else "off",
+                "tools": "all" if _calls_tools(options) else "off",
+            },
+            Features,
         ),
         timeouts=Timeouts(patience_s=_PATIENCE_S),
     )
+
+
+def _calls_tools(options: LaunchOptions) -> bool:
+    """Whether vLLM was told to find calls in replies, and how they are written."""
+    return _said(options, "enable-auto-tool-choice") and _said(options, "tool-call-parser")
 
 
 def asked_model(options: LaunchOptions) -> str:

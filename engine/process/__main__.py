@@ -31,7 +31,6 @@ from engine.process.intake import Intake
 from engine.process.preparing import Preparer
 from engine.process.step_loop import StepLoop
 from engine.prompts.worker import PromptProcess
-from engine.text.detokenizer import detokenizers_for
 
 NOT_USABLE = 3
 """The exit code of a model that can't be served: told by `LoadFailed`, without a traceback."""
@@ -81,6 +80,9 @@ def _load(
     import torch  # noqa: PLC0415
 
     from engine.loading.loader import load  # noqa: PLC0415
+    from engine.parsing.known import format_of  # noqa: PLC0415
+    from engine.parsing.replies import Replies  # noqa: PLC0415
+    from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
     from engine.scheduling.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
 
     gc.freeze()  # with some garbage of the imports, too little to look for
@@ -98,9 +100,11 @@ def _load(
         progress=lambda stage, share: channel.send(Loading(stage, share)),
     )
     core = Core(model)
+    how = format_of(model.tokenizer)
+    log.info("replies are parsed: %s", how.name if how is not None else "they are text alone")
     intake.prepare_with(
         Preparer(
-            detokenizers_for(model.tokenizer),
+            Replies(model.tokenizer, how),
             model.defaults,
             context_tokens=model.context_tokens,
             remember=prompts.remember,
@@ -108,7 +112,8 @@ def _load(
     )
     gc.collect()
     gc.freeze()  # half a million objects: looking through them later would hold up all replies for some 0.3 s
-    channel.send(model.facts())
+    facts, features = model.facts(), PromptBuilder(model.tokenizer, how).features
+    channel.send(msgspec.structs.replace(facts, features=(*facts.features, *features)))
     return StepLoop(core, lanes, channel.send)
 
 

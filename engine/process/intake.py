@@ -18,6 +18,7 @@ from engine.process.channel import BlockingChannel
 from engine.process.inbox import Lanes
 from engine.process.preparing import Preparer
 from engine.prompts.fair_queue import FairQueue
+from engine.prompts.jobs import characters
 from engine.prompts.worker import PromptMaker
 from engine.reply_spec import ReplySpec
 
@@ -87,7 +88,7 @@ class Intake:
 
     def _queue(self, key: Key, asked: Request | Count, priority: int = 0) -> None:
         # About what it takes, also where it is no text at all.
-        cost = 1 + sum(len(message.content) for message in asked.messages) + _cost(asked.spec)
+        cost = 1 + characters(asked.messages, asked.spec)
         with self._changed:
             self._waiting.add(key, asked, client=asked.client, priority=priority, cost=cost)
             self._changed.notify()

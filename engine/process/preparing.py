@@ -5,14 +5,20 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from engine.messages import Count, Counted, ErrorCode, Finished, FinishReason, Params, Request
+from engine.parsing.replies import Beginning, Begun
 from engine.prompts.jobs import Answer, Build, Built, Rejected, Stopped, TooLong
-from engine.text.detokenizer import Detokenizer
 from engine.text.prepared import PreparedRequest, resolve_sampling
-from engine.text.reply_logprobs import ReplyLogprobs
 from engine.text.reply_memory import ReplyNotes, WrittenReply
-from engine.text.reply_text import ReplyText
+
+
+class Replies(Protocol):
+    """Who begins replies: `engine.parsing.replies.Replies`."""
+
+    def begin(self, request: Request, beginning: Beginning, notes: ReplyNotes) -> Begun:
+        """Return the reply to a request."""
 
 
 class Preparer:
@@ -20,17 +26,17 @@ class Preparer:
 
     def __init__(
         self,
-        detokenizers: Callable[[], Detokenizer],
+        replies: Replies,
         defaults: Params,
         *,
         context_tokens: int,
         remember: Callable[[str, WrittenReply], None],
     ) -> None:
-        """Take what the loaded model brought along. `context_tokens`: of a prompt and its reply, at most.
+        """Take what the loaded model brought along, and who begins its replies. `context_tokens`: of a prompt and its reply, at most.
 
         `remember` is told how each reply was written: a salt, and the reply. It is called by whoever steps.
         """
-        self._detokenizers = detokenizers
+        self._replies = replies
         self._defaults = defaults
         self._context_tokens = context_tokens
         self._remember = remember
@@ -42,16 +48,16 @@ class Preparer:
         """
         window = self._context_tokens
         if isinstance(asked, Count):
-            return Build(asked.messages, window, counts=True, spec=asked.spec)
+            return Build(asked.messages, window, spec=asked.spec, counts=True)
         sampling = resolve_sampling(asked.params, self._defaults)
         room = min(sampling.max_new_tokens, window // 4)
         return Build(
             asked.messages,
             window,
+            spec=asked.spec,
             salt=asked.cache_salt,
             most=window - room,
             shares_system=asked.shares_system,
-            spec=asked.spec,
         )
 
     def prepared(self, request: Request, made: Answer) -> PreparedRequest | Finished:
@@ -64,9 +70,8 @@ class Preparer:
         prompt = array("i", made.token_ids).tolist()
         sampling = resolve_sampling(request.params, self._defaults)
         notes = ReplyNotes(partial(self._remember, request.cache_salt))
-        detokenizer = self._detokenizers()
-        logprobs = None if sampling.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
-        reply = ReplyText(detokenizer, request.params.stop, notes, logprobs)
+        beginning = Beginning(made.opened, prompt[len(prompt) - made.continued :])
+        reply, logprobs = self._replies.begin(request, beginning, notes)
         return PreparedRequest(
             request.request_id,
             prompt,
@@ -84,7 +89,8 @@ class Preparer:
         """Return the prompt's length, as far as it was read, or why there is none."""
         if isinstance(made, Built | TooLong):
             return Counted(count.count_id, made.tokens)
-        return Counted(count.count_id, 0, self._why(made), made.field if isinstance(made, Rejected) else "")
+        field = made.field if isinstance(made, Rejected) else ""
+        return Counted(count.count_id, 0, self._why(made), field)
 
     def _why(self, made: TooLong | Rejected | Stopped) -> str:
         if isinstance(made, TooLong):

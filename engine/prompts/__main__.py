@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -26,8 +26,11 @@ from engine.grammar.making import GrammarMaker
 from engine.grammar.trial import trial
 from engine.grammar.vocabulary import NoGrammars, vocabulary_of
 from engine.grammar.writing import GrammarWriter
-from engine.prompts.builder import Builder
 from engine.prompts.jobs import Answer, Build, FromPrompts, Ready, Remember, ToPrompts
+
+if TYPE_CHECKING:
+    from engine.parsing.formats import ReplyFormat
+    from engine.prompts.builder import Builder
 
 NOT_USABLE = 3
 """The exit code where the tokenizer can't be read: the engine's process says why."""
@@ -64,20 +67,25 @@ def _builder(model: str) -> Builder:
     # transformers takes torch along wherever it can be imported: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
     from engine.loading.tokenizer import read_tokenizer  # noqa: PLC0415 - behind that
-    from engine.text.prompt import PromptBuilder  # noqa: PLC0415
+    from engine.parsing.known import format_of  # noqa: PLC0415
+    from engine.prompts.builder import Builder  # noqa: PLC0415
+    from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
 
     tokenizer = read_tokenizer(model)
-    return Builder(PromptBuilder(tokenizer), _grammars(tokenizer))
+    how = format_of(tokenizer)
+    return Builder(PromptBuilder(tokenizer, how), _grammars(tokenizer, how))
 
 
-def _grammars(tokenizer: Any) -> GrammarMaker | None:
+def _grammars(tokenizer: Any, how: ReplyFormat | None) -> GrammarMaker | None:
     """Return what makes grammars; None where there can't be any, of which the engine's process tells the reason."""
     try:
         vocabulary = vocabulary_of(tokenizer)
     except NoGrammars:
         return None
-    writer = GrammarWriter(vocabulary.specials, vocabulary.loose)
-    return GrammarMaker(writer, partial(trial, Compiler(vocabulary)))
+    calls, thoughts = (None, None) if how is None else (how.call_form, how.thought_form)
+    write = partial(GrammarWriter, vocabulary.specials, vocabulary.loose, calls=calls)
+    opened = None if thoughts is None else write(thoughts=msgspec.structs.replace(thoughts, opened=True))
+    return GrammarMaker(write(thoughts=thoughts), partial(trial, Compiler(vocabulary)), opened=opened)
 
 
 def _serve(line: Connection, builder: Builder) -> None:

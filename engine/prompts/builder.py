@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from engine.errors import PromptRejected
 from engine.grammar.making import GrammarMaker
 from engine.grammar.source import Source
-from engine.messages import Message
-from engine.prompts.jobs import Answer, Build, Built, Rejected, Remember, Stopped, TooLong
+from engine.prompts.jobs import (
+    Answer,
+    Build,
+    Built,
+    Rejected,
+    Remember,
+    Stopped,
+    TooLong,
+    characters,
+)
+from engine.prompts.prompt import Prompt, PromptBuilder
 from engine.reply_spec import ReplySpec
-from engine.text.prompt import PromptBuilder
 from engine.text.reply_memory import ReplyMemory
 
 CHARS_A_TOKEN = 6
@@ -53,40 +61,40 @@ class Builder:
             return Rejected("The prompt could not be prepared.")
 
     def _build(self, job: Build, stops: Callable[[], bool]) -> Answer:
-        grammar = self._grammar(job.spec)
-        if sum(len(message.content) for message in job.messages) > CHARS_A_TOKEN * job.window:
+        if characters(job.messages, job.spec) > CHARS_A_TOKEN * job.window:
             tokens = self._least_tokens(job, stops)
             if tokens is None:
                 return Stopped()
             if tokens >= job.window:
                 return TooLong(tokens)
-        token_ids = self._token_ids(job)
+        prompt = self._prompt(job)
+        tokens, grammar = len(prompt.token_ids), self._grammar(job.spec, opened=bool(prompt.opened.strip()))
         if job.counts:
-            return Built(len(token_ids))
-        if len(token_ids) >= job.window:
-            return TooLong(len(token_ids))
-        shared = self._prompts.system_tokens(job.messages, token_ids) if job.shares_system else 0
-        return Built(len(token_ids), array("i", token_ids).tobytes(), shared, grammar)
+            return Built(tokens)
+        if tokens >= job.window:
+            return TooLong(tokens)
+        shares = job.shares_system
+        shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec) if shares else 0
+        packed = array("i", prompt.token_ids).tobytes()
+        return Built(tokens, packed, shared, prompt.opened, prompt.continued, grammar)
 
-    def _grammar(self, spec: ReplySpec) -> Source | None:
-        """Return what a reply is held to. Raises PromptRejected."""
+    def _grammar(self, spec: ReplySpec, *, opened: bool) -> Source | None:
+        """Return what a reply is held to; `opened`: its prompt ends in thoughts. Raises PromptRejected."""
         if self._grammars is not None:
-            return self._grammars.make(spec)
+            return self._grammars.make(spec, opened=opened)
         if spec.format is not None or spec.tool_choice in {"required", "named"}:
             raise PromptRejected(NO_GRAMMARS, field="tools" if spec.format is None else "format")
         return None
 
-    def _token_ids(self, job: Build) -> Sequence[int]:
+    def _prompt(self, job: Build) -> Prompt:
         """Return the prompt as the model spelled its own replies, unless that leaves the new one too little room."""
         own = None if job.counts else self._memory.of(job.salt)
-        if own is None:
-            return self._prompts.token_ids(job.messages)
-        return self._prompts.spelled_ids(job.messages, own, most=job.most)
+        return self._prompts.prompt(job.messages, job.spec, own, job.most)
 
     def _least_tokens(self, job: Build, stops: Callable[[], bool]) -> int | None:
         """Return how many tokens a prompt has at least: no more of it is read than the window takes. None: stopped."""
         tokens = 0
-        for piece in self._pieces(job.messages):
+        for piece in self._pieces(job):
             if stops():
                 return None
             tokens += max(0, self._prompts.count(piece) - CUT_TOKENS)
@@ -94,6 +102,6 @@ class Builder:
                 break
         return tokens
 
-    def _pieces(self, messages: Sequence[Message]) -> list[str]:
-        text = self._prompts.rendered(messages)
+    def _pieces(self, job: Build) -> list[str]:
+        text = self._prompts.rendered(job.messages, job.spec)
         return [text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS)]

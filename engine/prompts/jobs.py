@@ -22,11 +22,21 @@ class Build(msgspec.Struct, frozen=True, tag="build"):
 
     messages: tuple[Message, ...]
     window: int
+    spec: ReplySpec = PLAIN
     counts: bool = False
     salt: str = ""
     most: int = 0
     shares_system: bool = False
-    spec: ReplySpec = PLAIN
+
+
+def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
+    """Return how many characters the words of a prompt have that were sent with it: about what it takes to make it."""
+    said = sum(
+        len(one.written or one.content) + len(one.reasoning) + sum(len(call.arguments) for call in one.calls)
+        for one in messages
+    )
+    shown = sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in spec.shown_tools)
+    return said + shown + sum(len(value) for value in spec.template.values() if isinstance(value, str))
 
 
 class Remember(msgspec.Struct, frozen=True, tag="remember"):
@@ -60,12 +70,16 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 class Built(msgspec.Struct, frozen=True, tag="built"):
     """A prompt of `tokens` tokens; `token_ids` are left out where it was counted. `shared_tokens`: the system prompt's.
 
-    `grammar`: what the reply is held to, None where it is free; left out where it was counted.
+    `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
+    `continued`: the last so many tokens are the beginning of a reply that goes on. `grammar`: what the reply is held to,
+    None where it is free; left out where it was counted.
     """
 
     tokens: int
     token_ids: bytes = b""
     shared_tokens: int = 0
+    opened: str = ""
+    continued: int = 0
     grammar: Source | None = None
 
 

@@ -5,11 +5,25 @@ Knows neither the others nor the model.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import assert_never
 
-from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Output, Prefilling, Queued, Started
+from engine.messages import (
+    Called,
+    Chunk,
+    ErrorCode,
+    Finished,
+    FinishReason,
+    Output,
+    Prefilling,
+    Queued,
+    Reasoning,
+    Started,
+)
 from engine.sampling.sampler import Chooser
 from engine.scheduling.scheduler import Request
+from engine.text.pieces import Call, Piece, Thought
 from engine.text.prepared import PreparedRequest
 from engine.text.reply_logprobs import Scored
 
@@ -18,7 +32,7 @@ from engine.text.reply_logprobs import Scored
 class ActiveRequest:
     """A request from its submission to its end.
 
-    `unsent` counts the tokens whose text has not left yet; `position` is the place in the queue that was told last.
+    `unsent` counts the tokens of which nothing was told yet; `position` is the place in the queue that was told last.
     """
 
     prepared: PreparedRequest
@@ -61,13 +75,22 @@ class ActiveRequest:
         if self.prepared.logprobs is not None:
             self.prepared.logprobs.score(scored)
 
-    def chunk(self, text: str) -> list[Output]:
-        """Tell text, if there is any, with the tokens behind it."""
-        if not text:
-            return []
-        tokens, self.unsent = self.unsent, 0
-        logprobs = self.prepared.logprobs.leave(text) if self.prepared.logprobs is not None else ()
-        return [Chunk(self.prepared.request_id, text, tokens, logprobs)]
+    def tell(self, pieces: Iterable[Piece]) -> list[Output]:
+        """Tell pieces of the reply, the first of them with the tokens behind it."""
+        return [self._output(piece) for piece in pieces]
+
+    def _output(self, piece: Piece) -> Output:
+        request_id, tokens, self.unsent = self.prepared.request_id, self.unsent, 0
+        match piece:
+            case str():
+                logprobs = self.prepared.logprobs.leave(piece) if self.prepared.logprobs is not None else ()
+                return Chunk(request_id, piece, tokens, logprobs)
+            case Thought():
+                return Reasoning(request_id, piece.text, tokens)
+            case Call():
+                return Called(request_id, piece.name, piece.arguments, tokens)
+            case _:
+                assert_never(piece)
 
     def finished(
         self, reason: FinishReason, error: str | None = None, code: ErrorCode = ErrorCode.INTERNAL
@@ -82,6 +105,7 @@ class ActiveRequest:
             steps_after=self.steps_after,
             error=error,
             error_code=code,
+            written=self.prepared.reply.written,
         )
 
 

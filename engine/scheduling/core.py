@@ -331,7 +331,7 @@ class Core:
         try:
             step = active.prepared.reply.push(token)
             active.unsent += 1
-            outputs = active.chunk(step.text)
+            outputs = active.tell(step.pieces)
         except Exception:
             # The one broad catch of a request's text: no bystander may notice.
             log.exception("the text of request %s could not be made", active.prepared.request_id)
@@ -365,10 +365,13 @@ class Core:
     def _last_text(self, end: _End) -> list[Output]:
         active = end.active
         try:
-            held_back = active.prepared.reply.flush() if end.flush else ""
-            cancelled = end.reason is FinishReason.CANCELLED
-            last = active.finished(end.reason, end.error, end.code)
-            return [*active.chunk("" if cancelled else held_back), last]
+            if end.reason is FinishReason.CANCELLED:
+                # Taken before the flush: what is held back was seen by nobody, so it was not written either.
+                ended = active.finished(end.reason, end.error, end.code)
+                active.prepared.reply.flush()
+                return [ended]
+            held_back = active.prepared.reply.flush() if end.flush else ()
+            return [*active.tell(held_back), active.finished(end.reason, end.error, end.code)]
         except Exception:
             log.exception("the text of request %s could not be made", active.prepared.request_id)
             return [active.finished(FinishReason.ERROR, NO_TEXT)]

@@ -6,7 +6,6 @@ It behaves like the real one at the door (waiting, merging, cancels, deaths), bu
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import islice
@@ -17,15 +16,17 @@ from engine.messages import EngineStatistics, FinishReason, Message, ModelFacts,
 from engine.process.supervision import Lifecycle
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.reply import ScriptedReply
+from engine.scripted.steps import Step, count_words, refuse_bad_format, words_of
 from engine.stream import ReplyStream
 
-_WORDS = re.compile(r"\s*\S+|\s+")
 LONGEST_WORD = 2**24
 """Bytes: a word is one token, however long it is."""
+FEATURES = ("tools", "format", "reasoning", "template", "continue", "raw")
+"""A script is what it is, so all can be asked for."""
 
 
 class ScriptedEngine:
-    """An `Engine` that plays scripts, one chunk a token.
+    """An `Engine` that plays scripts, one piece a token: text, thoughts and calls, whatever was asked for.
 
     Without `by_hand` it steps by itself, as fast as the event loop turns or every `pace_s` seconds: like a process of
     its own it makes up for a step that the event loop was late for, but not for more than one.
@@ -45,8 +46,9 @@ class ScriptedEngine:
         pace_s: float = 0.0,
         max_batch: int = 1_000_000,
         token_bytes: int = LONGEST_WORD,
+        features: tuple[str, ...] = FEATURES,
     ) -> None:
-        """Make a ready engine. `reply` is played where no `script` is queued."""
+        """Make a ready engine. `reply` is played where no `script` is queued; `features`: as in `ModelFacts`."""
         self.hold_cancels = False
         self.prefill_tokens: int | None = None
         self.cached_tokens = 0
@@ -54,7 +56,7 @@ class ScriptedEngine:
         self._reply = reply
         self._by_hand = by_hand
         self._pace_s = pace_s
-        self._scripts: deque[Sequence[str]] = deque()
+        self._scripts: deque[Sequence[Step]] = deque()
         self._runs: dict[str, ScriptedReply] = {}
         self._tick: asyncio.Handle | None = None
         self._due = 0.0  # when the next step is, by the event loop's clock
@@ -68,6 +70,7 @@ class ScriptedEngine:
             max_batch=max_batch,
             parameters=0,
             token_bytes=token_bytes,
+            features=features,
         )
         self._counts: Counter[str] = Counter()
         self._life.loaded(self._facts)
@@ -96,13 +99,17 @@ class ScriptedEngine:
         messages: Sequence[Message],
         *,
         client: str = "",  # noqa: ARG002 - nobody waits here
-        spec: ReplySpec = PLAIN,  # noqa: ARG002 - a script is what it is
+        spec: ReplySpec = PLAIN,
     ) -> int:
-        """Count words, plus four for each message. Raises PromptRejected where there is no message, EngineUnavailable."""
+        """Count words, plus four for each message and tool.
+
+        Raises PromptRejected where there is no message, or a pattern is none; EngineUnavailable.
+        """
         await self.ready()
         if not messages:
             raise PromptRejected("There is no message to answer.")
-        return count_words(messages)
+        refuse_bad_format(spec)
+        return count_words(messages, spec)
 
     def generate(self, request: Request) -> ReplyStream:
         """Start the next script for this request. Raises EngineUnavailable, ValueError as the door says."""
@@ -111,8 +118,8 @@ class ScriptedEngine:
             raise ValueError(f"request {request.request_id!r} is still open")
         self.requests.append(request)
         stream = ReplyStream(request.request_id, self._cancel)
-        script = self._scripts.popleft() if self._scripts else _WORDS.findall(self._reply)
-        prompt_tokens = count_words(request.messages)
+        script = self._scripts.popleft() if self._scripts else words_of(self._reply)
+        prompt_tokens = count_words(request.messages, request.spec)
         asked = request.params.max_new_tokens or self._facts.defaults.max_new_tokens or 512
         self._runs[request.request_id] = ScriptedReply(
             request,
@@ -134,9 +141,9 @@ class ScriptedEngine:
         """Wait until this is cancelled: scripts are played without it."""
         await asyncio.Event().wait()
 
-    def script(self, reply: str | Sequence[str]) -> None:
-        """Queue the reply to the next request: text, played word by word, or its chunks."""
-        self._scripts.append(_WORDS.findall(reply) if isinstance(reply, str) else tuple(reply))
+    def script(self, reply: str | Sequence[Step]) -> None:
+        """Queue the reply to the next request: text, played word by word, or its pieces, thoughts and calls among them."""
+        self._scripts.append(words_of(reply) if isinstance(reply, str) else tuple(reply))
 
     def step(self, steps: int = 1) -> None:
         """Make one token for every request of the batch, `steps` times. Nothing happens while the engine is not ready."""
@@ -255,8 +262,3 @@ class ScriptedEngine:
         self._tick = None
         self.step()
         self._keep_ticking(late_s=asyncio.get_running_loop().time() - self._due if self._pace_s else 0.0)
-
-
-def count_words(messages: Sequence[Message]) -> int:
-    """Return the scripted tokenizer's count: the words, plus four for each message."""
-    return sum(len(message.content.split()) + 4 for message in messages)

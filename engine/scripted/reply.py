@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import assert_never
 
 from engine.messages import (
+    Called,
     ChosenToken,
     Chunk,
     Finished,
     FinishReason,
+    Output,
     Prefilling,
     Queued,
+    Reasoning,
     Request,
     Started,
     TokenLogprob,
 )
+from engine.scripted.steps import Call, Step, Thought, as_written
 from engine.stream import ReplyStream
 
 
@@ -29,17 +34,17 @@ class ScriptedReply:
         *,
         prompt_tokens: int,
         max_new_tokens: int,
-        script: Sequence[str],
+        script: Sequence[Step],
     ) -> None:
         self.request = request
         self.stream = stream
         self.prompt_tokens = prompt_tokens
         self.max_new_tokens = max_new_tokens
         self.script = deque(script)
+        self.played: list[Step] = []
         self.cached = 0
         self.computed = 0
         self.generated = 0
-        self.chars = 0
         self.position: int | None = None
         self.started = False
         self.cancelled = False
@@ -70,18 +75,43 @@ class ScriptedReply:
             self.stream.put_nowait(Prefilling(self.request.request_id, progress))
 
     def speak(self) -> None:
-        """Say the script's next piece. It is one token and, to who asks, a certain one: beside it is nothing likely."""
-        text = self.script.popleft()
-        self.chars += len(text)
+        """Say the script's next piece, which is one token."""
+        step = self.script.popleft()
+        self.played.append(step)
+        self.stream.put_nowait(self._told(step))
+
+    def _told(self, step: Step) -> Output:
+        request_id = self.request.request_id
+        match step:
+            case Thought():
+                return Reasoning(request_id, step.text, 1)
+            case Call():
+                return Called(request_id, step.name, step.arguments, 1, step.call_id)
+            case str():
+                return self._chunk(step)
+            case _:
+                assert_never(step)
+
+    def _chunk(self, text: str) -> Chunk:
+        """Text, to who asks, of a certain token: beside it is nothing likely."""
         logprobs: tuple[ChosenToken, ...] = ()
         if (top := self.request.params.top_logprobs) is not None:
             token = TokenLogprob(text, 0.0, text.encode())
-            logprobs = (ChosenToken(token, (token,)[:top], self.chars),)
-        self.stream.put_nowait(Chunk(self.request.request_id, text, 1, logprobs))
+            end = sum(len(step) for step in self.played if isinstance(step, str))
+            logprobs = (ChosenToken(token, (token,)[:top], end),)
+        return Chunk(self.request.request_id, text, 1, logprobs)
 
     def finish(
         self, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
     ) -> None:
         """Tell the end."""
         counts = (self.prompt_tokens, self.cached, self.generated)
-        self.stream.put_nowait(Finished(self.request.request_id, reason, *counts, steps_after, error))
+        end = Finished(
+            self.request.request_id,
+            reason,
+            *counts,
+            steps_after=steps_after,
+            error=error,
+            written=as_written(self.played),
+        )
+        self.stream.put_nowait(end)

@@ -1,6 +1,6 @@
 """Tokens into text, one at a time: any reply comes out as if it had been decoded at once.
 
-Special tokens and ids that the tokenizer does not know are left out. The work for a token does not
+Special tokens, but for those that a vocabulary shows, and ids that the tokenizer does not know are left out. The work for a token does not
 grow with the reply.
 """
 
@@ -41,9 +41,14 @@ class Detokenizer(Protocol):
 def detokenizers_for(tokenizer: Any) -> Callable[[], Detokenizer]:
     """Return what makes a new detokenizer for each reply of this transformers tokenizer's model."""
     vocabulary = Vocabulary(tokenizer)
+    return lambda: detokenizer_of(vocabulary)
+
+
+def detokenizer_of(vocabulary: Vocabulary) -> Detokenizer:
+    """Return a new detokenizer."""
     if vocabulary.is_byte_level:
-        return lambda: ByteLevelDetokenizer(vocabulary)
-    return lambda: WindowedDetokenizer(vocabulary)
+        return ByteLevelDetokenizer(vocabulary)
+    return WindowedDetokenizer(vocabulary)
 
 
 class ByteLevelDetokenizer:

@@ -14,6 +14,7 @@ import msgspec
 from engine.errors import EngineError
 from engine.grammar.source import Source
 from engine.messages import Params
+from engine.text.pieces import Piece, ReplyStep
 from engine.text.reply_logprobs import ReplyLogprobs
 
 T = TypeVar("T")
@@ -54,26 +55,18 @@ class Sampling(msgspec.Struct, frozen=True):
     ignore_eos: bool = False
 
 
-class TextStep(Protocol):
-    """What one token did to the reply's text."""
-
-    @property
-    def text(self) -> str:
-        """Whole characters that became ready, possibly none."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a stop string ended the reply with this token."""
-
-
 class Reply(Protocol):
-    """Turns one reply's tokens into text."""
+    """Turns one reply's tokens into pieces: text, reasoning, calls."""
 
-    def push(self, token_id: int) -> TextStep:
+    def push(self, token_id: int) -> ReplyStep:
         """Take the next token."""
 
-    def flush(self) -> str:
-        """Give out what was held back, once, at a natural end."""
+    def flush(self) -> Sequence[Piece]:
+        """Give out what was held back, once, at the reply's end."""
+
+    @property
+    def written(self) -> str:
+        """The reply so far as the model wrote it, where its text is not all of that; else empty."""
 
 
 @dataclass(frozen=True, slots=True)

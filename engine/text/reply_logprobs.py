@@ -62,6 +62,10 @@ class ReplyLogprobs:
         self._made += len(text)
         self._close()
 
+    def skip(self, at: int, chars: int) -> None:
+        """Note that behind the first `at` characters of text the next `chars` that were made are none of it."""
+        self._queue.skip(at, chars)
+
     def leave(self, text: str) -> tuple[ChosenToken, ...]:
         """Note that the reply's next text leaves; return the tokens that go with it."""
         return self._queue.leave(text)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from engine.text.characters import whole_length
 from engine.text.detokenizer import Detokenizer
+from engine.text.pieces import NOTHING, Piece, ReplyStep
 from engine.text.reply_logprobs import ReplyLogprobs
 from engine.text.reply_memory import ReplyNotes
-from engine.text.stop_strings import StopStrings
-
-
-class TextStep(NamedTuple):
-    """What one token did to the reply's text."""
-
-    text: str
-    """What may be shown now: whole characters, possibly none."""
-    stopped: bool
-    """Whether a stop string is complete. `text` is then all that was before it."""
+from engine.text.shown_text import ShownText
 
 
 class ReplyText:
-    """Detokenizer, then stop strings, then whole characters."""
+    """Detokenizer, then stop strings, then whole characters: a reply of which nothing is parsed.
+
+    `written` is empty: the text is all that the model wrote.
+    """
+
+    written = ""
 
     def __init__(
         self,
@@ -36,46 +31,43 @@ class ReplyText:
         `logprobs`: whom to tell which text each token gave; it has to have a score for each.
         """
         self._detokenizer = detokenizer
-        self._stops = StopStrings(stops)
-        self._waiting = ""
-        self._stopped = False
+        self._shown = ShownText(stops)
         self._notes = notes
         self._logprobs = logprobs
 
-    def push(self, token_id: int) -> TextStep:
+    def push(self, token_id: int) -> ReplyStep:
         """Take the next token. After a stop, push no more."""
         text = self._detokenizer.push(token_id)
         if self._notes is not None:
             self._notes.add(token_id, text)
         if self._logprobs is not None:
             self._logprobs.made(text, holds=self._detokenizer.holds)
-        step = self._show(text)
-        if step.stopped:
+        shown = self._shown.push(text)
+        if self._shown.stopped:
             self._close_notes()
-        return step
+            return ReplyStep((shown,) if shown else (), stopped=True)
+        return ReplyStep((shown,)) if shown else NOTHING
 
-    def flush(self) -> str:
+    def resume(self, token_ids: Sequence[int]) -> None:
+        """Take the tokens that a reply begins with which goes on: they are noted, and nothing is told of them."""
+        for token_id in token_ids:
+            text = self._detokenizer.push(token_id)
+            if self._notes is not None:
+                self._notes.add(token_id, text)
+
+    def flush(self) -> tuple[Piece, ...]:
         """Return what was held back, at the reply's end. Nothing is left after a stop."""
-        if self._stopped:
-            return ""
+        if self._shown.stopped:
+            return ()
         text = self._detokenizer.flush()
         self._close_notes(text)
         if self._logprobs is not None:
             self._logprobs.finish(text)
-        last = self._show(text)
-        if last.stopped:
-            return last.text
-        rest, self._waiting = self._waiting, ""
-        return last.text + rest + self._stops.flush()
+        last = self._shown.push(text)
+        if not self._shown.stopped:
+            last += self._shown.flush()
+        return (last,) if last else ()
 
     def _close_notes(self, rest: str = "") -> None:
         if self._notes is not None:
             self._notes.close(rest)
-
-    def _show(self, text: str) -> TextStep:
-        passed = self._stops.push(text)
-        waiting = self._waiting + passed.text
-        self._stopped = passed.stopped
-        cut = len(waiting) if passed.stopped else whole_length(waiting)
-        self._waiting = waiting[cut:]
-        return TextStep(waiting[:cut], passed.stopped)

@@ -1,7 +1,7 @@
 """Spells a prompt's replies as the model wrote them: the same text in other token ids, where those are remembered.
 
 So the prompt begins with the very tokens whose keys and values were kept. What can't be shown to leave the text as it is
-stays as the tokenizer spelled it: a reply with special tokens in it, say, which leave no text. Pure.
+stays as the tokenizer spelled it: a reply with special tokens in it, say, where the prompt has others. Pure.
 """
 
 from __future__ import annotations
@@ -130,6 +130,28 @@ def _says_the_same(token_ids: list[int], change: Change, letters: Letters) -> bo
     after = token_ids[change.end : change.end + _AROUND]
     if plain == change.token_ids:
         return True
-    if not letters.special.isdisjoint(plain) or not letters.special.isdisjoint(change.token_ids):
+    if not _has_same_special_tokens(plain, change.token_ids, letters):
         return False
     return letters.decode(before + plain + after) == letters.decode(before + change.token_ids + after)
+
+
+def _has_same_special_tokens(plain: list[int], written: list[int], letters: Letters) -> bool:
+    """Return whether two spellings have the same special tokens, with the same text between them."""
+    here, there = (_apart(token_ids, letters.special) for token_ids in (plain, written))
+    if [token for _, token in here] != [token for _, token in there]:
+        return False
+    between = zip(here, there, strict=True)
+    return len(here) == 1 or all(
+        letters.decode(one) == letters.decode(other) for (one, _), (other, _) in between
+    )
+
+
+def _apart(token_ids: list[int], special: frozenset[int]) -> list[tuple[list[int], int | None]]:
+    """Return the stretches of a spelling, each with the special token that ends it; the last has none."""
+    stretches: list[tuple[list[int], int | None]] = []
+    begin = 0
+    for place, token in enumerate(token_ids):
+        if token in special:
+            stretches.append((token_ids[begin:place], token))
+            begin = place + 1
+    return [*stretches, (token_ids[begin:], None)]

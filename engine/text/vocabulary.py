@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
+from copy import copy
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 
@@ -38,6 +40,24 @@ class Vocabulary:
         self.piece = cache(self._piece)
         self.byte = cache(self._byte)
         self.spell = cache(self._spell)
+
+    @property
+    def special_names(self) -> frozenset[str]:
+        """What the special tokens are called: those that stand for no text."""
+        names = (self._tokenizer.convert_ids_to_tokens(id_) for id_ in self._special)
+        return frozenset(name for name in names if name)
+
+    def showing(self, names: Collection[str] | None) -> Vocabulary:
+        """Return the same vocabulary, in which special tokens of these names stand for them; None: all of them do."""
+        named = {id_: self._tokenizer.convert_ids_to_tokens(id_) for id_ in self._special}
+        shown = {id_: name for id_, name in named.items() if name and (names is None or name in names)}
+        if not shown:
+            return self
+        spelled = {id_: Spelled(name, name.encode()) for id_, name in shown.items()}
+        other: Any = copy(self)
+        other.piece = lambda token_id: shown.get(token_id) or self.piece(token_id)
+        other.spell = lambda token_id: spelled.get(token_id) or self.spell(token_id)
+        return cast("Vocabulary", other)
 
     def decode(self, token_ids: list[int]) -> str:
         """Decode visible tokens together, by the fast backend where there is one: no clean-up of spaces."""

@@ -13,8 +13,9 @@ from engine.upstream.errors import RequestRefused
 from engine.upstream.exchange import Exchange, Wanted
 from engine.upstream.open_request import OpenRequest
 from engine.upstream.options import UpstreamOptions
-from engine.upstream.reply import Completion, UpstreamReply
 from engine.upstream.watch import UpstreamWatch
+from engine.upstream.wire.chunks import Completion
+from engine.upstream.wire.reply import UpstreamReply
 
 
 @dataclass(slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from itertools import count
 from typing import Self
 
@@ -30,8 +31,8 @@ from engine.upstream.exchange import Exchange, http_client
 from engine.upstream.health import backoff
 from engine.upstream.open_request import OpenRequest
 from engine.upstream.options import UpstreamOptions
-from engine.upstream.request import estimated_tokens
 from engine.upstream.watch import UpstreamWatch
+from engine.upstream.wire.request import estimated_tokens
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class UpstreamEngine:
         messages: Sequence[Message],
         *,
         client: str = "",  # noqa: ARG002 - it counts in an order of its own
-        spec: ReplySpec = PLAIN,  # noqa: ARG002 - what it can't follow was refused
+        spec: ReplySpec = PLAIN,
     ) -> int:
         """Return the prompt's length: counted by the upstream where it can (`features.tokenize`), else estimated.
 
@@ -122,12 +123,13 @@ class UpstreamEngine:
         """
         self._watch.life.refuse_when_over()
         self._watch.refuse_while_it_rests()
-        estimate = estimated_tokens(messages, self.options.bytes_per_token)
+        estimate = estimated_tokens(messages, self.options.bytes_per_token, spec)
         path = self.options.features.tokenize
         if path is None:
             return estimate
         await self.ready()
-        return await counted_tokens(self._exchange, self.options, messages, path, estimate)
+        asked = partial(self._exchange.count, messages, spec, path)
+        return await counted_tokens(asked, self.options, estimate)
 
     def generate(self, request: Request) -> TimedStream:
         """Ask for a reply. Raises EngineUnavailable, and ValueError where a request of that id is open."""
@@ -278,15 +280,13 @@ class UpstreamEngine:
 log = logging.getLogger(__name__)
 
 
-async def counted_tokens(
-    exchange: Exchange, options: UpstreamOptions, messages: Sequence[Message], path: str, estimate: int
-) -> int:
-    """Return what the upstream counts at `path`; where it fails to, the estimate: it may serve the request all the same.
+async def counted_tokens(asked: Callable[[], Awaitable[int]], options: UpstreamOptions, estimate: int) -> int:
+    """Return what the upstream counts; where it fails to, the estimate: it may serve the request all the same.
 
     Raises PromptRejected where it refuses the messages.
     """
     try:
-        return await exchange.count(tuple(messages), path)
+        return await asked()
     except RequestRefused as refusal:
         if refusal.code is ErrorCode.CONTEXT_OVERFLOW:
             return max(estimate, options.context_tokens)

@@ -9,7 +9,7 @@ import asyncio
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import TypeVar
@@ -19,11 +19,12 @@ import msgspec
 
 from engine.errors import EngineError, EngineLost
 from engine.messages import Message, Request
+from engine.reply_spec import ReplySpec
 from engine.upstream.errors import complaint_of, error_for, error_inside, retry_after
 from engine.upstream.options import Features, UpstreamOptions
-from engine.upstream.reply import Completion
-from engine.upstream.request import body_of, messages_of, session_of
-from engine.upstream.server_sent_events import EventReader, EventTooLong, ServerSentEvent
+from engine.upstream.wire.chunks import Completion
+from engine.upstream.wire.request import body_of, path_of, prompt_of, session_of
+from engine.upstream.wire.server_sent_events import EventReader, EventTooLong, ServerSentEvent
 
 AFTER_END_S = 2.0
 """How long to listen for the totals once the reason of the end was told."""
@@ -121,7 +122,7 @@ class Exchange:
         options = self._options
         asking = self._client.build_request(
             "POST",
-            "chat/completions",
+            path_of(request),
             content=_encoder.encode(body_of(request, options, max_new_tokens)),
             headers={
                 "Content-Type": "application/json",
@@ -140,16 +141,18 @@ class Exchange:
             finally:
                 await response.aclose()
 
-    async def count(self, messages: tuple[Message, ...], path: str) -> int:
+    async def count(self, messages: Sequence[Message], spec: ReplySpec, path: str) -> int:
         """Return a prompt's length as the upstream's tokenizer counts it. Raises as `reply` does."""
         options = self._options
-        asked = {
-            "model": options.model,
-            "messages": messages_of(messages),
-            "add_generation_prompt": True,
-        }
+        begins = {} if spec.raw else {"add_generation_prompt": True}
+        asked = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
         with _translated(options.name):
-            response = await self._client.post(path, json=asked, timeout=options.timeouts.connect_s)
+            response = await self._client.post(
+                path,
+                content=_encoder.encode(asked),
+                headers={"Content-Type": "application/json"},
+                timeout=options.timeouts.connect_s,
+            )
         if response.status_code != httpx.codes.OK:
             raise self._error(response, response.content)
         try:
@@ -211,7 +214,7 @@ class _Listening:
         completion = _completion(self._name, event)
         match self._on_chunk(completion):
             case Wanted.TEXT:
-                if _has_text(completion):
+                if completion.says:
                     self._deadline = self._clock() + self._times.between_tokens_s
             case Wanted.TOTALS:
                 if not self._ended:
@@ -234,10 +237,6 @@ def _completion(name: str, event: ServerSentEvent) -> Completion:
     if event.kind == "error":
         raise error_inside(name, msgspec.json.decode(event.data))
     return completion
-
-
-def _has_text(completion: Completion) -> bool:
-    return any(choice.delta is not None and choice.delta.content for choice in completion.choices or ())
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from engine.messages import Queued, Request, Retried
 from engine.stream import TimedStream
 from engine.upstream.exchange import Wanted
 from engine.upstream.options import UpstreamOptions
-from engine.upstream.reply import Completion, UpstreamReply
-from engine.upstream.request import estimated_tokens, most_new_tokens
+from engine.upstream.wire.chunks import Completion
+from engine.upstream.wire.reply import UpstreamReply
+from engine.upstream.wire.request import estimated_tokens, most_new_tokens
 
 
 class OpenRequest:
@@ -64,10 +65,11 @@ class OpenRequest:
             self.stream.put_nowait(Queued(self.request.request_id, position))
 
     def _new_reply(self) -> UpstreamReply:
-        estimate = estimated_tokens(self.request.messages, self._options.bytes_per_token)
+        estimate = estimated_tokens(self.request.messages, self._options.bytes_per_token, self.request.spec)
         return UpstreamReply(
             self.request.request_id,
             prompt_tokens=estimate,
             max_new_tokens=most_new_tokens(self.request.params.max_new_tokens, self._options, estimate),
             logprobs=self.request.params.top_logprobs is not None,
+            upstream=self._options.name,
         )

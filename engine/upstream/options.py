@@ -25,6 +25,22 @@ TOKEN_ROUTERS = frozenset({"llm-d"})
 """Routers that name a session themselves: with the first answer comes a token, which the next requests bring back."""
 
 
+FormatFields = Literal["off", "json_object", "json_schema", "sglang", "guided", "structured_outputs"]
+
+_TOOLS: dict[str, tuple[str, ...]] = {"off": (), "auto": ("tools.auto",), "all": ("tools",)}
+_FORMATS: dict[str, tuple[str, ...]] = {
+    "off": (),
+    "json_object": ("format.json_object",),
+    "json_schema": ("format.json_object", "format.json_schema"),
+    "sglang": ("format.json_object", "format.json_schema", "format.regex"),
+    "guided": ("format",),
+    "structured_outputs": ("format",),
+}
+Server = Literal[
+    "vllm", "sglang", "llama-server", "ollama", "tgi", "ray-serve", "dynamo", "midstream", "openai"
+]
+
+
 class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the upstream understands beyond OpenAI's own fields. What it does not understand is not sent.
 
@@ -36,6 +52,13 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     same; the same digest.
     `logprobs`: log-probabilities of tokens and of up to 20 alternatives, in OpenAI's shape.
     `tokenize`: where prompts are counted exactly, relative to the URL (vLLM, SGLang: "../tokenize").
+
+    `tools`: `auto` where the model alone may choose, `all` where `tool_choice` is followed too.
+    `format`: what of formats is followed: `json_object`; `json_schema`: that, too, as OpenAI's `response_format`; and
+    patterns and grammars beside them as vLLM's `structured_outputs`, as its older `guided` fields, or patterns as `sglang` has them.
+    `reasoning`: `reasoning_effort`, with `none`. `template`: `chat_template_kwargs`, and thoughts in the history.
+    `continue_final_message`: the last message goes on. `completions`: raw prompts, by `POST /completions`.
+    `penalties`: `presence_penalty` and `frequency_penalty`; these and `logit_bias` are OpenAI's own, and some have neither.
     """
 
     usage: bool = True
@@ -50,6 +73,50 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     affinity_header: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+$")] | None = None
     prompt_cache_key: bool = False
     tokenize: str | None = None
+    tools: Literal["off", "auto", "all"] = "off"
+    format: FormatFields = "off"
+    reasoning: bool = False
+    template: bool = False
+    continue_final_message: bool = False
+    completions: bool = False
+    min_p: bool = False
+    penalties: bool = True
+    logit_bias: bool = True
+    min_tokens: bool = False
+    ignore_eos: bool = False
+    special_tokens: bool = False
+
+    @property
+    def of_specs(self) -> tuple[str, ...]:
+        """What of `ReplySpec` is followed, as `ModelFacts.features` has it."""
+        by_field = {
+            "reasoning": self.reasoning,
+            "template": self.template,
+            "continue": self.continue_final_message,
+            "raw": self.completions,
+        }
+        return (
+            *_TOOLS[self.tools],
+            *_FORMATS[self.format],
+            *(name for name, has in by_field.items() if has),
+        )
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """The fields of `Params` that are not taken: to drop them in silence would change the text."""
+        by_field = {
+            "top_k": self.top_k,
+            "repetition_penalty": self.repetition_penalty,
+            "top_logprobs": self.logprobs,
+            "min_p": self.min_p,
+            "presence_penalty": self.penalties,
+            "frequency_penalty": self.penalties,
+            "logit_bias": self.logit_bias,
+            "min_tokens": self.min_tokens,
+            "ignore_eos": self.ignore_eos,
+            "special_tokens": self.special_tokens,
+        }
+        return tuple(name for name, takes in by_field.items() if not takes)
 
     @property
     def session_header(self) -> str | None:
@@ -78,6 +145,7 @@ class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `url` has its base path, mostly ending with `/v1`; `model` is its own word for the model, `served_name` what clients
     call it, where that is another one.
 
+    `server`: what kind of server it is, whose `features` then need not be named (`presets`); those that are named count.
     `key_variable`: the variable of the environment that holds its key. `max_requests`: replies at once, as many as it
     runs well; further requests wait here. `retries`: of a request that failed before its first text, where no other
     upstream takes it. `max_new_tokens`: of replies whose sender names no limit. `bytes_per_token`: the estimate of a prompt's
@@ -96,6 +164,7 @@ class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_new_tokens: Count = 1024
     bytes_per_token: Annotated[float, Meta(gt=0)] = 3.0
     health: str = "models"
+    server: Server | None = None
     features: Features = Features()
     timeouts: Timeouts = Timeouts()
 

@@ -19,7 +19,6 @@ from engine.upstream.errors import RequestRefused
 from engine.upstream.exchange import NotReached
 from engine.upstream.health import Circuit, CircuitState, Pauses, either, trouble_of
 from engine.upstream.options import UpstreamOptions
-from engine.upstream.request import lacking
 
 REST_S = 1.0
 """How long an upstream that turned a request away, and did not say for how long, is asked only where no other is."""
@@ -161,5 +160,6 @@ def _facts_of(options: UpstreamOptions) -> ModelFacts:
         dtype="upstream",
         max_batch=options.max_requests,
         parameters=0,
-        lacks=lacking(options.features),
+        lacks=options.features.lacks,
+        features=options.features.of_specs,
     )

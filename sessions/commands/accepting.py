@@ -8,15 +8,14 @@ from time import monotonic
 import msgspec
 
 from engine.messages import Request
-from sessions.commands.announcing import Announcer
 from sessions.commands.branches import Placed, placed
-from sessions.commands.repeating import accepted_event
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
-from sessions.conversation.requests import asker, request_of
+from sessions.conversation.requests import accepted_event, asker, request_of
 from sessions.errors import NotFound, StoreDown
 from sessions.records import Meta, user_message
 from sessions.replicas.forwarding import Elsewhere
+from sessions.running.announcing import Announcer
 from sessions.running.fair_places import FairPlaces
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
@@ -71,7 +70,9 @@ class Acceptor:
         beginning = Beginning(
             message=None if place.answered else message,
             turn=record,
-            event=msgspec.structs.replace(event, content=message.content),
+            event=event
+            if message.role == "assistant"
+            else msgspec.structs.replace(event, content=message.content),
             title=" ".join(message.content.split())[:TITLE_CHARS],
             system=system.named,
             context_from=prompt.context_from if prompt else meta.context_from or record.message_id,
@@ -85,7 +86,7 @@ class Acceptor:
             conversation,
             record.turn_id,
             prompt,
-            generation.params,
+            generation,
             system,
             group=live.send.group,
             answering=answering,

@@ -31,6 +31,8 @@ _BUSY = "A reply is being written in this conversation; its branch is the active
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """A place in the history. `answered`: the message that the turn answers once more; None where it brings its own.
 
+    It may be a reply whose calls are settled: then their results are answered once more.
+
     `model`: the one that was asked for the reply that gets a sibling; empty where there is none.
     """
 
@@ -62,7 +64,9 @@ async def _placed(history: History, keys: Keys, place: Place, meta: Meta) -> Pla
             return Placed(parent_id=edited.parent_id, model=await _asked_model(history, keys, edited.turn_id))
         case Again(reply_id):
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
-            answered = await _message(history, keys, reply.parent_id or "", field="message_id", role="user")
+            answered = await history.message(keys, reply.parent_id or "")
+            if answered is None:
+                raise NotFound("What this reply answers is not in the history any more.")
             model = await _asked_model(history, keys, reply.turn_id)
             return Placed(parent_id=answered.parent_id, answered=answered, model=model)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from engine.door import Engine
 from sessions.commands.accepting import Acceptor
-from sessions.commands.announcing import Announcer
 from sessions.commands.dequeuing import Dequeuer
 from sessions.commands.preflight import Preflight
 from sessions.commands.queueing import Queue
@@ -13,6 +11,7 @@ from sessions.commands.sending import Sender
 from sessions.observer import Observer
 from sessions.replicas.forwarding import Forwarder
 from sessions.replicas.watching import Watching
+from sessions.running.announcing import Announcer
 from sessions.running.ending import EndTeller
 from sessions.store.storage import Storage
 from sessions.turn.policy import Policy
@@ -22,7 +21,7 @@ from sessions.turn.prompt import Prompts
 def sender_of(
     storage: Storage,
     *,
-    engine: Engine,
+    prompts: Prompts,
     policy: Policy,
     observer: Observer,
     watching: Watching,
@@ -31,7 +30,6 @@ def sender_of(
     """The sender of one replica."""
     history, unsettled = storage.history, storage.unsettled
     announcer = Announcer(ownership=storage.ownership, index=storage.index)
-    prompts = Prompts(engine=engine, history=history, operators=policy.system_prompt)
     queue = Queue(
         history=history,
         prompts=prompts,

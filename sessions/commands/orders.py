@@ -12,20 +12,30 @@ from sessions.commands.turns import Turns
 from sessions.conversation.guarding import Tasks, guarded
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
+from sessions.exchange.settling import Answered
 from sessions.records import Owner
-from sessions.replicas.rpc import Answer, AskDelete, AskSend, Order, Refusal, Rpc
+from sessions.replicas.rpc import Answer, AskAnswer, AskDelete, AskSend, Order, Refusal, Rpc
+from sessions.turn.calls import CallAnswer
 from sessions.turn.cancelling import Cancel
+from sessions.turn.live_turn import Nobody
 
 Delete = Callable[[Owner, str], Awaitable[None]]
+AnswerHere = Callable[[Owner, str, CallAnswer], Awaitable[Answered]]
 
 
 class Orders:
-    """Carries orders out, in the order in which they came. `delete` removes a conversation, and may raise Refused."""
+    """Carries orders out, in the order in which they came.
 
-    def __init__(self, *, turns: Turns, rpc: Rpc, delete: Delete, tasks: Tasks) -> None:
+    `delete` removes a conversation, `answer_here` takes what is said to a call; both may raise Refused.
+    """
+
+    def __init__(
+        self, *, turns: Turns, rpc: Rpc, delete: Delete, answer_here: AnswerHere, tasks: Tasks
+    ) -> None:
         self._turns = turns
         self._rpc = rpc
         self._delete = delete
+        self._answer_here = answer_here
         self._tasks = tasks
 
     def take(self, order: Order) -> None:
@@ -37,6 +47,8 @@ class Orders:
                 self._later(self._answer(order, self._cancel(order, cancel)))
             case AskDelete():
                 self._later(self._delete_and_answer(order))
+            case AskAnswer() as ask:
+                self._later(self._answer_call(order, ask.answer))
 
     def _send(self, order: Order, ask: AskSend) -> None:
         sender = _Correspondent()
@@ -73,6 +85,16 @@ class Orders:
             answer = msgspec.structs.replace(answer, refusal=Refusal.of(refused))
         await self._answer(order, answer)
 
+    async def _answer_call(self, order: Order, said: CallAnswer) -> None:
+        answer = Answer(number=order.number)
+        try:
+            met = await self._answer_here(order.owner, order.conversation_id, said)
+        except Refused as refused:
+            answer = msgspec.structs.replace(answer, refusal=Refusal.of(refused))
+        else:
+            answer = msgspec.structs.replace(answer, state=met.state, already=met.already)
+        await self._answer(order, answer)
+
     async def _answer(self, order: Order, answer: Answer) -> None:
         with suppress(StoreDown):  # who asked is told that nobody answered
             await self._rpc.answer(order, answer)
@@ -81,19 +103,12 @@ class Orders:
         self._tasks.begin(guarded(work))
 
 
-class _Correspondent:
+class _Correspondent(Nobody):
     """The sender of a message on another replica, where its connection is attached: here nothing is delivered."""
-
-    closed = True
 
     def __init__(self) -> None:
         self.saw_a_duplicate = False
 
     def publish(self, event: Event) -> None:
+        """Notes that the message was known."""
         self.saw_a_duplicate = self.saw_a_duplicate or (isinstance(event, Accepted) and event.duplicate)
-
-    def handed(self, turn_id: str) -> int:  # noqa: ARG002 - nothing is handed to it
-        return 0
-
-    def withdraw(self, turn_id: str, chars: int) -> None:
-        """It has nothing that waits."""

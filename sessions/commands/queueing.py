@@ -13,15 +13,14 @@ from time import monotonic
 
 import msgspec
 
-from sessions.commands.announcing import Announcer
 from sessions.commands.branches import Placed, placed
-from sessions.commands.repeating import accepted_event
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.requests import asker
+from sessions.conversation.requests import accepted_event, asker
 from sessions.errors import NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
 from sessions.events import Done, Journalled, Reason, Removed
 from sessions.records import MessageRecord, Meta, user_message
 from sessions.running import runner
+from sessions.running.announcing import Announcer
 from sessions.running.ending import EndTeller, reply_of
 from sessions.store.history.coding import encode_message, encode_turn
 from sessions.store.history.history import History
@@ -130,7 +129,7 @@ class Queue:
             epoch = conversation.published.epoch
             event = msgspec.structs.replace(
                 accepted_event(conversation, live.record, live.send, epoch),
-                content=message.content,
+                content=message.content if message.role == "user" else None,
                 queue_position=position,
             )
             patch = _entry(conversation, live, None if place.answered else message, named)
@@ -199,7 +198,7 @@ class Queue:
         """Ends a turn that never ran; False where the running one is about to end, behind which this one will."""
         async with conversation.locks.ordering:
             head = conversation.live
-            if head is None or head.journal is None or head.end is not None:
+            if head is None or head.journal is None or head.delivery.end is not None:
                 return False
             journal = head.journal
             live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
@@ -236,12 +235,12 @@ def _head(conversation: Conversation) -> TurnJournal | None:
 
 
 def _queued(conversation: Conversation) -> list[LiveTurn]:
-    return _accepted(conversation)[1:]
+    return [live for live in _accepted(conversation)[1:] if live.exchange.awaited is None]
 
 
 def _accepted(conversation: Conversation) -> list[LiveTurn]:
-    """The turn that runs, and those that wait behind it."""
-    return [live for live in conversation.turns if live.turn.accepted_at is not None]
+    """The turn that runs, or waits for calls, and those that wait behind it."""
+    return [live for live in conversation.turns if live.has_place]
 
 
 async def _has_head(conversation: Conversation) -> bool:

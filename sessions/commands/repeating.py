@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from sessions.commands.resuming import steady
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to
+from sessions.conversation.requests import accepted_event
 from sessions.errors import Conflict, StoreDown
-from sessions.events import Accepted, Delta, Done
-from sessions.records import TurnRecord
+from sessions.events import Journalled, Text
+from sessions.records import MessageRecord, TurnRecord
 from sessions.replicas.watching import Watching
+from sessions.running.ending import reply_of
 from sessions.store.history.history import History
+from sessions.store.history.rebuilding import told_again
+from sessions.store.history.replay import covered, merged
 from sessions.store.history.transactions import Since
 from sessions.turn.live_turn import LiveTurn, Subscriber
 from sessions.turn.positions import digest_of
@@ -68,25 +74,7 @@ class Repeater:
             # one that was adopted may have got another id since
             kept = msgspec.structs.replace(done, conversation_id=conversation.conversation_id)
             kept = kept if reply is not None else msgspec.structs.replace(kept, removed=True)
-            _repeat_end(arrival.sender, record, kept, reply.content if reply else "")
-
-
-def accepted_event(
-    conversation: Conversation, record: TurnRecord, send: Send, epoch: str, *, duplicate: bool = False
-) -> Accepted:
-    """The event of a turn; its `ref` for a duplicate alone, as that goes to one connection."""
-    return Accepted(
-        conversation_id=conversation.conversation_id,
-        client_msg_id=record.client_msg_id,
-        turn_id=record.turn_id,
-        message_id=record.message_id,
-        epoch=epoch,
-        seq=record.accepted_seq,
-        ref=send.ref if duplicate else None,
-        duplicate=duplicate,
-        parent_id=record.parent_id,
-        model=record.model or None,
-    )
+            _repeat_end(arrival.sender, msgspec.structs.replace(record, done=kept), reply)
 
 
 def _is_taken_back(conversation: Conversation, record: TurnRecord) -> bool:
@@ -110,25 +98,16 @@ def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) 
     )
     conversation.attach(reader)
     if live.record.done is not None:  # told, but not saved so far
-        _repeat_end(reader, live.record, live.record.done, live.turn.text)
+        _repeat_end(reader, live.record, reply_of(live, live.record.done))
         return
     if reader in live.delivery.followers:
         return
     live.delivery.followers.add(reader)
     if live.wait is not None:
         reader.publish(live.wait)
-    if text := live.published_text:
-        reader.publish(
-            Delta(
-                conversation_id=conversation.conversation_id,
-                turn_id=live.record.turn_id,
-                seq=conversation.published.seq,
-                first_seq=live.record.accepted_seq + 1,
-                off=0,
-                text=text,
-                tokens=live.turn.tokens_at(len(text)),
-            )
-        )
+    after, until = live.record.accepted_seq, conversation.published.seq
+    told = [*live.turn.pieces.told_behind(after, until=until), *live.calls_told(after, until=until)]
+    _repeat(reader, sorted(told, key=lambda event: event.seq), after=after, until=until)
 
 
 def _repeat_elsewhere(
@@ -138,30 +117,21 @@ def _repeat_elsewhere(
     reader = arrival.sender
     reader.publish(accepted_event(conversation, record, arrival.send, since.epoch, duplicate=True))
     conversation.attach(reader)
-    deltas = [event for event in since.events if isinstance(event, Delta)]
-    if deltas and not arrival.intake.was_attached:
-        whole = msgspec.structs.replace(
-            deltas[0],
-            seq=since.seq,
-            first_seq=record.accepted_seq + 1,
-            text="".join(delta.text for delta in deltas),
-            tokens=sum(delta.tokens for delta in deltas),
-        )
-        reader.publish(whole)
+    if not arrival.intake.was_attached:
+        told = [event for event in since.events if event.turn_id == record.turn_id]
+        _repeat(reader, merged(told), after=record.accepted_seq, until=since.seq)
 
 
-def _repeat_end(reader: Subscriber, record: TurnRecord, done: Done, text: str) -> None:
+def _repeat(reader: Subscriber, told: Sequence[Journalled], *, after: int, until: int) -> None:
+    """A turn that goes on, once more: what is told of it behind `until` continues here."""
+    events = covered(told, after)
+    if events and isinstance(events[-1], Text):
+        events[-1] = msgspec.structs.replace(events[-1], seq=until)
+    for event in events:
+        reader.publish(event)
+
+
+def _repeat_end(reader: Subscriber, record: TurnRecord, reply: MessageRecord | None) -> None:
     """A turn that has ended, once more: its text as one delta, and its end."""
-    if text:
-        reader.publish(
-            Delta(
-                conversation_id=done.conversation_id,
-                turn_id=record.turn_id,
-                seq=done.seq - 1,
-                first_seq=record.accepted_seq + 1,
-                off=0,
-                text=text,
-                tokens=done.usage.sent_tokens,
-            )
-        )
-    reader.publish(done)
+    for event in told_again(record, reply):
+        reader.publish(event)

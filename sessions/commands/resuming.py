@@ -10,10 +10,10 @@ import msgspec
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to, gap
 from sessions.errors import NotFound
-from sessions.events import Delta, Event, Resumed
+from sessions.events import Event, Journalled, Resumed
 from sessions.running import runner
 from sessions.store.history.history import History
-from sessions.store.history.replay import READ_BYTES, is_too_long, replayed
+from sessions.store.history.replay import READ_BYTES, covered, is_too_long, replayed
 from sessions.store.history.transactions import Since
 from sessions.turn.live_turn import LiveTurn, Subscriber
 
@@ -34,7 +34,9 @@ async def resume(
         await _renew_if_lost(history, conversation, since, position)
         since = await _standing(history, conversation, since)
     live = conversation.live
-    told = gap(conversation, since, ref=ref) if is_gap else _missed(conversation, since, live, position, ref)
+    told = (
+        gap(conversation, since, ref=ref) if is_gap else _missed(conversation, since, reader, position, ref)
+    )
     conversation.attach(reader)
     for turn in conversation.turns:
         turn.delivery.followers.add(reader)
@@ -92,32 +94,36 @@ async def _renew_if_lost(
 
 
 def _missed(
-    conversation: Conversation, since: Since, live: LiveTurn | None, position: Position, ref: str | None
+    conversation: Conversation, since: Since, reader: Subscriber, position: Position, ref: str | None
 ) -> list[Event]:
-    journalled = since.events
+    journalled, live = since.events, conversation.live
     if live is not None:  # what is not published yet comes to this reader too when it is
         journalled = [event for event in journalled if event.seq <= conversation.published.seq]
     events = replayed(journalled, {})
-    if live is not None and (text := _from_memory(conversation, live, since, position.seq)) is not None:
-        events.append(text)
+    if live is not None:
+        events += _from_memory(conversation, live, since, position.seq)
     return [
         Resumed(
             conversation_id=conversation.conversation_id,
             ref=ref,
             epoch=since.epoch,
-            replayed=len(events),
+            replayed=sum(map(reader.understands, events)),
             live=_running(since, live),
         ),
         *events,
     ]
 
 
-def _from_memory(conversation: Conversation, live: LiveTurn, since: Since, after_seq: int) -> Delta | None:
-    """The text that the running turn told since the store was read."""
-    return live.turn.text_behind(max(since.seq, after_seq), until=conversation.published.seq)
+def _from_memory(
+    conversation: Conversation, live: LiveTurn, since: Since, after_seq: int
+) -> list[Journalled]:
+    """What the running turn told since the store was read."""
+    after, until = max(since.seq, after_seq), conversation.published.seq
+    told = [*live.turn.pieces.told_behind(after, until=until), *live.calls_told(after, until=until)]
+    return covered(sorted(told, key=lambda event: event.seq), after)
 
 
 def _running(since: Since, live: LiveTurn | None) -> str | None:
     if live is not None:
-        return live.record.turn_id
+        return None if live.waits else live.record.turn_id
     return since.running.turn_id if since.running is not None else None

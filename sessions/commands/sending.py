@@ -18,7 +18,7 @@ from sessions.records import TurnRecord
 from sessions.replicas.forwarding import Elsewhere, Forwarder
 from sessions.running import runner
 from sessions.store.history.transactions import Duplicate, Moved
-from sessions.turn.live_turn import LiveTurn, Subscriber
+from sessions.turn.live_turn import Exchange, LiveTurn, Subscriber
 from sessions.turn.positions import digest_of
 from sessions.turn.sends import Generation, Send
 from sessions.turn.turn import Names, Turn, TurnIds
@@ -74,9 +74,8 @@ class Sender:
             if await self._repeater.answers(conversation, live):
                 return None
             await self._preflight.check(conversation, live, generation)
-            cause = Cause.ROLLBACK if live.send.on_busy == "rollback" else Cause.INTERRUPT
             for ended in reversed(conversation.claim(live)):
-                runner.cancel(conversation, ended, cause)
+                runner.cancel(conversation, ended, _cause(live.send))
         conversation.attach(live.sender)
         if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
             live.stages.accepted.set_result(True)
@@ -93,6 +92,7 @@ class Sender:
     ) -> Request | None:
         """The request to run; None where another replica took the message in. Raises Refused, Duplicate."""
         for _ in range(ATTEMPTS):
+            await _make_way(conversation, live)
             try:
                 return await self._acceptor.accept(conversation, live, generation)
             except Moved:
@@ -105,7 +105,23 @@ class Sender:
         raise Busy("Another reply of this conversation is being written.")
 
 
-def arrive(conversation: Conversation, sender: Subscriber, send: Send, names: Names) -> LiveTurn:
+async def _make_way(conversation: Conversation, live: LiveTurn) -> None:
+    """What waited for calls on a replica that died waits here since a moment, before this message. Raises Busy."""
+    while (before := conversation.before(live)) is not None:
+        if before.waits and not before.turn.is_over:
+            if live.send.on_busy not in ("interrupt", "rollback"):
+                raise Busy("Calls of this conversation wait for their results.")
+            runner.cancel(conversation, before, _cause(live.send))
+        await runner.ended(before)
+
+
+def _cause(send: Send) -> Cause:
+    return Cause.ROLLBACK if send.on_busy == "rollback" else Cause.INTERRUPT
+
+
+def arrive(
+    conversation: Conversation, sender: Subscriber, send: Send, names: Names, generation: Generation
+) -> LiveTurn:
     """Notes a message that came in; from here on a cancel of its conversation finds it."""
     ids = TurnIds(
         conversation_id=conversation.conversation_id, turn_id=names.turn_id, reply_id=names.reply_id
@@ -119,6 +135,6 @@ def arrive(conversation: Conversation, sender: Subscriber, send: Send, names: Na
         parent_id=None,
         accepted_seq=0,
     )
-    live = LiveTurn(Turn(ids), record, send, sender)
+    live = LiveTurn(Turn(ids), record, send, sender, exchange=Exchange(generation))
     conversation.arriving.append(live)
     return live

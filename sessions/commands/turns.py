@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -15,7 +16,8 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.directory import Directory
 from sessions.conversation.guarding import Tasks, guarded
 from sessions.errors import OwnershipLost, Refused
-from sessions.events import Cause
+from sessions.events import Cause, Failure
+from sessions.exchange.waiting import Waiting
 from sessions.records import Owner
 from sessions.running import runner
 from sessions.running.admission import Admission, Admitted
@@ -49,6 +51,7 @@ class Turns:
         runner: Runner,
         attendance: Attendance,
         admission: Admission,
+        waiting: Waiting,
         lost: Callable[[Conversation], None],
         tasks: Tasks,
     ) -> None:
@@ -56,10 +59,12 @@ class Turns:
         self._sender = sender
         self._runner = runner
         self._attendance = attendance
+        self._waiting = waiting
         self._lost = lost
         self._admission = admission
         self._by_turn: dict[str, tuple[Conversation, Admitted]] = {}
         self._under_way: set[asyncio.Task[Any]] = set()
+        self._waits: dict[str, asyncio.Task[None]] = {}
         self._tasks = tasks
 
     def send(
@@ -78,9 +83,10 @@ class Turns:
         """
         known = self._directory.get(owner, send.conversation_id)
         waits = send.on_busy == "enqueue" and known is not None and bool(known.turns)
-        admitted = self._admission.enter(Subject(str(owner), send.group), waits=waits)
+        subject = Subject(str(owner), send.group)
+        admitted = self._admission.enter(subject, waits=waits, may_call=bool(generation.tools))
         conversation = self._directory.open(owner, send.conversation_id)
-        arrival = arrive(conversation, subscriber, send, names or Names.new())
+        arrival = arrive(conversation, subscriber, send, names or Names.new(), generation)
         arrival.stages.accepted.add_done_callback(lambda _: admitted.arrived())
         self._by_turn[arrival.turn.ids.turn_id] = (conversation, admitted)
         return self._begin(guarded(self._take(conversation, arrival, generation)))
@@ -120,12 +126,65 @@ class Turns:
             self._begin(self._run(conversation, arrival, request))
 
     async def _run(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
+        following: LiveTurn | None = None
         try:
             if not await self._runner.run(conversation, live, request):
                 self._lost(conversation)
+            following = live.exchange.following
         finally:
-            self._forget(live)
+            if following is None:
+                self._forget(live)
+            else:
+                self._pass_on(conversation, live, following)
             self._directory.tidy(conversation)
+
+    def _pass_on(self, conversation: Conversation, live: LiveTurn, following: LiveTurn) -> None:
+        """A turn has ended whose calls are open: the next one has its place."""
+        _, admitted = self._by_turn.pop(live.turn.ids.turn_id)
+        admitted.call()
+        self._wait_for_calls(conversation, following, admitted)
+
+    def go_on(self, conversation: Conversation, live: LiveTurn) -> None:
+        """Has a turn wait for calls that waited on a replica that died."""
+        subject = Subject(str(conversation.owner), live.send.group)
+        self._wait_for_calls(conversation, live, self._admission.take_over(subject))
+
+    def _wait_for_calls(self, conversation: Conversation, live: LiveTurn, admitted: Admitted) -> None:
+        turn_id = live.turn.ids.turn_id
+        self._by_turn[turn_id] = (conversation, admitted)
+        self._runner.ready(conversation, live)
+        self._waits[turn_id] = task = self._tasks.begin(self._wait(conversation, live))
+        task.add_done_callback(lambda _: self._waits.pop(turn_id))
+        self._attendance.look(conversation)
+
+    async def _wait(self, conversation: Conversation, live: LiveTurn) -> None:
+        """Until its calls are settled; then it runs. Who ends this wait leaves all as the store has it, for whoever goes on."""
+        request: Request | None = None
+        try:
+            request = await self._waiting.next(conversation, live)
+        except OwnershipLost:
+            _log.warning("waiting turn lost", turn_id=live.turn.ids.turn_id)
+            self._lost(conversation)
+        except Exception:  # noqa: BLE001 - a task's boundary: its end says so
+            incident = secrets.token_hex(4)
+            _log.exception("waiting turn failed", turn_id=live.turn.ids.turn_id, incident=incident)
+            failure = Failure(code="internal", message=f"An internal error, number {incident}.")
+            request = self._waiting.given_up(conversation, live, failure)
+        finally:
+            if request is None:
+                self._leave(conversation, live)
+        if request is not None:
+            self._by_turn[live.turn.ids.turn_id][1].begin()
+            self._attendance.look(conversation)
+            self._begin(self._run(conversation, live, request))
+
+    def _leave(self, conversation: Conversation, live: LiveTurn) -> None:
+        if live.journal is not None:
+            live.journal.drop()
+        conversation.forget()
+        conversation.release(live)
+        self._forget(live)
+        self._directory.tidy(conversation)
 
     def _forget(self, live: LiveTurn) -> None:
         _, admitted = self._by_turn.pop(live.turn.ids.turn_id)
@@ -137,7 +196,7 @@ class Turns:
         if conversation is None:
             return None
         coming = [*conversation.turns, *conversation.arriving]
-        turns = [live for live in coming if cancel.means(live.turn.ids.turn_id)]
+        turns = [live for live in coming if _is_meant(live, cancel)]
         here = [live for live in turns if not live.intake.forwarded]
         if not here:
             return None
@@ -155,6 +214,9 @@ class Turns:
         if cancel.turn_id is None:
             return self._directory.get(owner, cancel.conversation_id or "")
         conversation, _ = self._by_turn.get(cancel.turn_id, (None, None))
+        if conversation is None:  # of a turn whose calls are open the next one is waiting
+            waits = (self._by_turn[turn_id][0] for turn_id in self._waits)
+            conversation = next((one for one in waits if _waits_behind(one, cancel.turn_id)), None)
         return conversation if conversation is not None and conversation.owner == owner else None
 
     async def drain(self, within_s: float) -> None:
@@ -164,17 +226,22 @@ class Turns:
             async with asyncio.timeout(within_s):
                 await self._all_told()
         for conversation, live in self._directory.untold():
-            runner.cancel(conversation, live, Cause.DRAIN)
+            if not live.waits:
+                runner.cancel(conversation, live, Cause.DRAIN)
         try:
             async with asyncio.timeout(TOLD_S):
                 await self._all_told()
         except TimeoutError:
             _log.warning("turns without an end", turns=len(self._directory.untold()))
+        for task in list(
+            self._waits.values()
+        ):  # another replica goes on with them, or this one when it is back
+            task.cancel()
 
     async def _all_told(self) -> None:
         while untold := self._directory.untold():
             _, live = untold[0]
-            await live.stages.ended.wait()
+            await (live.exchange.idle if live.waits else live.stages.ended).wait()
 
     async def saved(self, *, within_s: float) -> None:
         """Waits for ends that were told but are not in the store. What is not saved then is closed by a reaper."""
@@ -185,5 +252,14 @@ class Turns:
 
     def stop(self) -> None:
         """Ends all that is under way, saved or not."""
-        for run in self._under_way:
+        for run in (*self._under_way, *self._waits.values()):
             run.cancel()
+
+
+def _is_meant(live: LiveTurn, cancel: Cancel) -> bool:
+    """Whether a cancel means a turn, by its own name or by that of the one whose calls it waits for."""
+    return cancel.means(live.turn.ids.turn_id) or (live.waits and cancel.means(live.record.follows))
+
+
+def _waits_behind(conversation: Conversation, turn_id: str) -> bool:
+    return any(live.waits and live.record.follows == turn_id for live in conversation.turns)

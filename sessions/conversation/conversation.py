@@ -15,7 +15,21 @@ from sessions.conversation.facts import Address, Known, Locks, Published
 from sessions.conversation.other_replicas import OtherReplicas
 from sessions.conversation.reconnecting import Returning
 from sessions.errors import Busy
-from sessions.events import Accepted, Cause, Deleted, Delta, Done, Event, Journalled, Removed, Status
+from sessions.events import (
+    Accepted,
+    Cause,
+    Deleted,
+    Delta,
+    Done,
+    Event,
+    Journalled,
+    Reasoning,
+    Removed,
+    Status,
+    Text,
+    ToolCall,
+    ToolState,
+)
 from sessions.records import Meta, Owner
 from sessions.store.history.keys import Keys
 from sessions.turn.live_turn import LiveTurn, Subscriber
@@ -72,8 +86,8 @@ class Conversation:
 
     @property
     def live(self) -> LiveTurn | None:
-        """The turn that runs here, once it was accepted."""
-        return next((live for live in self.turns if live.turn.accepted_at is not None), None)
+        """The turn that runs here, or waits for calls, once it has its place."""
+        return next((live for live in self.turns if live.has_place), None)
 
     def know(self, meta: Meta) -> None:
         """Takes over the store's facts."""
@@ -91,14 +105,43 @@ class Conversation:
         return self.known.seq
 
     def twin(self, arrival: LiveTurn) -> LiveTurn | None:
-        """A live turn of the same `client_msg_id` that came earlier."""
+        """A live turn of the same `client_msg_id` that came earlier, and begins its exchange."""
         earlier = [*self.turns, *self.arriving[: self.arriving.index(arrival)]]
+        begun = (live for live in earlier if live.exchange.awaited is None)
         same = arrival.send.client_msg_id
-        return next((live for live in earlier if live.send.client_msg_id == same), None)
+        return next((live for live in begun if live.send.client_msg_id == same), None)
 
     def turn(self, turn_id: str | None) -> LiveTurn | None:
         """A live turn by its id."""
         return next((live for live in self.turns if live.turn.ids.turn_id == turn_id), None)
+
+    def calling(self, call_id: str) -> LiveTurn | None:
+        """The newest turn here whose call this is, or that waits for it."""
+        return next((live for live in reversed(self.turns) if live.exchange.has(call_id)), None)
+
+    def has_told(self, call_id: str) -> bool:
+        """Whether a call is one of those told last, or waits here."""
+        return call_id in self.published.calls or self.calling(call_id) is not None
+
+    def follow(self, live: LiveTurn, following: LiveTurn) -> None:
+        """A turn waits for another one's calls, right behind it; what is queued stands behind its reply."""
+        live.exchange.following = following
+        self.turns.insert(self.turns.index(live) + 1, following)
+        called, reply = live.record.reply_id, following.record.reply_id
+        for queued in self.turns:
+            if queued is not following and queued.record.parent_id == called:
+                queued.record = msgspec.structs.replace(queued.record, parent_id=reply)
+        if self.known.newest_reply == called:
+            self.known.newest_reply = reply
+
+    def go_on(self, live: LiveTurn, *, seq: int, watched: bool) -> None:
+        """A turn that waited on a replica that died waits here, before all else. Whoever is attached knows all up to `seq`."""
+        self.turns.insert(0, live)
+        self.known.meta = None
+        self.known.seq = seq
+        self.known.newest_reply = live.record.reply_id
+        self.known.version += 1
+        self.others.watched = watched
 
     def blocking(self) -> list[LiveTurn]:
         """The turns that make a new one wait or be refused: those whose end is not decided."""
@@ -133,14 +176,16 @@ class Conversation:
 
     def cancel(self, live: LiveTurn, cause: Cause, *, seen_off: int | None, now: float) -> bool:
         """Fixes the cut and withdraws what waits beyond it; False where the end had been decided before."""
-        handed = max([live.delivery.handed, *(one.handed(live.turn.ids.turn_id) for one in self.subscribers)])
+        turn_id, delivery = live.turn.ids.turn_id, live.delivery
+        handed = max([delivery.handed, *(one.handed(turn_id) for one in self.subscribers)])
+        thought = max([delivery.thought, *(one.thought(turn_id) for one in self.subscribers)])
         if self.others.watched:  # what was published reached other replicas, and their connections
-            handed = live.delivery.published_off
-        cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, now=now)
+            handed, thought = delivery.published_off, delivery.published_thought
+        cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, now=now, thought=thought)
         if cut is None:
             return False
         for subscriber in self.subscribers:
-            subscriber.withdraw(live.turn.ids.turn_id, cut.chars)
+            subscriber.withdraw(turn_id, cut.kept.chars, cut.kept.reasoning)
         return True
 
     def attach(self, subscriber: Subscriber) -> None:
@@ -160,7 +205,7 @@ class Conversation:
     def ack(self, seq: int) -> None:
         """A reader has all events up to `seq`. Nothing where it says more than was told, or no turn runs here."""
         live = self.live
-        if live is not None and live.record.accepted_seq <= seq <= self.published.seq:
+        if live is not None and not live.waits and live.record.accepted_seq <= seq <= self.published.seq:
             live.turn.ack(seq)
 
     def stand_at(self, seq: int) -> None:
@@ -177,21 +222,34 @@ class Conversation:
     def leave(self, subscriber: Subscriber) -> None:
         """Detaches a connection; what it was handed counts on."""
         for live in self.turns:
-            live.delivery.handed = max(live.delivery.handed, subscriber.handed(live.turn.ids.turn_id))
+            turn_id = live.turn.ids.turn_id
+            live.delivery.handed = max(live.delivery.handed, subscriber.handed(turn_id))
+            live.delivery.thought = max(live.delivery.thought, subscriber.thought(turn_id))
             live.delivery.followers.discard(subscriber)
         self.subscribers.discard(subscriber)
         self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
 
     def publish(self, event: Event) -> None:
         """Gives an event to every attached connection."""
+        if isinstance(event, ToolCall):
+            self.published.calls.append(event.call_id)
         for subscriber in self.subscribers:
             subscriber.publish(event)
 
-    def publish_delta(self, live: LiveTurn, delta: Delta) -> None:
-        """Gives text of a running turn."""
-        self.publish(delta)
-        self.published.seq = delta.seq
-        live.delivery.published_off = delta.off + len(delta.text)
+    def publish_text(self, live: LiveTurn, text: Text) -> None:
+        """Gives text of a running turn, or what is thought beside it."""
+        self.publish(text)
+        self.published.seq = text.seq
+        if isinstance(text, Delta):
+            live.delivery.published_off = text.off + len(text.text)
+        else:
+            live.delivery.published_thought = text.off + len(text.text)
+
+    def publish_call(self, event: ToolCall | ToolState) -> None:
+        """Tells that a running turn calls a tool, or that a call moves."""
+        self.publish(event)
+        self.published.seq = event.seq
+        self.known.version += 1
 
     def publish_status(self, live: LiveTurn, status: Status) -> None:
         """Tells where a turn stands; whoever is attached later is told too, while there is no text."""
@@ -212,7 +270,7 @@ class Conversation:
             match event:
                 case Accepted():
                     self._publish_accepted_elsewhere(event)
-                case Delta():
+                case Delta() | Reasoning() | ToolCall() | ToolState():
                     self.publish(event)
                     self.stand_at(event.seq)
                 case Done():
@@ -254,7 +312,8 @@ class Conversation:
         if live.sender in self.subscribers:
             live.sender.publish(msgspec.structs.replace(event, ref=live.send.ref, content=None))
         live.delivery.followers = set(self.subscribers)
-        self.known.newest_reply = live.record.reply_id
+        if live.exchange.awaited is None:  # else it had its place before
+            self.known.newest_reply = live.record.reply_id
         self.known.seq = event.seq
         self.published.epoch = event.epoch
         self.stand_at(event.seq)

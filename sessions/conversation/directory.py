@@ -119,10 +119,13 @@ class Directory:
         return conversations
 
     def untold(self) -> list[tuple[Conversation, LiveTurn]]:
-        """The turns, and the messages on their way to be one, whose end was not told so far."""
+        """The turns, and the messages on their way to be one, whose end was not told so far.
+
+        Without those that wait for calls, unless a tool runs here for them.
+        """
         return [
             (conversation, live)
             for conversation in self._live.values()
             for live in (*conversation.turns, *conversation.arriving)
-            if not live.stages.ended.is_set()
+            if not (live.stages.ended.is_set() or (live.waits and live.exchange.idle.is_set()))
         ]

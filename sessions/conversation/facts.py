@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 import msgspec
 
@@ -33,12 +34,20 @@ class Known:
         self.newest_reply = ""
 
 
-class Published:
-    """What attached connections were given: all events up to `seq`, which counts in `epoch`, where it is `followed`."""
+CALLS_KNOWN = 256
+"""Ids; of older ones the store is asked."""
 
-    __slots__ = ("epoch", "followed", "seq")
+
+class Published:
+    """What attached connections were given: all events up to `seq`, which counts in `epoch`, where it is `followed`.
+
+    `calls`: the ids of the newest ones.
+    """
+
+    __slots__ = ("calls", "epoch", "followed", "seq")
 
     def __init__(self) -> None:
+        self.calls: deque[str] = deque(maxlen=CALLS_KNOWN)
         self.epoch = ""
         self.seq = 0
         self.followed = False

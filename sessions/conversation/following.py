@@ -5,11 +5,17 @@ Where that leaves a hole they are told so, and where the conversation stands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from sessions.conversation.conversation import Conversation
-from sessions.events import Delta, Event, Gap, Snapshot
+from sessions.events import Delta, Event, Gap, Journalled, Reasoning, Snapshot
+from sessions.records import CallRecord
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.history.transactions import Since
+from sessions.turn.calls import calls_of
 
 _ALL = 2**53
 """A seq that no event has."""
@@ -45,17 +51,40 @@ async def with_running_turn(history: History, keys: Keys) -> Since | None:
 def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> list[Event]:
     """That there is a hole, and where the conversation stands. `since` is behind the running turn's `accepted`."""
     live, place = conversation.live, conversation.conversation_id
-    running = live.record if live is not None else since.running
-    turn_id = running.turn_id if running is not None else None
-    deltas = (event for event in since.events if isinstance(event, Delta) and event.turn_id == turn_id)
+    if live is None:
+        turn_id = since.running.turn_id if since.running is not None else None
+        reply = reply_so_far(since.events, turn_id)
+        calls = reply.calls or since.awaited
+    else:
+        turn_id = None if live.waits else live.record.turn_id
+        reply = ReplySoFar(live.published_text, live.published_reasoning, live.exchange.calls.records)
+        calls = live.shown_calls
     snapshot = Snapshot(
         conversation_id=place,
         epoch=since.epoch,
         seq=since.seq if live is None else conversation.published.seq,
         turn_id=turn_id,
-        text="".join(delta.text for delta in deltas) if live is None else live.published_text,
+        text=reply.text,
+        reasoning=reply.reasoning,
+        calls=tuple(call.shown() for call in calls),
     )
     return [Gap(conversation_id=place, ref=ref, epoch=since.epoch, min_seq=since.first), snapshot]
+
+
+class ReplySoFar(msgspec.Struct, frozen=True):
+    """What a running reply has, as far as that is known."""
+
+    text: str
+    reasoning: str
+    calls: tuple[CallRecord, ...]
+
+
+def reply_so_far(events: Sequence[Journalled], turn_id: str | None) -> ReplySoFar:
+    """What a turn that runs elsewhere has, by its events."""
+    own = [event for event in events if getattr(event, "turn_id", None) == turn_id]
+    text = "".join(event.text for event in own if isinstance(event, Delta))
+    reasoning = "".join(event.text for event in own if isinstance(event, Reasoning))
+    return ReplySoFar(text, reasoning, calls_of(own))
 
 
 async def _fill(history: History, conversation: Conversation) -> bool:

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import msgspec
 
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.following import follow_up_to
+from sessions.conversation.following import ReplySoFar, follow_up_to, reply_so_far
 from sessions.errors import NotFound
-from sessions.events import Delta, Event, Status
+from sessions.events import Event, ShownCall, Status, Usage
 from sessions.records import MessageRecord, TurnRecord, status_of
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Branch, Siblings
-from sessions.turn.live_turn import Subscriber
+from sessions.turn.live_turn import LiveTurn, Subscriber
 
 MAX_PAGE_BYTES = 256 * 1024
 RUNNING = "running"
 _FRAME_BYTES = 2048  # what a frame has around its messages: ids of at most 128 code points
 
 
-class ShownMessage(MessageRecord, frozen=True, kw_only=True):
-    """A message of a page.
+class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
 
     `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
-    `sibling_count`: how many there are; `sibling_index`: how many of them came before this one.
+    `sibling_count`: how many there are; `sibling_index`: how many of them came before this one. `model`: which one wrote it,
+    of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such.
     """
 
+    message_id: str
+    parent_id: str | None
     siblings: list[str]
     sibling_count: int
     sibling_index: int
+    turn_id: str
+    role: Literal["user", "assistant"]
+    content: str
+    status: str
+    created_at: int
+    usage: Usage | None = None
+    model: str | None = None
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    calls: tuple[ShownCall, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
@@ -54,10 +66,10 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Writing(msgspec.Struct, frozen=True):
-    """A reply that another replica is writing, as far as it is journalled."""
+    """A reply that is being written, as far as it is told, or as another replica has journalled it."""
 
     record: TurnRecord
-    content: str
+    reply: ReplySoFar
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -95,7 +107,7 @@ async def _elsewhere(history: History, conversation: Conversation) -> Writing | 
     if record is None:
         return None
     events = await history.journal(conversation.keys, after_seq=record.accepted_seq)
-    return Writing(record, "".join(event.text for event in events if isinstance(event, Delta)))
+    return Writing(record, reply_so_far(events, record.turn_id))
 
 
 async def _branch(history: History, conversation: Conversation, *, limit: int, before: str | None) -> Branch:
@@ -121,9 +133,8 @@ def page_of(
     if live is not None:
         seq = conversation.published.seq
         # Else its end was in the store when that was read.
-        if live.record.reply_id in branch.pending:
-            text = live.published_text if live.record.done is None else live.turn.text
-            _put_reply(Writing(live.record, text), messages, branch.pending)
+        if live.record.reply_id in branch.pending and not live.waits:
+            _put_reply(Writing(live.record, _so_far(live)), messages, branch.pending)
     elif reading.elsewhere is not None and reading.elsewhere.record.reply_id in branch.pending:
         _put_reply(reading.elsewhere, messages, branch.pending)
     first = max(_first_that_fits(messages), len(messages) - limit, 0)
@@ -141,15 +152,34 @@ def page_of(
     return Shown(page, live.wait)
 
 
+def _so_far(live: LiveTurn) -> ReplySoFar:
+    calls = live.exchange.calls.records
+    if live.record.done is None:
+        return ReplySoFar(live.published_text, live.published_reasoning, calls)
+    return ReplySoFar(live.turn.text, live.turn.reasoning, calls)
+
+
 def _shown(branch: Branch) -> list[ShownMessage]:
-    return [
-        ShownMessage(**_beside(siblings), **msgspec.structs.asdict(message))
-        for message, siblings in zip(branch.messages, branch.siblings, strict=True)
-    ]
+    return [_message(*pair) for pair in zip(branch.messages, branch.siblings, strict=True)]
 
 
-def _beside(siblings: Siblings) -> dict[str, Any]:
-    return {"siblings": siblings.told, "sibling_count": siblings.count, "sibling_index": siblings.before}
+def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
+    return ShownMessage(
+        message_id=message.message_id,
+        parent_id=message.parent_id,
+        siblings=siblings.told,
+        sibling_count=siblings.count,
+        sibling_index=siblings.before,
+        turn_id=message.turn_id,
+        role=message.role,
+        content=message.content,
+        status=message.status,
+        created_at=message.created_at,
+        usage=message.usage,
+        model=message.model,
+        reasoning=message.reasoning or msgspec.UNSET,
+        calls=tuple(call.shown() for call in message.calls) or msgspec.UNSET,
+    )
 
 
 def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, Siblings]) -> None:
@@ -160,19 +190,20 @@ def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, 
         if messages[place].turn_id == record.turn_id:
             del messages[place]
         return
-    shown = ShownMessage(
+    message = MessageRecord(
         message_id=record.reply_id,
         parent_id=record.message_id,
-        **_beside(pending[record.reply_id]),
         turn_id=record.turn_id,
         role="assistant",
-        content=reply.content,
+        content=reply.reply.text,
         status=RUNNING if done is None else status_of(done.reason),
         created_at=now_ms(),
         usage=None if done is None else done.usage,
         model=record.writer,
+        reasoning=reply.reply.reasoning,
+        calls=reply.reply.calls,
     )
-    messages.insert(place + 1, shown)
+    messages.insert(place + 1, _message(message, pending[record.reply_id]))
 
 
 def _first_that_fits(messages: list[ShownMessage]) -> int:

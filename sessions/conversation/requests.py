@@ -1,24 +1,45 @@
-"""What the engine is asked for a turn: its prompt, and whose kept keys and values that may begin with."""
+"""What is told of a turn that is accepted, and what the engine is asked for it: its prompt, and whose kept keys and values that may begin with."""
 
 from __future__ import annotations
 
 from engine.messages import IN_GROUP, Message, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec
 from sessions.conversation.conversation import Conversation
-from sessions.records import Owner
+from sessions.events import Accepted
+from sessions.records import Owner, TurnRecord
 from sessions.turn.choosing import Answering
 from sessions.turn.policy import SystemPrompt
 from sessions.turn.prompt import Prompt
+from sessions.turn.sends import Generation, Send
 
 UNDER_THE_OPERATORS = "\x00operator"
 """Ends the salt of what a client said under the operator's system prompt. Client ids have no such character."""
+
+
+def accepted_event(
+    conversation: Conversation, record: TurnRecord, send: Send, epoch: str, *, duplicate: bool = False
+) -> Accepted:
+    """The event of a turn; its `ref` for a duplicate alone, as that goes to one connection."""
+    return Accepted(
+        conversation_id=conversation.conversation_id,
+        client_msg_id=record.client_msg_id,
+        turn_id=record.turn_id,
+        message_id=record.message_id,
+        epoch=epoch,
+        seq=record.accepted_seq,
+        ref=send.ref if duplicate else None,
+        duplicate=duplicate,
+        parent_id=record.parent_id,
+        model=record.model or None,
+        follows=record.follows or None,
+    )
 
 
 def request_of(
     conversation: Conversation,
     turn_id: str,
     prompt: Prompt | None,
-    params: Params,
+    generation: Generation,
     system: SystemPrompt,
     *,
     group: str,
@@ -28,12 +49,13 @@ def request_of(
     return asked_of_the_engine(
         turn_id,
         prompt.messages if prompt else (),
-        params,
+        generation.params,
         owner=conversation.owner,
         group=group,
         conversation_id=conversation.conversation_id,
         system=system,
         answering=answering,
+        spec=generation.spec,
     )
 
 

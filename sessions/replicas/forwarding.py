@@ -11,10 +11,11 @@ from sessions.conversation.following import follow_up_to
 from sessions.errors import SessionError
 from sessions.events import Cause, Done
 from sessions.records import Owner
-from sessions.replicas.rpc import Answer, Ask, AskDelete, AskSend, OwnerGone, RefusedElsewhere, Rpc
+from sessions.replicas.rpc import Answer, Ask, AskAnswer, AskDelete, AskSend, OwnerGone, RefusedElsewhere, Rpc
 from sessions.replicas.watching import Watching
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership
+from sessions.turn.calls import CallAnswer
 from sessions.turn.cancelling import Cancel, Cancelled, Tell
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.sends import Generation
@@ -108,6 +109,10 @@ class Forwarder:
         if answer is None:
             return Cancelled(cancel.turn_id, already=True)
         return Cancelled(answer.turn_id, answer.already)
+
+    async def answer(self, conversation: Conversation, runner: str, answer: CallAnswer) -> Answer | None:
+        """Has a call settled, or decided about; None where that replica is dead, and what waited there waits elsewhere."""
+        return await self._ask(conversation, runner, AskAnswer(answer=answer))
 
     async def delete(self, conversation: Conversation) -> bool:
         """Has a conversation deleted whose turn runs elsewhere; False where none does."""

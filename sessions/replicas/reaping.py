@@ -1,19 +1,21 @@
-"""Closes the turns that nobody runs any more, those of dead replicas first of all: what was journalled is what was seen."""
+"""Closes the turns that nobody runs any more, those of dead replicas first of all: what was journalled is what was seen.
+
+One that waits for calls is not closed: it goes on here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-import msgspec
 import structlog
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
-from sessions.events import Delta, Done, Failure, Journalled, Reason, Removed, Timing, Usage
-from sessions.records import MessageRecord, Meta, TurnRecord, digest, status_of
-from sessions.store.history.keys import Keys, now_ms
-from sessions.store.history.transactions import Ending
+from sessions.events import Journalled, Removed
+from sessions.records import Meta, TurnRecord
+from sessions.running.closing import closing
+from sessions.store.history.keys import Keys
 from sessions.store.ownership import LEASE_S, RunningTurn
 from sessions.store.storage import Storage
 
@@ -26,15 +28,17 @@ FAULTS = 3
 _log = structlog.get_logger("midstream.reaper")
 Runs = Callable[[RunningTurn], bool]
 Tell = Callable[[RunningTurn, Sequence[Journalled]], None]
+GoOn = Callable[[RunningTurn], Awaitable[bool]]
 
 
 class Reaper:
     """Closes the turns that nobody runs, and withdraws the unsettled ones, whose senders were told of a failure.
 
-    `runs` says whether a turn runs here; `tell` is given the events that attached connections have to learn of.
+    `runs` says whether a turn runs here; `tell` is given the events that attached connections have to learn of; `go_on` takes
+    a turn over that waits for calls, and says whether it was one.
     """
 
-    def __init__(self, storage: Storage, *, runs: Runs, tell: Tell) -> None:
+    def __init__(self, storage: Storage, *, runs: Runs, tell: Tell, go_on: GoOn) -> None:
         self._history = storage.history
         self._ownership = storage.ownership
         self._compaction = storage.compaction
@@ -42,6 +46,7 @@ class Reaper:
         self._faults: Counter[str] = Counter()
         self._runs = runs
         self._tell = tell
+        self._go_on = go_on
 
     async def watch(self) -> None:
         """Reaps until cancelled. After the store's trouble it waits: leases could not be renewed meanwhile."""
@@ -103,6 +108,9 @@ class Reaper:
 
     async def _try_to_close(self, orphan: RunningTurn) -> bool:
         keys = Keys.of(orphan.owner, orphan.conversation_id)
+        if await self._go_on(orphan):
+            await self._forget(orphan)
+            return True
         meta = await self._history.load(keys)
         record = await self._history.turn(keys, orphan.turn_id)
         if meta is not None and record is not None and orphan.turn_id in (meta.running, *meta.queue):
@@ -128,44 +136,10 @@ class Reaper:
 
     async def _end(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
         events = await self._history.journal(keys, after_seq=record.accepted_seq)
-        deltas = [event for event in events if isinstance(event, Delta) and event.turn_id == orphan.turn_id]
-        done = record.signed(_done(orphan, record, deltas, seq))
-        reply = MessageRecord(
-            message_id=record.reply_id,
-            parent_id=record.message_id,
-            turn_id=record.turn_id,
-            role="assistant",
-            content="".join(delta.text for delta in deltas),
-            status=status_of(done.reason),
-            created_at=now_ms(),
-            usage=done.usage,
-            model=done.model,
-        )
-        text_seq = deltas[0].first_seq if deltas else None
-        turn = msgspec.structs.replace(record, done=done, text_seq=text_seq)
+        ending = closing(orphan.conversation_id, record, events, seq=seq)
         try:
-            await self._history.finish(keys, Ending(reply=reply, turn=turn))
+            await self._history.finish(keys, ending)
         except OwnershipLost:
             return  # another reaper was faster
         _log.info("orphaned turn closed", turn_id=orphan.turn_id, replica=orphan.replica)
-        self._tell(orphan, [done])
-
-
-def _done(orphan: RunningTurn, record: TurnRecord, deltas: list[Delta], seq: int) -> Done:
-    text = "".join(delta.text for delta in deltas)
-    tokens = sum(delta.tokens for delta in deltas)
-    return Done(
-        conversation_id=orphan.conversation_id,
-        turn_id=orphan.turn_id,
-        message_id=record.reply_id,
-        seq=seq,
-        reason=Reason.INTERRUPTED,
-        chars=len(text),
-        usage=Usage(
-            prompt_tokens=0, cached_tokens=0, generated_tokens=tokens, sent_tokens=tokens, wasted_tokens=0
-        ),
-        timing=Timing(queued_ms=None, first_token_ms=None, total_ms=0.0),
-        text_sha256=digest(text),
-        saved=True,
-        error=Failure(code="internal", message="The server that wrote this reply went down."),
-    )
+        self._tell(orphan, [ending.done])

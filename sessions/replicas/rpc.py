@@ -17,9 +17,11 @@ import structlog
 from redis.asyncio import Redis
 
 from sessions.errors import Refused, StoreDown
+from sessions.events import CallState
 from sessions.records import Owner
 from sessions.store.ownership import Ownership
 from sessions.store.redis.client import COLLECT, POST, run_script
+from sessions.turn.calls import CallAnswer
 from sessions.turn.cancelling import Cancel
 from sessions.turn.sends import Generation, Send
 from sessions.turn.turn import Names
@@ -38,7 +40,13 @@ class AskDelete(msgspec.Struct, frozen=True, kw_only=True, tag="delete"):
     """Remove the conversation."""
 
 
-Ask = AskSend | Cancel | AskDelete
+class AskAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer_call"):
+    """Settle a call, or decide about it."""
+
+    answer: CallAnswer
+
+
+Ask = AskSend | Cancel | AskDelete | AskAnswer
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_defaults=True):
@@ -67,12 +75,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """What became of an order. `turn_id`, `already`: what a cancel met; a message had its turn `already`."""
+    """What became of an order. `turn_id`, `already`: what a cancel met; a message had its turn `already`. `state`: a call's."""
 
     number: str
     refusal: Refusal | None = None
     turn_id: str | None = None
     already: bool = False
+    state: CallState | None = None
 
 
 class RefusedElsewhere(Refused):

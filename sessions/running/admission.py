@@ -13,20 +13,25 @@ COMING = 256
 AGAIN_MS = 1000
 
 _BUSY = "The server is busy; try again in a moment."
+_CALLS = "You have as many calls of tools open as the server can keep; settle some, or try again in a moment."
 _SHARE = "You have as many replies under way as the server can give you now; try again in a moment."
 
 
 class Admitted:
-    """One turn that was let in: on its way, then waiting behind another or running."""
+    """One turn that was let in: on its way, then waiting behind another or running; and waiting for its calls between."""
 
-    __slots__ = ("_coming", "_held", "_running", "_subject")
+    __slots__ = ("_calling", "_coming", "_held", "_running", "_subject")
 
-    def __init__(self, subject: Subject, *, coming: Shares, held: Shares, running: Shares) -> None:
+    def __init__(
+        self, subject: Subject, *, coming: Shares | None, held: Shares, running: Shares, calling: Shares
+    ) -> None:
         self._subject = subject
-        self._coming: Shares | None = coming
+        self._coming = coming
         self._held: Shares | None = held
         self._running = running
-        coming.take(subject)
+        self._calling = calling
+        if coming is not None:
+            coming.take(subject)
         held.take(subject)
 
     def arrived(self) -> None:
@@ -37,10 +42,17 @@ class Admitted:
 
     def begin(self) -> None:
         """It waits no longer. There is room for it: what was accepted is run."""
-        if self._held is not None and self._held is not self._running:
+        self._move(self._running)
+
+    def call(self) -> None:
+        """It has ended, and its calls are open: it takes no place of those that run."""
+        self._move(self._calling)
+
+    def _move(self, to: Shares) -> None:
+        if self._held is not None and self._held is not to:
             self._held.give_back(self._subject)
-            self._held = self._running
-            self._running.take(self._subject)
+            self._held = to
+            to.take(self._subject)
 
     def leave(self) -> None:
         """Counts it no longer."""
@@ -51,24 +63,28 @@ class Admitted:
 
 
 class Admission:
-    """Counts turns: those that run apart from those that wait behind another of their conversation, `at_most` of each."""
+    """Counts turns: those that run, those that wait behind another of their conversation, those whose calls are open.
+
+    There are `at_most` of each.
+    """
 
     def __init__(self, *, at_most: int) -> None:
         self._coming = Shares(COMING)
         self._running = Shares(at_most)
         self._waiting = Shares(at_most)
+        self._calling = Shares(at_most)
         self.draining = False
 
     def __len__(self) -> int:
-        return len(self._running) + len(self._waiting)
+        return len(self._running) + len(self._waiting) + len(self._calling)
 
     @property
     def waiting(self) -> int:
         """How many wait behind another turn of their conversation."""
         return len(self._waiting)
 
-    def enter(self, subject: Subject, *, waits: bool = False) -> Admitted:
-        """Counts a turn. Raises Draining, Overloaded."""
+    def enter(self, subject: Subject, *, waits: bool = False, may_call: bool = False) -> Admitted:
+        """Counts a turn. `may_call`: its calls may be open for long. Raises Draining, Overloaded."""
         if self.draining:
             raise Draining("The server is about to stop; send again after reconnecting.")
         held = self._waiting if waits else self._running
@@ -76,4 +92,13 @@ class Admission:
             raise Overloaded(_BUSY, retry_after_ms=AGAIN_MS)
         if not held.has_room_for(subject):
             raise Overloaded(_SHARE, retry_after_ms=AGAIN_MS)
-        return Admitted(subject, coming=self._coming, held=held, running=self._running)
+        if may_call and not self._calling.has_room_for(subject):
+            raise Overloaded(_CALLS, retry_after_ms=AGAIN_MS)
+        return self._admitted(subject, held, coming=self._coming)
+
+    def take_over(self, subject: Subject) -> Admitted:
+        """Counts a turn that waits for calls, and was let in elsewhere: it goes on, whether there is room for it or not."""
+        return self._admitted(subject, self._calling, coming=None)
+
+    def _admitted(self, subject: Subject, held: Shares, *, coming: Shares | None) -> Admitted:
+        return Admitted(subject, coming=coming, held=held, running=self._running, calling=self._calling)

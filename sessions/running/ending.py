@@ -15,7 +15,9 @@ from sessions.records import Client, MessageRecord, Owner, TurnRecord, digest, s
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.ownership import Ownership
-from sessions.turn.live_turn import LiveTurn
+from sessions.turn.calls import cancelled
+from sessions.turn.live_turn import Following, LiveTurn
+from sessions.turn.turn import Names
 
 _log = structlog.get_logger("midstream.turn")
 
@@ -43,8 +45,8 @@ def note_end(observer: Observer, done: Done, client: Client) -> None:
     _log_end(done)
 
 
-def reply_of(live: LiveTurn, done: Done) -> MessageRecord:
-    """The reply as it is kept."""
+def reply_of(live: LiveTurn, done: Done, written: str = "") -> MessageRecord:
+    """The reply as it is kept. `written`: all of it as the model wrote it, where it has more than text and was not cut."""
     return MessageRecord(
         message_id=live.record.reply_id,
         parent_id=live.record.message_id,
@@ -55,6 +57,42 @@ def reply_of(live: LiveTurn, done: Done) -> MessageRecord:
         created_at=now_ms(),
         usage=done.usage,
         model=done.model,
+        reasoning=live.turn.reasoning,
+        written=written,
+        calls=live.exchange.calls.records,
+    )
+
+
+def with_calls(live: LiveTurn, end: Done, *, may_call: bool) -> Done:
+    """The end of a turn, with its calls that are open. Where no turn follows, those it told of are cancelled.
+
+    `may_call`: fewer turns of its exchange called than may.
+    """
+    calls, cut = live.exchange.calls, live.turn.cut
+    if end.reason is Reason.TOOLS and may_call:
+        return msgspec.structs.replace(end, open=tuple(call.call_id for call in calls.open))
+    if cut is not None:
+        calls.keep(cut.kept.chars)
+    for call in calls.open:
+        calls.put(cancelled(call))
+    reason = Reason.STOP if end.reason is Reason.TOOLS else end.reason
+    return msgspec.structs.replace(end, reason=reason)
+
+
+def following_of(live: LiveTurn) -> Following:
+    """The turn that waits for the calls of one that has ended."""
+    names = Names.new()
+    return Following(
+        turn_id=names.turn_id,
+        reply_id=names.reply_id,
+        follows=live.record.turn_id,
+        message_id=live.record.reply_id,
+        parent_id=live.record.message_id,
+        round=live.exchange.round + 1,
+        model=live.record.model,
+        digest=live.record.digest,
+        send=msgspec.structs.replace(live.send, content="", ref=None),
+        generation=live.exchange.generation,
     )
 
 
@@ -72,6 +110,7 @@ def _log_end(done: Done) -> None:
         wasted_tokens=done.usage.wasted_tokens,
         first_token_ms=done.timing.first_token_ms,
         total_ms=done.timing.total_ms,
+        open_calls=len(done.open),
         error=done.error.code if done.error else None,
     )
 
@@ -121,7 +160,7 @@ class Losing:
 
 def _end_of_its_own(conversation: Conversation, live: LiveTurn) -> Done:
     """The end of a turn of which the store knows nothing."""
-    done = live.end
+    done = live.delivery.end
     if done is None:
         seq = conversation.next_seq()
         done = live.record.signed(live.turn.end(Reason.INTERRUPTED, seq=seq, now=monotonic(), error=_GONE))

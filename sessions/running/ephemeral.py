@@ -27,14 +27,17 @@ from sessions.records import Client, Owner, signed
 from sessions.running.admission import Admission, Admitted
 from sessions.running.ending import note_end, sender_of
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.pace import Pace
+from sessions.running.replies import Replies
 from sessions.running.shares import Subject
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import CONFIRM_S
 from sessions.turn.generating import Generator
-from sessions.turn.pace import Pace
 from sessions.turn.policy import Policy, SystemPrompt
-from sessions.turn.prompt import as_refusals, refuse_endless, refuse_unserved
+from sessions.turn.prompt import as_refusals, refuse_endless, refuse_unserved, texts_of
 from sessions.turn.turn import Names, Turn, TurnIds
+
+MAX_SEED = 2**63 - 1
 
 _log = structlog.get_logger("midstream.turn")
 
@@ -46,7 +49,7 @@ class Ask(msgspec.Struct, frozen=True):
     one engine shall answer, where their client says so; empty: the beginning of the messages tells.
 
     `group`: the key or the address that its sender came by, for which it is counted beside its owner; `client_id`: of the
-    client that asks, whom its tokens count for.
+    client that asks, whom its tokens count for. `replies`: how many are written; where a seed is given, each has the next one.
     """
 
     messages: tuple[Message, ...]
@@ -56,6 +59,15 @@ class Ask(msgspec.Struct, frozen=True):
     model: str | None = None
     affinity: str = ""
     spec: ReplySpec = PLAIN
+    replies: int = 1
+
+
+class _Prepared(msgspec.Struct, frozen=True):
+    """What the engine is asked, of a turn without a name. `requested`: the model that was asked for; `ignored`: fields."""
+
+    request: Request
+    requested: str
+    ignored: tuple[str, ...]
 
 
 class EphemeralTurns:
@@ -65,32 +77,36 @@ class EphemeralTurns:
         self, *, engine: Engine, policy: Policy, admission: Admission, observer: Observer, tasks: Tasks
     ) -> None:
         self._choice = ModelChoice(engine)
-        self._system_prompt = policy.system_prompt
+        self._policy = policy
         self._filters = policy.filters
         self._generator = Generator(engine, policy.filters, shortens=False)
         self._admission = admission
         self._observer = observer
-        self._live: set[EphemeralReply] = set()
+        self._live: dict[EphemeralReply, Admitted] = {}
         self._emptied = asyncio.Event()
         self._tasks = tasks
 
     async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
         """Begins a turn; its reader cancels it when it leaves. Raises Refused."""
-        admitted = self._admission.enter(Subject(str(owner), ask.group))
-        names = Names.new()
-        turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
-        reply = EphemeralReply(turn, Pace(self._observer, turn))
-        self._live.add(reply)
+        return (await self.answers(owner, [ask])).first
+
+    async def answers(self, owner: Owner, asks: Sequence[Ask]) -> Replies:
+        """Begins the turns of all asks, in their order; one is refused where any is. Raises Refused."""
+        replies = Replies()
         try:
-            request = await self._request(reply, owner, ask)
+            for ask in asks:
+                for _ in range(ask.replies):
+                    replies.add(self._open(Subject(str(owner), ask.group), replies.news))
+            prepared = [await self._prepared(owner, ask) for ask in asks]
         except BaseException:
-            self._forget(reply, admitted)
+            for reply in replies.all:
+                self._forget(reply)
             raise
-        admitted.arrived()
-        reply.turn.accept(now=monotonic())
-        client = sender_of(owner, ask.client_id)
-        self._tasks.begin(self._run(reply, request, client, admitted))
-        return reply
+        unbegun = iter(replies.all)
+        for ask, one in zip(asks, prepared, strict=True):
+            for number in range(ask.replies):
+                self._begin(next(unbegun), one, number, sender_of(owner, ask.client_id))
+        return replies
 
     async def drain(self, within_s: float) -> None:
         """Lets running turns end within a time, then ends them as interrupted; a reader that is late holds nothing up."""
@@ -108,54 +124,75 @@ class EphemeralTurns:
             self._emptied.clear()
             await self._emptied.wait()
 
-    def _forget(self, reply: EphemeralReply, admitted: Admitted) -> None:
-        self._live.discard(reply)
-        admitted.leave()
+    def _open(self, subject: Subject, news: asyncio.Event) -> EphemeralReply:
+        """A turn that is counted, and has a place. Raises Draining, Overloaded."""
+        admitted = self._admission.enter(subject)
+        names = Names.new()
+        turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
+        reply = EphemeralReply(turn, Pace(self._observer, turn), news)
+        self._live[reply] = admitted
+        return reply
+
+    def _begin(self, reply: EphemeralReply, prepared: _Prepared, number: int, client: Client) -> None:
+        """`number`: among the replies to one prompt."""
+        reply.requested, reply.ignored = prepared.requested, prepared.ignored
+        reply.model = prepared.request.model
+        self._live[reply].arrived()
+        reply.turn.accept(now=monotonic())
+        request = _numbered(prepared.request, reply.turn_id, number)
+        self._tasks.begin(self._run(reply, request, client))
+
+    def _forget(self, reply: EphemeralReply) -> None:
+        self._live.pop(reply).leave()
         if not self._live:
             self._emptied.set()
 
-    async def _request(self, reply: EphemeralReply, owner: Owner, ask: Ask) -> Request:
+    async def _prepared(self, owner: Owner, ask: Ask) -> _Prepared:
         """What the engine is asked. Raises Refused."""
-        reply.requested = self._choice.asked(ask.model)
-        await self._filters.check(*(message.content for message in ask.messages))
+        requested = self._choice.asked(ask.model)
+        await self._filters.check(*texts_of(ask.messages, ask.spec))
         messages = tuple(one for one in ask.messages if one.role != "system" or one.content)
         named = "\n".join(message.content for message in messages if message.role == "system")
-        system = SystemPrompt(named, self._system_prompt)
+        system = SystemPrompt(named, "" if ask.spec.raw else self._policy.system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
-        reply.model = await self._model_for(messages, ask, reply.requested, asker(owner, ask.group))
-        return asked_of_the_engine(
-            reply.turn_id,
+        model, spec = await self._model_for(messages, ask, requested, asker(owner, ask.group))
+        request = asked_of_the_engine(
+            "",
             messages,
             ask.params,
-            spec=ask.spec,
+            spec=spec,
             owner=owner,
             group=ask.group,
             conversation_id=_resemblance(ask.affinity, messages),
             system=system,
-            answering=self._choice.answering(reply.requested, reply.model),
+            answering=self._choice.answering(requested, model),
         )
+        return _Prepared(request, requested, ("tools",) if spec.tools != ask.spec.tools else ())
 
-    async def _model_for(self, messages: Sequence[Message], ask: Ask, requested: str, client: str) -> str:
-        """Which model answers. What the client wants to be read is never shortened.
+    async def _model_for(
+        self, messages: Sequence[Message], ask: Ask, requested: str, client: str
+    ) -> tuple[str, ReplySpec]:
+        """Which model answers, and what of the spec it follows. What the client wants to be read is never shortened.
 
         Raises ContextOverflow, BadParams, Overloaded, EngineDown.
         """
 
-        async def fits(model: ServedModel) -> str:
+        async def fits(model: ServedModel) -> tuple[str, ReplySpec]:
             with as_refusals():
                 facts = await model.engine.ready()
-                refuse_unserved(ask.params, facts, ask.spec)
+                spec = self._policy.followed(ask.spec, facts)
+                refuse_unserved(ask.params, facts, spec, messages)
                 window = facts.context_tokens
-                refuse_endless(messages, facts)
-                tokens = await model.engine.count_tokens(messages, client=client, spec=ask.spec)
+                refuse_endless(messages, facts, spec)
+                tokens = await model.engine.count_tokens(messages, client=client, spec=spec)
             if tokens >= window:
                 raise ContextOverflow(tokens=tokens, limit=window - 1)
-            return model.name
+            return model.name, spec
 
         return await self._choice.first_that_can(requested, fits)
 
-    async def _run(self, reply: EphemeralReply, request: Request, client: Client, admitted: Admitted) -> None:
+    async def _run(self, reply: EphemeralReply, request: Request, client: Client) -> None:
         try:
             outcome = await self._generator.outcome(reply, request)
             end = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
@@ -165,7 +202,15 @@ class EphemeralTurns:
         except Exception:  # noqa: BLE001 - a task's boundary: nobody else notices
             _log.exception("turn not ended", turn_id=reply.turn_id)
         finally:
-            self._forget(reply, admitted)
+            self._forget(reply)
+
+
+def _numbered(request: Request, turn_id: str, number: int) -> Request:
+    """The request of one of several replies: with a seed of its own, where there is one."""
+    params = request.params
+    if params.seed is not None:
+        params = msgspec.structs.replace(params, seed=(params.seed + number) % (MAX_SEED + 1))
+    return msgspec.structs.replace(request, request_id=turn_id, params=params)
 
 
 def _resemblance(affinity: str, messages: Sequence[Message]) -> str:

@@ -7,136 +7,27 @@ told as not saved, and written when the store is back.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from time import monotonic
 
 import msgspec
 import structlog
 
-from engine.messages import Called, Prefilling, Queued, Request, Retried, Started
+from engine.messages import Request
 from sessions.conversation.conversation import Conversation
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
-from sessions.events import Cause, Delta, Done, Failure, Reason, Status, StatusState
-from sessions.filters.filtered_reply import Released
+from sessions.events import Cause, Done, Failure, Reason
 from sessions.observer import Observer
-from sessions.running.ending import EndTeller, Losing, reply_of
-from sessions.store.history.coding import encode_turn
-from sessions.store.history.transactions import Ending
+from sessions.running.announcing import Announcer
+from sessions.running.ending import EndTeller, Losing, following_of, reply_of, with_calls
+from sessions.running.pace import Pace
+from sessions.running.run import Run
+from sessions.store.history.transactions import Ending, Follow
 from sessions.store.storage import Storage
-from sessions.turn.engine_wait import EngineWait
 from sessions.turn.generating import Generator, Outcome
 from sessions.turn.live_turn import LiveTurn
-from sessions.turn.pace import Pace
-from sessions.turn.turn import Turn
+from sessions.turn.policy import ToolLimits
 from sessions.turn.turn_journal import PATIENCE_S, TurnJournal
-
-PROGRESS_DIGITS = 3
-
-
-class Run(msgspec.Struct, frozen=True):
-    """A turn under way, with what it needs on its way; the `Listener` of its reply."""
-
-    conversation: Conversation
-    live: LiveTurn
-    journal: TurnJournal
-    pace: Pace
-
-    @property
-    def turn_id(self) -> str:
-        """The turn's id."""
-        return self.live.turn.ids.turn_id
-
-    @property
-    def turn(self) -> Turn:
-        """The turn itself."""
-        return self.live.turn
-
-    @property
-    def engine(self) -> EngineWait:
-        """Its wait for the engine."""
-        return self.live.engine
-
-    def report(self, report: Queued | Retried | Prefilling | Started) -> None:
-        """Passes on what the engine says of the wait, unless the turn's end is decided."""
-        if isinstance(report, Started):
-            self.live.delivery.status = None
-        elif self.turn.is_over:
-            return
-        elif isinstance(report, Queued):
-            self.tell("queued", queue_position=report.position)
-        elif isinstance(report, Retried):
-            self.tell("fallback" if report.elsewhere else "retrying")
-        else:
-            self.tell("prefill", progress=round(report.progress, PROGRESS_DIGITS))
-
-    def retry(self) -> None:
-        """Tells that the engine is asked once more."""
-        self.tell("retrying")
-
-    def fall_back(self, model: str) -> None:
-        """Tells that another model answers than the one that was asked for; the store learns it with the next text."""
-        self.live.choose(model)
-        self.tell("fallback", model=model)
-
-    async def hear(self, released: Released) -> None:
-        """Journals text and tells it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
-        conversation, turn = self.conversation, self.live.turn
-        async with conversation.locks.ordering:
-            if turn.is_over:
-                return
-            seq = conversation.next_seq()
-            delta = turn.extend(released.text, tokens=released.tokens, seq=seq, now=monotonic())
-            try:
-                self._note(saved=await self.journal.write(delta, self._news_of_fallback()))
-            except StoreFault:
-                self._publish(delta)  # it is kept with the turn's end
-                raise
-            self._publish(delta)
-
-    async def think(self, released: Released) -> None:
-        """No door tells what a model thinks yet."""
-
-    async def call(self, called: Called) -> None:
-        """No door offers tools yet."""
-
-    def _news_of_fallback(self) -> bytes:
-        """What the store is to know beside the text: should this replica die, it says who wrote that."""
-        record, delivery = self.live.record, self.live.delivery
-        if record.fallback == delivery.fallback:
-            return b""
-        delivery.fallback = record.fallback
-        return msgspec.json.encode({"set": [f"turn:{record.turn_id}", encode_turn(record).decode()]})
-
-    def _publish(self, delta: Delta) -> None:
-        if not self.turn.is_over:  # a cancel may have come while the store wrote
-            self.conversation.publish_delta(self.live, delta)
-            self.pace.delta(monotonic())
-
-    def _note(self, *, saved: bool) -> None:
-        if not saved and not self.live.delivery.unsaved:
-            self.tell("unsaved")
-        self.live.delivery.unsaved = not saved
-        others = self.conversation.others
-        others.watched = others.watched or self.journal.watched
-
-    def tell(
-        self,
-        state: StatusState,
-        *,
-        queue_position: int | None = None,
-        progress: float | None = None,
-        model: str | None = None,
-    ) -> None:
-        """Tells attached connections where the turn stands."""
-        status = Status(
-            conversation_id=self.conversation.conversation_id,
-            turn_id=self.turn_id,
-            state=state,
-            queue_position=queue_position,
-            progress=progress,
-            model=model,
-        )
-        self.conversation.publish_status(self.live, status)
-
 
 SAVE_AGAIN_S = 1.0
 SAVED_WITHIN_S = 3.0
@@ -155,6 +46,7 @@ class Runner:
         *,
         generator: Generator,
         observer: Observer,
+        tools: ToolLimits,
     ) -> None:
         self._generator = generator
         self._journal = storage.journal
@@ -162,6 +54,8 @@ class Runner:
         self._ownership = storage.ownership
         self._compaction = storage.compaction
         self._observer = observer
+        self._tools = tools
+        self._announcer = Announcer(ownership=self._ownership, index=storage.index)
         self._teller = EndTeller(observer)
         self._losing = Losing(history=self._history, ownership=self._ownership, teller=self._teller)
 
@@ -173,14 +67,18 @@ class Runner:
         live.stages.ready.set()
 
     async def run(self, conversation: Conversation, live: LiveTurn, request: Request) -> bool:
-        """Runs an accepted turn, which is `ready`, until its end is published and saved; False where it was lost."""
+        """Runs an accepted turn, which is `ready`, until its end is published and saved; False where it was lost.
+
+        One whose calls are open has a turn `following` then, which runs in the store.
+        """
         journal = live.journal
         if journal is None:
             raise RuntimeError("The turn was not made ready.")
-        run = Run(conversation, live, journal, Pace(self._observer, live.turn))
+        run = Run(conversation, live, journal, Pace(self._observer, live.turn), self._tools.wait_s)
         try:
             await self._end(run, await self._outcome(run, request))
         except OwnershipLost:
+            await self._drop_following(run)
             await self._losing.give_up(conversation, live)
             return False
         except Exception:  # noqa: BLE001 - a task's boundary: the reaper closes what could not be ended here
@@ -203,18 +101,43 @@ class Runner:
         async with conversation.locks.ordering:
             seq = conversation.next_seq()
             end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
-            done = live.end = live.record.signed(end)
-            ending = _ending(live, done)
+            end = with_calls(live, end, may_call=live.exchange.round < self._tools.max_rounds)
+            done = live.delivery.end = live.record.signed(end)
+            ending = _ending(live, done, outcome.written, self._follow(run, done))
             try:
                 saved = await self._save_in_time(run, ending)
             except StoreFault as fault:
                 self._teller.tell(conversation, live, _given_up(done, fault))
-                await self._ownership.discard(run.turn_id)
+                await self._give_up(run)
                 return
             told = done if saved else msgspec.structs.replace(done, saved=False)
             self._teller.tell(conversation, live, told)
         if not saved:
             await self._save_late(run, ending)
+
+    @staticmethod
+    def _follow(run: Run, done: Done) -> Follow | None:
+        """What runs in the store behind a turn whose calls are open, and has its place here at once."""
+        if done.reason is not Reason.TOOLS:
+            return None
+        following = following_of(run.live)
+        waiting = LiveTurn.waiting(following, run.live.exchange.calls, run.live.sender)
+        run.conversation.follow(run.live, waiting)
+        return Follow(following.turn_id, following.reply_id, following.encoded())
+
+    async def _give_up(self, run: Run) -> None:
+        """The end of a turn can't be kept."""
+        await self._drop_following(run)
+        await self._ownership.discard(run.turn_id)
+
+    async def _drop_following(self, run: Run) -> None:
+        """Nothing waits for the calls of a turn that was lost, or whose end can't be kept."""
+        exchange = run.live.exchange
+        if (following := exchange.following) is not None:
+            exchange.following = None
+            run.conversation.release(following)
+            with suppress(StoreDown):  # its row is looked at by the reaper, and means nothing
+                await self._ownership.discard(following.record.turn_id)
 
     async def _save_in_time(self, run: Run, ending: Ending) -> bool:
         """Whether the end is in the store. Raises StoreFault where it never will be."""
@@ -238,7 +161,7 @@ class Runner:
             try:
                 await self._save(run, ending)
             except StoreFault:  # told there: the end can't be kept
-                await self._ownership.discard(run.turn_id)
+                await self._give_up(run)
                 return
             except StoreDown:
                 continue
@@ -248,6 +171,8 @@ class Runner:
         """Raises StoreDown, OwnershipLost; StoreFault once a new journal did not help."""
         keys = run.conversation.keys
         try:
+            if ending.follow is not None:
+                await self._announcer.announce(run.conversation, ending.follow.turn_id)
             await run.journal.write_rest()
             # At once, for the time of one: what is listed too early is looked at when the window is over all the same.
             finished, _ = await asyncio.gather(
@@ -284,7 +209,8 @@ def _given_up(done: Done, fault: StoreFault) -> Done:
     """The end of a turn that the store can't keep; a cancel stays one."""
     if done.cancel is None:
         done = msgspec.structs.replace(done, reason=Reason.ERROR)
-    return msgspec.structs.replace(done, saved=False, error=Failure(code=fault.code, message=str(fault)))
+    error = Failure(code=fault.code, message=str(fault))
+    return msgspec.structs.replace(done, saved=False, error=error, open=())
 
 
 async def ended(live: LiveTurn) -> None:
@@ -305,6 +231,9 @@ def cancel(conversation: Conversation, live: LiveTurn, cause: Cause, *, seen_off
     return True
 
 
-def _ending(live: LiveTurn, done: Done) -> Ending:
-    turn = msgspec.structs.replace(live.record, done=done, text_seq=live.turn.text_seq)
-    return Ending(reply=reply_of(live, done), turn=turn)
+def _ending(live: LiveTurn, done: Done, written: str, follow: Follow | None) -> Ending:
+    turn = msgspec.structs.replace(
+        live.record, done=done, text_seq=live.turn.text_seq, reasoning_seq=live.turn.reasoning_seq
+    )
+    is_whole = live.turn.cut is None and not live.exchange.has_more
+    return Ending(reply=reply_of(live, done, written if is_whole else ""), turn=turn, follow=follow)

@@ -52,10 +52,11 @@ _log = structlog.get_logger("midstream.turn")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How the engine's part of a turn ended."""
+    """How the engine's part of a turn ended. `written`: the reply as the model wrote it, where its text is not all of that."""
 
     reason: Reason
     error: Failure | None = None
+    written: str = ""
 
 
 class Listener(Protocol):
@@ -179,7 +180,7 @@ class Generator:
         try:
             return await self._attempt(listener, at_once)
         except (EngineLost, EngineUnavailable) as trouble:
-            if listener.turn.off or listener.turn.is_over:
+            if listener.turn.has_begun or listener.turn.is_over:
                 raise
             if (other := await self._stand_in(listener, request)) is not None:
                 listener.fall_back(other.model)
@@ -247,7 +248,7 @@ def outcome_of(turn: Turn, finished: Finished) -> Outcome:
     error = None
     if finished.error is not None:
         error = Failure(code=finished.error_code.value, message=finished.error)
-    return Outcome(_REASONS[finished.reason], error)
+    return Outcome(_REASONS[finished.reason], error, finished.written)
 
 
 def _failure(loss: EngineLost | EngineUnavailable) -> Failure:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
 
-from sessions.events import Done, Event, Failure, Status
-from sessions.records import TurnRecord
+from sessions.events import Done, Event, Failure, Status, ToolCall, ToolState
+from sessions.records import CallRecord, TurnRecord
+from sessions.turn.calls import Calls
 from sessions.turn.engine_wait import EngineWait
-from sessions.turn.sends import Send
-from sessions.turn.turn import Turn
+from sessions.turn.sends import Generation, Send
+from sessions.turn.turn import Turn, TurnIds
 from sessions.turn.turn_journal import TurnJournal
 
 
@@ -24,31 +27,75 @@ class Subscriber(Protocol):
         ...
 
     def publish(self, event: Event) -> None:
-        """Takes an event for delivery."""
+        """Takes an event for delivery; one that it does not `understand` is left out, and the next one covers its seqs."""
+        ...
+
+    def understands(self, event: Event) -> bool:
+        """Whether it is told of such events."""
         ...
 
     def handed(self, turn_id: str) -> int:
         """The furthest offset of the turn's text that was handed to the transport."""
         ...
 
-    def withdraw(self, turn_id: str, chars: int) -> None:
-        """Takes back what waits of the turn's text beyond `chars`."""
+    def thought(self, turn_id: str) -> int:
+        """The furthest offset of the turn's reasoning that was handed to the transport."""
         ...
+
+    def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
+        """Takes back what waits of the turn beyond `chars` of its text and `thought` of its reasoning."""
+        ...
+
+
+class Nobody:
+    """A sender that is not here: nothing is delivered to it."""
+
+    closed = True
+
+    def publish(self, event: Event) -> None:
+        """Drops it."""
+
+    def understands(self, event: Event) -> bool:  # noqa: ARG002 - no event reaches it
+        """Nothing."""
+        return False
+
+    def handed(self, turn_id: str) -> int:  # noqa: ARG002 - nothing is handed to it
+        """Nothing."""
+        return 0
+
+    def thought(self, turn_id: str) -> int:  # noqa: ARG002 - as above
+        """Nothing."""
+        return 0
+
+    def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
+        """It has nothing that waits."""
 
 
 class Delivery:
     """How far a turn's events went. `handed`: to connections that left; `unsaved`: they were told that its text is not journalled.
 
     `followers`: the connections that have all of it; `status`: where it stands, as was told last; `fallback`: the model that
-    the store knows to stand in.
+    the store knows to stand in. `end`: how it ends, before that is told. `thought` and `published_thought`: as `handed` and
+    `published_off`, of its reasoning.
     """
 
-    __slots__ = ("fallback", "followers", "handed", "published_off", "status", "unsaved")
+    __slots__ = (
+        "end",
+        "fallback",
+        "followers",
+        "handed",
+        "published_off",
+        "published_thought",
+        "status",
+        "thought",
+        "unsaved",
+    )
 
     def __init__(self) -> None:
         self.followers: set[Subscriber] = set()
-        self.handed = 0
-        self.published_off = 0
+        self.handed = self.thought = 0
+        self.published_off = self.published_thought = 0
+        self.end: Done | None = None
         self.status: Status | None = None
         self.unsaved = False
         self.fallback = ""
@@ -83,17 +130,113 @@ class Intake:
         self.revoked = False
 
 
+class Following(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that waits for the calls of a reply, as the store keeps it for whoever goes on with it.
+
+    `follows`: the turn that called; `message_id`: its reply, and `parent_id` what that answers. `round`: how many turns of
+    the exchange called before; `model`: which one is asked.
+    """
+
+    turn_id: str
+    reply_id: str
+    follows: str
+    message_id: str
+    parent_id: str
+    round: int
+    model: str
+    digest: str
+    send: Send
+    generation: Generation
+
+    def encoded(self) -> bytes:
+        """As the store keeps it: the reply comes first, for scripts."""
+        return self.message_id.encode() + b"\n" + msgspec.json.encode(self)
+
+    @classmethod
+    def decoded(cls, kept: bytes) -> Following:
+        """From what the store has."""
+        return msgspec.json.decode(kept[kept.index(b"\n") + 1 :], type=Following)
+
+    def record(self) -> TurnRecord:
+        """The turn, which was not accepted so far."""
+        return TurnRecord(
+            turn_id=self.turn_id,
+            client_msg_id=self.send.client_msg_id,
+            digest=self.digest,
+            message_id=self.message_id,
+            reply_id=self.reply_id,
+            parent_id=self.parent_id,
+            accepted_seq=0,
+            model=self.model,
+            follows=self.follows,
+        )
+
+
+class Exchange:
+    """A turn's place among those that answer one message.
+
+    `calls`: of its reply, so far, and whether it `has_more` than are carried out; `awaited`: of the one that it follows.
+    `round`: how many turns of the exchange called before; `news`: set whenever an awaited call moves; `following`: the turn
+    that waits for its calls, once it has ended. `idle`: no tool of the server's runs here for it.
+    """
+
+    __slots__ = (
+        "_running_tools",
+        "awaited",
+        "calls",
+        "following",
+        "generation",
+        "has_more",
+        "idle",
+        "news",
+        "round",
+    )
+
+    def __init__(self, generation: Generation, *, awaited: Calls | None = None, rounds: int = 0) -> None:
+        self.generation = generation
+        self.calls = Calls()
+        self.has_more = False
+        self.awaited = awaited
+        self.round = rounds
+        self.news = asyncio.Event()
+        self.following: LiveTurn | None = None
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._running_tools = 0
+
+    @contextmanager
+    def running_tool(self) -> Iterator[None]:
+        """A tool of the server's runs while the context lasts."""
+        self._running_tools += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self._running_tools -= 1
+            if not self._running_tools:
+                self.idle.set()
+
+    def has(self, call_id: str) -> bool:
+        """Whether a call is its reply's, or one of those that it waits for."""
+        return self.of(call_id) is not None
+
+    def of(self, call_id: str) -> Calls | None:
+        """The calls among which one is."""
+        several = (self.calls, self.awaited)
+        return next((calls for calls in several if calls is not None and calls.get(call_id)), None)
+
+
 class LiveTurn:
     """A turn with what runs it here.
 
-    `end`: how it ends, before that is told; `record.done`: behind that. `failure`: why it can't run; `engine`: its wait
+    `record.done`: how it ended, once that was told. `failure`: why it can't run; `engine`: its wait
     for that one; `grace`: what cancels it where nobody comes back.
     """
 
     __slots__ = (
         "delivery",
-        "end",
         "engine",
+        "exchange",
         "failure",
         "grace",
         "intake",
@@ -105,8 +248,17 @@ class LiveTurn:
         "turn",
     )
 
-    def __init__(self, turn: Turn, record: TurnRecord, send: Send, sender: Subscriber) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        record: TurnRecord,
+        send: Send,
+        sender: Subscriber,
+        *,
+        exchange: Exchange | None = None,
+    ) -> None:
         self.turn = turn
+        self.exchange = exchange or Exchange(Generation())
         self.record = record
         self.send = send
         self.sender = sender
@@ -116,8 +268,42 @@ class LiveTurn:
         self.engine = EngineWait()
         self.journal: TurnJournal | None = None
         self.failure: Failure | None = None
-        self.end: Done | None = None
         self.grace: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def waiting(cls, following: Following, calls: Calls, sender: Subscriber) -> LiveTurn:
+        """A turn that waits for calls; it has its place already."""
+        ids = TurnIds(
+            conversation_id=following.send.conversation_id,
+            turn_id=following.turn_id,
+            reply_id=following.reply_id,
+        )
+        exchange = Exchange(following.generation, awaited=calls, rounds=following.round)
+        live = cls(Turn(ids), following.record(), following.send, sender, exchange=exchange)
+        live.stages.accepted.set_result(True)
+        return live
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for the calls of the turn before it."""
+        return self.exchange.awaited is not None and self.turn.accepted_at is None
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it stands in the history: it was accepted, or follows one that was."""
+        return self.exchange.awaited is not None or self.turn.accepted_at is not None
+
+    def calls_told(self, after: int, *, until: int) -> list[ToolCall | ToolState]:
+        """The events of its calls, and of those that it waits for, with the seqs behind `after` up to `until`."""
+        place, told = self.turn.ids.conversation_id, list[ToolCall | ToolState | None]()
+        for call in self.exchange.calls.records:
+            told += (
+                call.told(conversation_id=place, turn_id=self.record.turn_id),
+                call.moved(conversation_id=place, turn_id=self.record.turn_id),
+            )
+        for call in self.exchange.awaited.records if self.exchange.awaited is not None else ():
+            told.append(call.moved(conversation_id=place, turn_id=self.record.follows))
+        return [event for event in told if event is not None and after < event.seq <= until]
 
     def choose(self, model: str) -> TurnRecord:
         """Takes the model that answers, which is the one that was asked for or one that stands in for it; gives the record."""
@@ -129,6 +315,18 @@ class LiveTurn:
     def published_text(self) -> str:
         """The part of the reply that attached connections were given."""
         return self.turn.text[: self.delivery.published_off]
+
+    @property
+    def shown_calls(self) -> tuple[CallRecord, ...]:
+        """The calls of its reply, as far as attached connections know them; of a turn that waits those that it waits for."""
+        if self.waits and self.exchange.awaited is not None:
+            return self.exchange.awaited.records
+        return self.exchange.calls.records
+
+    @property
+    def published_reasoning(self) -> str:
+        """The part of its reasoning that attached connections were given."""
+        return self.turn.reasoning[: self.delivery.published_thought]
 
     @property
     def wait(self) -> Status | None:

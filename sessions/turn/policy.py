@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
+from engine.door import has_feature
+from engine.messages import ModelFacts
+from engine.reply_spec import ReplySpec
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.store.redis.durability import Durability
+
+
+class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """`max_rounds`: replies to one message that may call tools. `wait_s`: seconds that a call waits for a client.
+
+    `max_chars`: of a result.
+    """
+
+    max_rounds: int = 16
+    wait_s: float = 3600.0
+    max_chars: int = 32_000
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,7 +30,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     `max_queued`: messages that wait behind a running reply in one conversation.
 
     `system_prompt` is used where neither the conversation nor its client names one; empty: none. `filters`: what
-    messages and replies go through. `durability`: how safe `accepted` and `done` are when they are told.
+    messages and replies go through. `durability`: how safe `accepted` and `done` are when they are told. `tools`: what
+    calls of tools are held to. `unsupported_tools`: what becomes of tools that a model can't be shown, where it need not
+    call one.
     """
 
     ttl_s: float
@@ -23,6 +41,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     system_prompt: str = ""
     filters: Filters = NO_FILTERS
     durability: Durability = Durability.EVERYSEC
+    tools: ToolLimits = ToolLimits()
+    unsupported_tools: Literal["refuse", "ignore"] = "ignore"
+
+    def followed(self, spec: ReplySpec, facts: ModelFacts) -> ReplySpec:
+        """The spec as a model is asked to follow it: without tools that it can't be shown, where that is ignored.
+
+        One that leaves the model no choice keeps them, and is refused where it is looked at.
+        """
+        can_not = spec.tool_choice == "auto" and not has_feature(facts, "tools", "auto")
+        if spec.tools and can_not and self.unsupported_tools == "ignore":
+            return msgspec.structs.replace(spec, tools=())
+        return spec
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from math import ceil
 
 import msgspec
 
-from engine.door import Engine, not_served, spec_not_served
+from engine.door import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
 from engine.messages import Message, ModelFacts, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec
@@ -18,6 +18,7 @@ from sessions.errors import BadParams, ContextOverflow, EngineDown, Overloaded
 from sessions.records import MessageRecord, Meta
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
+from sessions.turn.calls import as_written, read_as
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.policy import SystemPrompt
 from sessions.turn.sends import Generation
@@ -46,7 +47,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 def exchanges(records: Sequence[MessageRecord]) -> list[list[MessageRecord]]:
-    """Groups a branch into user messages, each with its reply."""
+    """Groups a branch into user messages, each with its reply, or its replies where calls stand between them."""
     groups: list[list[MessageRecord]] = []
     for record in records:
         if record.role == "user" or not groups:
@@ -55,29 +56,51 @@ def exchanges(records: Sequence[MessageRecord]) -> list[list[MessageRecord]]:
     return groups
 
 
-def prompt_messages(system: str, records: Sequence[MessageRecord]) -> tuple[Message, ...]:
-    """A branch as the model reads it: empty replies are left out, and the user messages around one are joined."""
+def prompt_messages(
+    system: str, records: Sequence[MessageRecord], *, knows_tools: bool = True
+) -> tuple[Message, ...]:
+    """A branch as the model reads it: empty replies are left out, and the user messages around one are joined.
+
+    Each call is followed by its result, whatever became of it. A model that knows no tools reads the words alone.
+    """
     messages = [Message("system", system)] if system else []
     for record in records:
         if record.role == "user" and messages and messages[-1].role == "user":
             messages[-1] = Message("user", f"{messages[-1].content}\n{record.content}")
+        elif record.calls and knows_tools:
+            messages += _with_results(record)
         elif record.content:
-            messages.append(Message(record.role, record.content))
+            messages.append(Message(record.role, record.content) if record.calls else _said(record))
     return tuple(messages)
 
 
-async def fit(system: str, records: Sequence[MessageRecord], *, room: Room, count: Count) -> Prompt:
-    """The newest exchanges of a branch, its new user message last, that fit the room.
+def _said(record: MessageRecord) -> Message:
+    return Message(record.role, record.content, reasoning=record.reasoning, written=record.written)
 
-    Raises ContextOverflow where the new message alone does not fit the window.
+
+def _with_results(record: MessageRecord) -> list[Message]:
+    """A reply that calls, and what came of each call."""
+    called = msgspec.structs.replace(_said(record), calls=tuple(map(as_written, record.calls)))
+    return [called, *(Message("tool", read_as(call), call_id=call.call_id) for call in record.calls)]
+
+
+async def fit(
+    system: str, records: Sequence[MessageRecord], *, room: Room, count: Count, knows_tools: bool = True
+) -> Prompt:
+    """The newest exchanges of a branch, its new user message or the results of its calls last, that fit the room.
+
+    Raises ContextOverflow where the last exchange alone does not fit the window.
     """
     groups = exchanges(records)
 
+    def without(dropped: int) -> tuple[Message, ...]:
+        return prompt_messages(system, _flat(groups[dropped:]), knows_tools=knows_tools)
+
     async def tokens_without(dropped: int) -> int:
-        return await count(prompt_messages(system, _flat(groups[dropped:])))
+        return await count(without(dropped))
 
     dropped = await _left_out(tokens_without, len(groups) - 1, room)
-    return Prompt(prompt_messages(system, _flat(groups[dropped:])), groups[dropped][0].message_id)
+    return Prompt(without(dropped), groups[dropped][0].message_id)
 
 
 async def shortened(messages: tuple[Message, ...], *, room: Room, count: Count) -> tuple[Message, ...]:
@@ -152,7 +175,9 @@ class Prompts:
         requested: str,
         client: str,
     ) -> Prompt:
-        """The prompt that ends with a user's message. `client`: among whom the engine counts fairly.
+        """The prompt that ends with a user's message, or a reply and what came of its calls.
+
+        `client`: among whom the engine counts fairly.
 
         Raises ContextOverflow, BadParams, EngineDown, StoreDown.
         """
@@ -171,16 +196,17 @@ class Prompts:
     async def _fit(
         self, records: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
     ) -> Prompt:
-        system, params = self.system(meta, generation).text, generation.params
+        system, params, spec = self.system(meta, generation).text, generation.params, generation.spec
 
         async def fitted(model: ServedModel) -> Prompt:
             with as_refusals():
                 facts = await model.engine.ready()
-                refuse_unserved(params, facts)
-                refuse_endless([Message("user", records[-1].content)], facts)
+                refuse_unserved(params, facts, spec)
+                refuse_endless(prompt_messages("", records[-1:]), facts, spec)
                 room = Room.of(facts.context_tokens, new_tokens(params, facts))
-                count = partial(model.engine.count_tokens, client=client)
-                prompt = await fit(system, records, room=room, count=count)
+                count = partial(model.engine.count_tokens, client=client, spec=spec)
+                knows_tools = has_feature(facts, "tools", "auto")
+                prompt = await fit(system, records, room=room, count=count, knows_tools=knows_tools)
             return msgspec.structs.replace(prompt, model=model.name)
 
         return await self.choice.first_that_can(requested, fitted)
@@ -209,7 +235,7 @@ async def stand_in(choice: ModelChoice, request: Request, *, shortens: bool) -> 
 async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple[Message, ...]:
     """The messages as this model can answer them. Raises EngineError, BadParams, ContextOverflow."""
     facts = await engine.ready()
-    refuse_unserved(request.params, facts, request.spec)
+    refuse_unserved(request.params, facts, request.spec, request.messages)
     room = Room.of(facts.context_tokens, new_tokens(request.params, facts))
     count = partial(engine.count_tokens, client=request.client, spec=request.spec)
     if shortens:
@@ -219,13 +245,29 @@ async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple
     return request.messages
 
 
-def refuse_endless(messages: Sequence[Message], facts: ModelFacts) -> None:
+def texts_of(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[str]:
+    """All that a client has the model read: what messages say, thought and called, and the tools that are shown."""
+    texts = [message.content for message in messages]
+    texts += [message.reasoning for message in messages if message.reasoning]
+    texts += [text for message in messages for call in message.calls for text in (call.name, call.arguments)]
+    texts += [
+        text for tool in spec.shown_tools for text in (tool.name, tool.description, tool.parameters) if text
+    ]
+    return texts
+
+
+def refuse_endless(messages: Sequence[Message], facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
     """What can't fit the window by its bytes alone is refused before it is tokenized, which takes long. Raises ContextOverflow.
 
     Templates may leave out white space at the ends: it counts only where there is more of it than of all else that fits.
+    They may leave out what was thought, too, which is not counted.
     """
     room = facts.context_tokens * (facts.token_bytes or UNKNOWN_TOKEN_BYTES)
-    texts = [message.content for message in messages]
+    read = [
+        msgspec.structs.replace(message, reasoning="") if message.reasoning else message
+        for message in messages
+    ]
+    texts = texts_of(read, spec)
     if _length(texts) > 2 * room or _length(text.strip() for text in texts) > room:
         raise ContextOverflow(tokens=None, limit=facts.context_tokens - 1)
 
@@ -235,9 +277,12 @@ def _length(texts: Iterable[str]) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-def refuse_unserved(params: Params, facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
+def refuse_unserved(
+    params: Params, facts: ModelFacts, spec: ReplySpec = PLAIN, messages: Sequence[Message] = ()
+) -> None:
     """What would be dropped in silence, or can't be had, is refused with its name. Raises BadParams."""
-    if (field := not_served(params, facts) or spec_not_served(spec, facts)) is not None:
+    field = not_served(params, facts) or spec_not_served(spec, facts) or messages_not_served(messages, facts)
+    if field is not None:
         raise BadParams(f"`{field}` can't be followed by the engine behind this server.", field=field)
     if (params.max_new_tokens or 0) > facts.context_tokens:
         why = f"`max_new_tokens` must be from 1 to {facts.context_tokens} for this model."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
 from engine.messages import Params
+from engine.reply_spec import Format, ReplySpec, Tool
+from sessions.events import Needs, Where
 from sessions.turn.positions import Behind, Place
 
 OnBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
@@ -32,12 +34,51 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str = ""
 
 
-class Generation(msgspec.Struct, frozen=True):
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool that a reply may call, and who runs it. `needs`: what a call of it waits for."""
+
+    tool: Tool
+    where: Where = "client"
+    needs: Needs = "none"
+
+
+class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the reply is made. `system` unset: the conversation's; empty: none of its own from now on.
 
-    `model`: which one is asked, by its name or an alias, from now on; unset: the one that was asked before.
+    `model`: which one is asked, by its name or an alias, from now on; unset: the one that was asked before. `tools`: what this
+    reply and those that follow its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first of them.
     """
 
     params: Params = Params()
     system: str | None = None
     model: str | None = None
+    tools: tuple[OfferedTool, ...] = ()
+    tool_choice: str = "auto"
+    format: Format | None = None
+    reasoning: str = "auto"
+
+    @property
+    def spec(self) -> ReplySpec:
+        """What the reply may be, as the engine is told."""
+        named = self.tool_choice not in _CHOICES
+        return ReplySpec(
+            tools=tuple(offered.tool for offered in self.tools),
+            tool_choice="named" if named else cast("Choice", self.tool_choice),
+            tool_name=self.tool_choice if named else "",
+            format=self.format,
+            reasoning=self.reasoning,
+        )
+
+    def in_round(self, number: int, *, at_most: int) -> Generation:
+        """The same for a turn that follows `number` others that called; behind `at_most` of them it answers in words."""
+        if not number:
+            return self
+        return msgspec.structs.replace(self, tool_choice="none" if number >= at_most else "auto")
+
+    def offered(self, name: str) -> OfferedTool | None:
+        """The tool of a name; None where there is no such."""
+        return next((offered for offered in self.tools if offered.tool.name == name), None)
+
+
+Choice = Literal["auto", "none", "required"]
+_CHOICES: tuple[Choice, ...] = ("auto", "none", "required")

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from bisect import bisect_right
 from enum import StrEnum
 from typing import Self
 
 import msgspec
 
-from engine.text.characters import floor_boundary
-from sessions.events import CancelFacts, Cause, Delta, Done, Failure, Reason, Timing, Usage
+from sessions.events import CancelFacts, Cause, Delta, Done, Failure, Kept, Reason, Reasoning, Timing, Usage
+from sessions.turn.pieces import Pieces
 
 
 class TurnState(StrEnum):
@@ -67,8 +66,13 @@ class Cut(msgspec.Struct, frozen=True):
 
     cause: Cause
     at: float
-    chars: int
-    handed: int
+    kept: Kept
+    handed: Kept
+
+    @property
+    def chars(self) -> int:
+        """How much of its text is kept."""
+        return self.kept.chars
 
     @property
     def is_rollback(self) -> bool:
@@ -91,27 +95,21 @@ class Turn:
     __slots__ = (
         "_acked_tokens",
         "_first_at",
-        "_marks",
-        "_parts",
         "_started_at",
         "accepted_at",
         "count",
         "cut",
         "ids",
-        "off",
+        "pieces",
         "state",
-        "tokens",
     )
 
     def __init__(self, ids: TurnIds) -> None:
         self.ids = ids
         self.state = TurnState.CLAIMED
-        self.off = 0
-        self.tokens = 0
+        self.pieces = Pieces(conversation_id=ids.conversation_id, turn_id=ids.turn_id)
         self.cut: Cut | None = None
         self.count = EngineCount()
-        self._parts: list[str] = []
-        self._marks: list[tuple[int, int, int]] = [(0, 0, 0)]  # offset, tokens and seq after each delta
         self._acked_tokens: int | None = None
         self.accepted_at: float | None = None
         self._started_at: float | None = None
@@ -120,13 +118,37 @@ class Turn:
     @property
     def text(self) -> str:
         """The reply so far; once cancelled, the part that is kept."""
-        whole = "".join(self._parts)
-        return whole if self.cut is None else whole[: self.cut.chars]
+        return self.pieces.text if self.cut is None else self.pieces.text[: self.cut.kept.chars]
+
+    @property
+    def reasoning(self) -> str:
+        """What was thought so far; once cancelled, the part that is kept."""
+        return self.pieces.reasoning if self.cut is None else self.pieces.reasoning[: self.cut.kept.reasoning]
+
+    @property
+    def off(self) -> int:
+        """Length of its text."""
+        return self.pieces.end.chars
+
+    @property
+    def calls(self) -> int:
+        """How many calls it has."""
+        return self.pieces.calls
 
     @property
     def text_seq(self) -> int | None:
         """The seq of its first delta."""
-        return self._marks[1][2] if len(self._marks) > 1 else None
+        return self.pieces.first_seq("text")
+
+    @property
+    def reasoning_seq(self) -> int | None:
+        """The seq of the first of its reasoning."""
+        return self.pieces.first_seq("thought")
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any of the reply has come: text, reasoning or a call."""
+        return self._first_at is not None
 
     @property
     def is_over(self) -> bool:
@@ -152,37 +174,44 @@ class Turn:
 
     def extend(self, text: str, *, tokens: int, seq: int, now: float) -> Delta:
         """More text of the reply. Raises IllegalTransition once the end is decided."""
+        self._speak(now)
+        return self.pieces.extend(text, tokens=tokens, seq=seq)
+
+    def think(self, text: str = "", *, tokens: int, seq: int, now: float) -> Reasoning:
+        """More of what the model thinks aloud. Raises IllegalTransition once the end is decided."""
+        self._speak(now)
+        return self.pieces.think(text, tokens=tokens, seq=seq)
+
+    def called(self, *, tokens: int, seq: int, now: float) -> None:
+        """The reply calls a tool. Raises IllegalTransition once the end is decided."""
+        self._speak(now)
+        self.pieces.call(tokens=tokens, seq=seq)
+
+    def _speak(self, now: float) -> None:
+        """A piece of the reply comes."""
         if self.state not in _SPEAKS:
-            raise IllegalTransition(f"extend in {self.state}")
+            raise IllegalTransition(f"a piece in {self.state}")
         self.state = _STREAMING
         if self._first_at is None:
             self._first_at = now
-        delta = Delta(
-            conversation_id=self.ids.conversation_id,
-            turn_id=self.ids.turn_id,
-            seq=seq,
-            first_seq=seq,
-            off=self.off,
-            text=text,
-            tokens=tokens,
-        )
-        self._parts.append(text)
-        self.off += len(text)
-        self.tokens += tokens
-        self._marks.append((self.off, self.tokens, seq))
-        return delta
 
     def ack(self, seq: int) -> None:
         """A reader has all of the turn's text up to a seq; the one that has most counts."""
-        self._acked_tokens = max(self._acked_tokens or 0, self._mark_of(seq)[1])
+        self._acked_tokens = max(self._acked_tokens or 0, self.pieces.tokens_until(seq))
 
-    def cancel(self, cause: Cause, *, handed: int, seen_off: int | None, now: float) -> Cut | None:
-        """Decides the cut, once: at what was handed to a transport, or seen where that is less. None: too late."""
+    def cancel(
+        self, cause: Cause, *, handed: int, seen_off: int | None, now: float, thought: int = 0
+    ) -> Cut | None:
+        """Decides the cut, once: at what was handed to a transport, or seen where that is less. None: too late.
+
+        `thought`: how much of its reasoning was handed.
+        """
         if self.is_over:
             return None
         seen = handed if seen_off is None else min(handed, seen_off)
-        chars = 0 if cause is Cause.ROLLBACK else floor_boundary(self.text, min(seen, self.off))
-        self.cut = Cut(cause, now, chars, min(handed, self.off))
+        kept = Kept(0) if cause is Cause.ROLLBACK else self.pieces.kept(seen=seen, thought=thought)
+        left = Kept(min(handed, self.off), max(thought, kept.reasoning))
+        self.cut = Cut(cause, now, kept, left)
         self.state = TurnState.ENDING
         return self.cut
 
@@ -195,6 +224,8 @@ class Turn:
         if cut is not None:
             reason = Reason.INTERRUPTED if cut.cause is Cause.DRAIN else Reason.CANCELLED
             error = None
+        elif reason is Reason.STOP and self.calls:
+            reason = Reason.TOOLS
         return Done(
             conversation_id=self.ids.conversation_id,
             turn_id=self.ids.turn_id,
@@ -209,38 +240,19 @@ class Turn:
             removed=cut is not None and cut.is_rollback,
             cancel=None if cut is None else self._cancel_facts(cut, now),
             error=error,
+            reasoning_chars=len(self.reasoning),
         )
 
     def tokens_at(self, off: int) -> int:
-        """How many tokens are behind the deltas that end at or before an offset."""
-        return self._marks[bisect_right(self._marks, off, key=lambda mark: mark[0]) - 1][1]
-
-    def text_behind(self, seq: int, *, until: int) -> Delta | None:
-        """The text that came with the seqs behind `seq`, as one delta up to `until`; None where there is none left."""
-        off, tokens, _ = self._mark_of(seq)
-        end, tokens_then, last = self._mark_of(until)
-        text = self.text[off:end]
-        if not text:
-            return None
-        return Delta(
-            conversation_id=self.ids.conversation_id,
-            turn_id=self.ids.turn_id,
-            seq=last,
-            first_seq=seq + 1,
-            off=off,
-            text=text,
-            tokens=tokens_then - tokens,
-        )
-
-    def _mark_of(self, seq: int) -> tuple[int, int, int]:
-        """The newest mark that is not behind a seq."""
-        return self._marks[bisect_right(self._marks, seq, key=lambda mark: mark[2]) - 1]
+        """How many tokens are behind the pieces up to an offset of its text."""
+        return self.pieces.tokens_of(Kept(off, self.pieces.end.thought))
 
     def _usage(self, reason: Reason) -> Usage:
-        generated = self.tokens if self.count.generated_tokens is None else self.count.generated_tokens
-        whole = reason in (Reason.STOP, Reason.LENGTH, Reason.TIMEOUT)
-        kept = generated if whole else self.tokens if self.cut is None else self.tokens_at(self.cut.chars)
-        sent = self.tokens if self.cut is None else self.tokens_at(self.cut.handed)
+        made = self.pieces.end.tokens
+        generated = made if self.count.generated_tokens is None else self.count.generated_tokens
+        whole = reason in (Reason.STOP, Reason.TOOLS, Reason.LENGTH, Reason.TIMEOUT)
+        kept = generated if whole else made if self.cut is None else self.pieces.tokens_of(self.cut.kept)
+        sent = made if self.cut is None else self.pieces.tokens_of(self.cut.handed)
         return Usage(
             prompt_tokens=self.count.prompt_tokens,
             cached_tokens=self.count.cached_tokens,
@@ -248,6 +260,7 @@ class Turn:
             sent_tokens=sent,
             acked_tokens=None if self._acked_tokens is None else min(self._acked_tokens, sent),
             wasted_tokens=max(0, generated - kept),
+            reasoning_tokens=self.pieces.reasoning_tokens,
         )
 
     def _timing(self, accepted_at: float, now: float) -> Timing:

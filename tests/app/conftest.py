@@ -27,8 +27,8 @@ def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     root.handlers = handlers
     root.setLevel(level)
-    for ours in logs.OURS:
-        logging.getLogger(ours).setLevel(logging.NOTSET)
+    for named in (*logs.OURS, *logs.QUOTING):
+        logging.getLogger(named).setLevel(logging.NOTSET)
     structlog.reset_defaults()
 
 

@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from connections.limits.bounds import Bound
 from connections.line import budget
 from engine.messages import Message
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 
@@ -128,9 +129,11 @@ class Counting(ScriptedEngine):
         super().__init__(token_bytes=16)
         self.counted = 0
 
-    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
         self.counted += 1
-        return await super().count_tokens(messages, client=client)
+        return await super().count_tokens(messages, client=client, spec=spec)
 
 
 @pytest.mark.parametrize("role", ["assistant", "user"])

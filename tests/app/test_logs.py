@@ -112,6 +112,15 @@ def test_libraries_say_nothing_at_debug(monkeypatch: pytest.MonkeyPatch) -> None
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["ours"]
 
 
+@pytest.mark.parametrize("logger", ["mcp.client.streamable_http", "client"])
+def test_the_library_of_mcp_says_nothing(logger: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It quotes what servers say, down to the ids of sessions; what matters of it is in lines of our own."""
+    stream = written(monkeypatch, io.StringIO())
+    logs.set_up(style="json", level="debug")
+    logging.getLogger(logger).critical("session id: private words")
+    assert not stream.getvalue()
+
+
 def test_what_is_less_severe_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = written(monkeypatch, io.StringIO())
     logs.set_up(style="json", level="warning")

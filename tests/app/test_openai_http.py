@@ -15,8 +15,9 @@ import pytest
 
 from connections.http.exchange import MAX_BODY_BYTES
 from connections.limits.limiters import LARGE_BODIES
-from connections.openai.wire import ChatRequest
+from connections.openai.requests.fields import ChatRequest
 from engine.messages import Message
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, serving
 from tests.app.raw import peer
@@ -226,11 +227,11 @@ async def test_a_large_body_keeps_its_place_until_its_text_is_counted(
     """What is made of it takes memory while it waits for the tokenizer: the next one has to wait outside."""
     counted, count, waiting = asyncio.Event(), running.engine.count_tokens, 0
 
-    async def late(messages: Sequence[Message], *, client: str = "") -> int:
+    async def late(messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN) -> int:
         nonlocal waiting
         waiting += 1
         await counted.wait()
-        return await count(messages, client=client)
+        return await count(messages, client=client, spec=spec)
 
     monkeypatch.setattr(running.engine, "count_tokens", late)
     long = {"role": "assistant", "content": "x" * 300_000}

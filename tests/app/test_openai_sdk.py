@@ -18,6 +18,7 @@ from tests.app.in_process import Running, serving
 
 MODEL = "midstream-demo"
 HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]
+TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 def client_of(running: Running, key: str = "anything") -> AsyncOpenAI:
@@ -88,6 +89,10 @@ async def test_what_is_asked_reaches_the_engine(sdk: AsyncOpenAI, running: Runni
         stop=["five", "six"],
         max_completion_tokens=3,
         max_tokens=9,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        logit_bias={"5": 1},
+        extra_body={"min_p": 0.1, "min_tokens": 2, "ignore_eos": True, "skip_special_tokens": False},
     )
     (request,) = running.engine.requests
     assert request.messages == (
@@ -99,6 +104,9 @@ async def test_what_is_asked_reaches_the_engine(sdk: AsyncOpenAI, running: Runni
     params = request.params
     assert (params.do_sample, params.temperature, params.top_p, params.seed) == (True, 0.5, 0.9, 7)
     assert (params.stop, params.max_new_tokens) == (("five", "six"), 3)
+    assert (params.presence_penalty, params.frequency_penalty, params.logit_bias) == (0.5, -0.5, ((5, 1.0),))
+    assert (params.min_p, params.min_tokens) == (0.1, 2)
+    assert (params.ignore_eos, params.special_tokens) == (True, True)
 
 
 async def test_logprobs_come_with_a_whole_reply(sdk: AsyncOpenAI, running: Running) -> None:
@@ -155,29 +163,40 @@ async def test_neutral_values_and_fields_without_effect_pass(sdk: AsyncOpenAI) -
     assert completion.choices[0].finish_reason == "stop"
 
 
-TOOL = {"type": "function", "function": {"name": "f"}}
-
-
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("field", "value", "name"),
     [
-        ("tools", [TOOL]),
-        ("response_format", {"type": "json_object"}),
-        ("n", 2),
-        ("frequency_penalty", 0.5),
-        ("presence_penalty", -0.5),
-        ("logit_bias", {"5": 1}),
-        ("reasoning_effort", "high"),
+        ("tools", [TOOL], "tools"),
+        ("tool_choice", "required", "tools"),
+        ("response_format", {"type": "json_object"}, "response_format"),
+        ("extra_body", {"guided_regex": "a+"}, "guided_regex"),
+        ("reasoning_effort", "high", "reasoning_effort"),
+        ("extra_body", {"think": "high"}, "think"),
+        ("extra_body", {"chat_template_kwargs": {"shout": True}}, "chat_template_kwargs"),
+        (
+            "extra_body",
+            {"continue_final_message": True, "add_generation_prompt": False},
+            "continue_final_message",
+        ),
     ],
 )
-async def test_what_would_change_the_text_is_refused_by_name(
-    field: str, value: Any, sdk: AsyncOpenAI, running: Running
+async def test_what_the_model_can_not_follow_is_refused_by_the_clients_name_for_it(
+    field: str, value: Any, name: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        await sdk.chat.completions.create(model=MODEL, messages=HELLO, **{field: value})
-    error = refused.value
-    assert (error.param, error.code, error.type) == (field, "unsupported_parameter", "invalid_request_error")
-    assert running.engine.requests == []
+    asked: dict[str, Any] = {field: value}
+    if field == "tool_choice":
+        asked["tools"] = [TOOL]
+    messages = [*HELLO, {"role": "assistant", "content": "So"}] if name.startswith("continue") else HELLO
+    async with (
+        serving(tmp_path, ScriptedEngine(features=()), unsupported_tools="refuse") as running,
+        client_of(running) as sdk,
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await sdk.chat.completions.create(model=MODEL, messages=messages, **asked)
+        error = refused.value
+        assert (error.param, error.code, error.type) == (name, "bad_params", "invalid_request_error")
+        assert f"`{name}` can't be followed" in error.message
+        assert running.engine.requests == []
 
 
 async def test_a_client_that_goes_away_stops_the_engine(sdk: AsyncOpenAI, running: Running) -> None:
@@ -256,7 +275,6 @@ async def test_the_model_is_listed_and_no_other_answers(sdk: AsyncOpenAI) -> Non
 async def test_what_is_not_served_is_named_by_the_sdks_exceptions(sdk: AsyncOpenAI) -> None:
     for path, asking in (
         ("/v1/responses", sdk.responses.create(model=MODEL, input="Hello!")),
-        ("/v1/completions", sdk.completions.create(model=MODEL, prompt="Hello!")),
         ("/v1/embeddings", sdk.embeddings.create(model=MODEL, input="Hello!")),
     ):
         why = f"does not serve {path}. It serves POST /v1/chat/completions"

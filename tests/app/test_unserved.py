@@ -35,7 +35,7 @@ async def test_below_v1_whatever_is_not_served_says_what_is(method: str, path: s
         assert door in error["message"]
 
 
-@pytest.mark.parametrize("path", ["/models", "/chat/completions", "/tickets", "/ws"])
+@pytest.mark.parametrize("path", ["/models", "/chat/completions", "/completions", "/tickets", "/ws"])
 async def test_a_path_without_v1_is_told_its_own(path: str, running: Running) -> None:
     status, _, body = await running.get(path)
     assert (status, error_in(body)["message"]) == (
@@ -44,12 +44,12 @@ async def test_a_path_without_v1_is_told_its_own(path: str, running: Running) ->
     )
 
 
-@pytest.mark.parametrize("path", ["/api/tags", "/completions", "/v2/models", "/favicon.ico", "/v1x"])
+@pytest.mark.parametrize("path", ["/api/tags", "/responses", "/v2/models", "/favicon.ico", "/v1x"])
 async def test_elsewhere_the_doors_are_named(path: str, running: Running) -> None:
     status, _, body = await running.get(path, method="POST")
     message = error_in(body)["message"]
     assert status == 404
-    shown = path if path in ("/api/tags", "/completions") else "this path"
+    shown = path if path in ("/api/tags", "/responses") else "this path"
     assert message.startswith(f"This server does not serve {shown}. ")
     assert message.endswith("ends with /v1.")
     assert all(door in message for door in SERVED)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import msgspec
@@ -16,6 +17,7 @@ from app.settings import Settings, SettingsError
 from app.setup.models import file_of, shown_model
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call, Step, Thought
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.fleet import UpstreamFleet
 from tests.app.in_process import Running, serving
@@ -218,6 +220,90 @@ async def test_logprobs_come_from_an_upstream_that_tells_them(tmp_path: Path) ->
     assert all(one["top_logprobs"] for one in content)
 
 
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+CALLED = [
+    {"role": "user", "content": "Look!"},
+    {
+        "role": "assistant",
+        "content": None,
+        "reasoning_content": "Hm.",
+        "tool_calls": [
+            {"id": "c_1", "type": "function", "function": {"name": "look", "arguments": '{"at":1}'}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c_1", "content": "A tree."},
+]
+
+
+@asynccontextmanager
+async def behind_another(folder: Path) -> AsyncIterator[tuple[Running, Running]]:
+    """A service, and one in front of it, whose replies it makes."""
+    async with serving(folder / "inner") as inner:
+        text = ONE.replace("http://h/v1", f"{inner.url}/v1").replace('"m"', '"midstream-demo"')
+        settings = named_by(folder, f'{text}server = "midstream"')
+        engine = engines_of(settings)
+        assert isinstance(engine, UpstreamEngine)
+        async with (
+            engine.running(),
+            serving(folder / "outer", cast("ScriptedEngine", engine), upstreams=settings.upstreams) as outer,
+        ):
+            yield inner, outer
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "script"),
+    [
+        ("chat/completions", {"messages": CALLED, "tools": TOOLS}, [Thought("Hm."), "I see: ", Call("look", '{"at":2}', "c_2")]),
+        ("chat/completions", {"messages": CALLED, "tools": TOOLS, "tool_choice": "required"}, [Call("look", "{}", "c_2")] * 2),
+        ("chat/completions", {"messages": CALLED[:1], "response_format": {"type": "json_object"}}, ["{}"]),
+        ("chat/completions", {"messages": CALLED[:1], "guided_regex": "a+", "min_p": 0.1}, ["aaa"]),
+        ("chat/completions", {"messages": CALLED[:1], "reasoning_effort": "none"}, ["So."]),
+        ("completions", {"prompt": "Once", "ignore_eos": True, "logprobs": 1}, [" upon", " a time"]),
+    ],
+)  # fmt: skip
+async def test_a_request_through_two_services_is_the_same_as_to_the_inner_one(
+    path: str, asked: dict[str, Any], script: list[Step], tmp_path: Path
+) -> None:
+    async with behind_another(tmp_path) as (inner, outer):
+        told = []
+        for service in (inner, outer):
+            inner.engine.script(script)
+            async with httpx.AsyncClient(base_url=service.url) as client:
+                answer = await client.post(
+                    f"/v1/{path}", json=asked | {"model": "midstream-demo", "max_tokens": 50}
+                )
+            assert answer.status_code == 200, answer.text
+            (choice,) = answer.json()["choices"]
+            told.append((choice, answer.json()["usage"]["completion_tokens"]))
+        direct, through = inner.engine.requests
+    assert told[0] == told[1]
+    assert through.messages == direct.messages
+    ours = (
+        msgspec.structs.replace(through.spec, template={}) if asked.get("reasoning_effort") else through.spec
+    )
+    assert ours == direct.spec
+    assert through.params == msgspec.structs.replace(direct.params, logit_bias=through.params.logit_bias)
+
+
+async def test_what_an_upstream_can_not_follow_is_refused_by_name(
+    running: Running, server: UpstreamServer
+) -> None:
+    hello = {"model": "model", "messages": [{"role": "user", "content": "hello"}]}
+    async with httpx.AsyncClient(base_url=f"{running.url}/v1") as client:
+        for fields, name in (
+            ({"tools": TOOLS, "tool_choice": "required"}, "tools"),
+            ({"response_format": {"type": "json_object"}}, "response_format"),
+            ({"reasoning_effort": "high"}, "reasoning_effort"),
+            ({"min_p": 0.1}, "min_p"),
+            ({"messages": CALLED}, "messages"),
+        ):
+            answer = await client.post("/chat/completions", json=hello | fields)
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
+        answer = await client.post("/completions", json={"model": "model", "prompt": "hello"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt")
+    assert not server.bodies
+
+
 async def test_logprobs_of_an_upstream_that_tells_none_are_refused_by_name(
     running: Running, server: UpstreamServer
 ) -> None:
@@ -244,6 +330,10 @@ def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) ->
         ("[[upstream", "upstreams.toml"),
         (ONE + "adress = 1", "adress"),
         (ONE + "features = {cache = true}", "cache"),
+        (ONE + 'server = "other"', "server"),
+        (ONE + 'server = "vllm"\nfeatures = 5', "features"),
+        ("upstream = 5", "upstream"),
+        ("upstream = [5]", "upstream"),
         (ONE.replace("http:", "ftp:"), "url"),
         (ONE + ONE, "one name"),
         (ONE + 'key_variable = "NOT_SET_ANYWHERE"', "NOT_SET_ANYWHERE is not set"),

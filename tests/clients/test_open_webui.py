@@ -53,6 +53,32 @@ def test_a_chat_is_streamed_with_the_parameters_of_the_page(webui: httpx.Client)
     assert chunks[-1]["usage"]["completion_tokens"] >= 22
 
 
+def test_a_chat_with_the_tools_of_the_page_is_answered(webui: httpx.Client) -> None:
+    """Each message of the page carries them, whether the model can call or not."""
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": "Looks something up.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"query": {"type": "string", "description": "What to look for."}},
+                    "required": ["query"],
+                },
+            },
+        }
+        for name in ("search_web", "fetch_url", "get_current_timestamp")
+    ]
+    body = {"model": "midstream-demo", "messages": ASKED, "stream": True, "tools": tools, "max_tokens": 8}
+    with webui.stream("POST", "/chat/completions", json=body) as answer:
+        assert answer.status_code == 200
+        *events, done = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
+    assert done == "[DONE]"
+    ends = [choice["finish_reason"] for event in events for choice in json.loads(event)["choices"]]
+    assert ends[-1] in ("stop", "length", "tool_calls")
+
+
 def test_a_title_is_asked_for_in_one_piece(webui: httpx.Client) -> None:
     body = {"model": "midstream-demo", "messages": ASKED, "stream": False, "max_completion_tokens": 8}
     answer = webui.post("/chat/completions", json=body)

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from demo_model import dialogues, evaluate, forward
 from demo_model.batches import tokenise
 from demo_model.evaluate import answers
-from demo_model.turns import Message, Role
+from demo_model.turns import Message, Probe, Role, Skill
 
 CHECKPOINT = Path(__file__).parents[2] / "demo_model" / "checkpoint"
 
@@ -30,7 +30,8 @@ def model() -> Any:
 def reply(model: Any, tokenizer: PreTrainedTokenizerBase, *contents: str) -> str:
     roles: tuple[Role, Role] = ("user", "assistant")
     history = [Message(roles[place % 2], content) for place, content in enumerate(contents)]
-    return answers(model, tokenizer, [history], most_tokens=200)[0]
+    asked = Probe(Skill.REFUSAL, tuple(history), ())
+    return answers(model, tokenizer, [asked], most_tokens=200)[0]
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, ask: bool = False) -> str:

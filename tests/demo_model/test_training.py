@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from demo_model import dialogues
 from demo_model.batches import batches, tokenise
-from demo_model.model import new_model, save
+from demo_model.model import carried_over, new_model, save
 from demo_model.tokenizer import train_tokenizer
 from demo_model.trainer import Progress, Trainer
 from demo_model.turns import Dialogue, Message
@@ -66,3 +66,56 @@ def test_a_saved_tokenizer_is_the_same(tokenizer: PreTrainedTokenizerBase, tmp_p
     again = AutoTokenizer.from_pretrained(tmp_path)
     assert again.encode("Hi 12, 谢谢 👋") == tokenizer.encode("Hi 12, 谢谢 👋")
     assert again.chat_template == tokenizer.chat_template
+
+
+def test_what_a_prompt_gives_of_a_reply_is_not_learned(tokenizer: PreTrainedTokenizerBase) -> None:
+    asked = Message("user", "Hello!")
+    given = Dialogue(
+        (asked, Message("assistant", "<think>\n\n</think>\n\nHi", given="<think>\n\n</think>\n\n"))
+    )
+    _, plain = tokenise(tokenizer, Dialogue((asked, Message("assistant", "Hi"))))
+    _, weights = tokenise(tokenizer, given)
+    assert [weight for weight in weights if weight] == [weight for weight in plain if weight]
+    assert weights[-1] > 0
+
+
+def test_calls_cost_few_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
+    call = '<tool_call>\n{"name": "x", "arguments": {"y": "z"}}\n</tool_call>'
+    assert len(tokenizer.encode(call, add_special_tokens=False)) == 11
+    assert tokenizer.decode(tokenizer.encode(call, add_special_tokens=False)) == call
+
+
+def test_weights_are_carried_over_to_another_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+    known = train_tokenizer(["some other words"] * 20, words=20)
+    model = new_model(known)
+    carried = carried_over(model, known, tokenizer)
+    rows, old = carried.model.embed_tokens.weight, model.model.embed_tokens.weight
+    number, piece = (
+        (each.convert_tokens_to_ids("417"), each.convert_tokens_to_ids("e")) for each in (tokenizer, known)
+    )
+    assert torch.equal(rows[list(number)], old[list(piece)])
+    assert carried.lm_head.weight is carried.model.embed_tokens.weight
+    assert torch.equal(carried.model.layers[0].mlp.up_proj.weight, model.model.layers[0].mlp.up_proj.weight)
+
+
+def test_a_pause_of_the_computer_is_no_training(
+    tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = batches(tokenizer, random.Random(3), tokens=256, done=lambda: 0.0)
+    clock = iter(range(0, 10**9, 10**6))
+    monkeypatch.setattr("demo_model.trainer.time.monotonic", lambda: next(clock))
+    trainer = Trainer(new_model(tokenizer), Progress(limit=18.0))
+    list(trainer.train(ready))
+    assert trainer.progress.seconds == 20.0
+
+
+def test_numbers_that_were_hardly_met_are_told_apart_when_weights_are_carried_over(
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    model = new_model(tokenizer)
+    rows = model.model.embed_tokens.weight.data
+    places = [tokenizer.convert_tokens_to_ids(str(number)) for number in range(501, 1000)]
+    rows[places] = rows[places].mean(0)
+    carried = carried_over(model, tokenizer, tokenizer).model.embed_tokens.weight.data[places]
+    alike = torch.nn.functional.cosine_similarity(carried[1:], carried[:-1])
+    assert float(alike.max()) < 0.9

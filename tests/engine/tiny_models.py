@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 import torch
@@ -14,6 +13,7 @@ from engine.cache.budget import KVBudget
 from engine.messages import Chunk, Finished, Output, Params
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import Core
+from engine.text.pieces import Piece, ReplyStep
 from engine.text.prepared import PreparedRequest, Sampling
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import FAMILIES, VOCABULARY, WINDOW
@@ -50,28 +50,29 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return small_tokenizer()
 
 
-class Said(NamedTuple):
-    text: str
-    stopped: bool
-
-
 class Numbers:
     """A reply whose text is its token ids. `holds` keeps each one back until the next; `stop` ends it."""
+
+    written = ""
 
     def __init__(self, *, stop: int | None = None, holds: bool = False) -> None:
         self._stop = stop
         self._holds = holds
         self._held = ""
 
-    def push(self, token_id: int) -> Said:
+    def push(self, token_id: int) -> ReplyStep:
         if token_id == self._stop:
-            return Said("", stopped=True)
+            return ReplyStep((), stopped=True)
         ready, self._held = self._held, f"{token_id} "
-        return Said(ready, stopped=False) if self._holds else Said(self.flush(), stopped=False)
+        return said(ready) if self._holds else ReplyStep(self.flush())
 
-    def flush(self) -> str:
+    def flush(self) -> tuple[Piece, ...]:
         held, self._held = self._held, ""
-        return held
+        return said(held).pieces
+
+
+def said(text: str) -> ReplyStep:
+    return ReplyStep((text,) if text else ())
 
 
 GREEDY = Sampling(

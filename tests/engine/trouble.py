@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from engine.model.loaded_model import LoadedModel
-from tests.engine.tiny_models import Numbers, Said, served
+from engine.text.pieces import Piece, ReplyStep
+from tests.engine.tiny_models import Numbers, said, served
 
 POISON = 200
 """A token that brings the trouble."""
@@ -30,15 +31,15 @@ def hungry(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None
 class Broken(Numbers):
     """A reply that has no text for its tokens."""
 
-    def push(self, token_id: int) -> Said:
+    def push(self, token_id: int) -> ReplyStep:
         raise UnicodeError(f"no text for {token_id}")
 
 
 class Unended(Numbers):
     """A reply that fails when it is asked for its rest."""
 
-    def push(self, token_id: int) -> Said:
-        return Said(f"{token_id} ", stopped=False)
+    def push(self, token_id: int) -> ReplyStep:
+        return said(f"{token_id} ")
 
-    def flush(self) -> str:
+    def flush(self) -> tuple[Piece, ...]:
         raise UnicodeError("no end")

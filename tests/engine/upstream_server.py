@@ -28,6 +28,7 @@ class Answer:
     `endless` says the tokens again and again; `deaf` goes on when nobody listens any more. `hold_after` so many tokens nothing comes until `go` is set;
     `cut_after` so many the connection breaks, `end_after` so many the stream just ends, `fail_after` so many
     comes `error`, or `raw` as it is. `size`: bytes a piece. `status` other than 200 answers with `error` alone.
+    `deltas`: what chunks have in place of the tokens.
     """
 
     tokens: tuple[str, ...] = ("Hello", " there", ".")
@@ -49,6 +50,7 @@ class Answer:
     mark: bool = True
     comments: bool = False
     line_end: str = "\n"
+    deltas: tuple[dict[str, Any], ...] | None = None
     go: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
 
@@ -79,6 +81,7 @@ class UpstreamServer:
                 Route(f"{BASE}/models", self._models),
                 Route("/base/tokenize", self._count, methods=["POST"]),
                 Route(f"{BASE}/chat/completions", _Door(self), methods=["POST"]),
+                Route(f"{BASE}/completions", _Door(self), methods=["POST"]),
             ]
         )
 
@@ -119,7 +122,7 @@ class UpstreamServer:
     async def _stream(self, answer: Answer, send: Send) -> None:
         head = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": head})
-        for event in _in_bursts(self._events(answer), answer.burst):
+        for event in _in_bursts(self._events(answer, raw="prompt" in self.bodies[-1]), answer.burst):
             if self.closed.is_set() and not answer.deaf:
                 return
             if isinstance(event, bytes):
@@ -130,17 +133,19 @@ class UpstreamServer:
             await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b""})
 
-    def _events(self, answer: Answer) -> Iterator[str | bytes | asyncio.Event]:
+    def _events(self, answer: Answer, *, raw: bool) -> Iterator[str | bytes | asyncio.Event]:
+        """`raw`: as the completions' door has them."""
         end = answer.line_end
         yield from [f": a comment{end}{end}"] if answer.comments else []
-        yield _event({"choices": [{"delta": {"role": "assistant", "content": ""}}]}, end)
-        for number, token in enumerate(_tokens(answer)):
+        if not raw:
+            yield _event({"choices": [{"delta": {"role": "assistant", "content": ""}}]}, end)
+        for number, delta in enumerate(_deltas(answer)):
             if number == answer.hold_after:
                 yield answer.go
             if number == answer.cut_after:
                 raise BrokenOff
             if number == answer.torn_after:
-                yield _torn(token, end)
+                yield _torn(delta["content"], end)
                 raise BrokenOff
             if number == answer.end_after or self.spoke_to_nobody.is_set():
                 return
@@ -148,7 +153,8 @@ class UpstreamServer:
                 yield answer.raw or _event({"error": answer.error}, end)
                 return
             self._note_token()
-            yield _event({"choices": [{"delta": {"content": token}, "finish_reason": None}]}, end)
+            told = {"text": delta["content"]} if raw else {"delta": delta}
+            yield _event({"choices": [told | {"finish_reason": None}]}, end)
         yield from _ending(answer)
 
     def _note_token(self) -> None:
@@ -193,10 +199,13 @@ async def upstream_server(port: int = 0) -> AsyncIterator[UpstreamServer]:
         listener.close()
 
 
-def _tokens(answer: Answer) -> Iterator[str]:
-    yield from answer.tokens
+def _deltas(answer: Answer) -> Iterator[dict[str, Any]]:
+    yield from answer.deltas or ()
+    if answer.deltas is not None:
+        return
+    yield from ({"content": token} for token in answer.tokens)
     while answer.endless:
-        yield from answer.tokens
+        yield from ({"content": token} for token in answer.tokens)
 
 
 def _ending(answer: Answer) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypedDict, Unpack
 
@@ -12,17 +12,19 @@ from redis.asyncio import Redis
 
 from engine.messages import Params
 from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Step
 from sessions.commands.resuming import Position
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.paging import HistoryPage, Shown
 from sessions.errors import Refused
-from sessions.events import Accepted, Done
+from sessions.events import Accepted, Done, ToolCall
 from sessions.records import Owner
-from sessions.service import Sessions
+from sessions.service import Sessions, Told
 from sessions.store.history.keys import Keys
+from sessions.turn.calls import Decision, Result
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.positions import Behind, Place
-from sessions.turn.sends import Generation, OnBusy, OnDisconnect, Send
+from sessions.turn.sends import Generation, OfferedTool, OnBusy, OnDisconnect, Send
 from tests.sessions.recorder import WAIT_S, Recorder
 
 ROOM = "room"
@@ -41,6 +43,8 @@ class Options(TypedDict, total=False):
     grace_s: float
     system: str
     max_new_tokens: int
+    tools: Sequence[OfferedTool]
+    tool_choice: str
 
 
 class Chat:
@@ -76,7 +80,12 @@ class Chat:
             grace_s=options.get("grace_s", 0),
             ref="ref",
         )
-        generation = Generation(Params(max_new_tokens=options.get("max_new_tokens")), options.get("system"))
+        generation = Generation(
+            Params(max_new_tokens=options.get("max_new_tokens")),
+            options.get("system"),
+            tools=tuple(options.get("tools", ())),
+            tool_choice=options.get("tool_choice", "auto"),
+        )
         return self.sessions.send(self.owner, self._reader(options), send, generation)
 
     async def send(self, content: str, **options: Unpack[Options]) -> Accepted:
@@ -103,6 +112,51 @@ class Chat:
         await self.running(content, reply, **options)
         self.engine.step()
         return await reader.next(Done, count=ended + 1)
+
+    async def play(self, content: str, *script: Step, **options: Unpack[Options]) -> Done:
+        """One message and its whole reply, whatever pieces that has."""
+        self.engine.script(script)
+        requests = len(self.engine.requests)
+        accepted = await self.send(content, **options)
+        await eventually(lambda: len(self.engine.requests) > requests)
+        return await self.finish(accepted.turn_id, self._reader(options))
+
+    async def follow(self, *script: Step, reader: Recorder | None = None) -> Done:
+        """The turn that follows calls, to its end; its reply was scripted before, unless it is here."""
+        if script:
+            self.engine.script(script)
+        reader = reader or self.reader
+        ended = {done.turn_id for done in reader.of(Done)}
+
+        def begun() -> list[str]:
+            return [one.turn_id for one in reader.of(Accepted) if one.follows and one.turn_id not in ended]
+
+        await reader.until(lambda: bool(begun()))
+        turn_id = begun()[0]
+        await eventually(lambda: any(asked.request_id == turn_id for asked in self.engine.requests))
+        return await self.finish(turn_id, reader)
+
+    async def finish(self, turn_id: str, reader: Recorder | None = None) -> Done:
+        """Steps the engine until a turn has its end."""
+        reader = reader or self.reader
+        while (done := next((one for one in reader.of(Done) if one.turn_id == turn_id), None)) is None:
+            await self.step(reader)
+        return done
+
+    async def result(
+        self, call_id: str, content: str | None = None, *, error: str | None = None, place: str | None = ROOM
+    ) -> Told:
+        """Says what came of a call."""
+        result = Result(call_id=call_id, content=content, error=error)
+        return await self.sessions.answer_call(self.owner, self.reader, place, result)
+
+    async def decide(
+        self, call: ToolCall, *, allow: bool = True, args: str | None = None, sha256: str | None = None
+    ) -> Told:
+        """Allows a call, or denies it."""
+        seen = sha256 or call.args_sha256
+        decision = Decision(call_id=call.call_id, args_sha256=seen, allow=allow, args=args)
+        return await self.sessions.answer_call(self.owner, self.reader, ROOM, decision)
 
     def _reader(self, options: Options) -> Recorder:
         return options.get("reader") or self.reader

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from sessions.events import Accepted, Delta, Done, Event, Removed
+from sessions.events import Accepted, Delta, Done, Event, Reasoning, Removed, ToolCall, ToolState
 
 E = TypeVar("E", bound=Event)
 WAIT_S = 60.0
@@ -27,11 +27,18 @@ class Recorder:
         self.events.append(event)
         self._news.set()
 
+    def understands(self, event: Event) -> bool:
+        return True
+
     def handed(self, turn_id: str) -> int:
         told = [delta.off + len(delta.text) for delta in self.of(Delta) if delta.turn_id == turn_id]
         return self._held.get(turn_id, max(told, default=0))
 
-    def withdraw(self, turn_id: str, chars: int) -> None:
+    def thought(self, turn_id: str) -> int:
+        told = [part.off + len(part.text) for part in self.of(Reasoning) if part.turn_id == turn_id]
+        return max(told, default=0)
+
+    def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
         self.withdrawn[turn_id] = chars
 
     def hands(self, turn_id: str, chars: int) -> None:
@@ -65,9 +72,9 @@ def seqs(events: Sequence[Event]) -> list[tuple[int, int]]:
     spans = []
     for event in events:
         match event:
-            case Delta():
+            case Delta() | Reasoning():
                 spans.append((event.first_seq, event.seq))
-            case Done() | Removed():
+            case Done() | Removed() | ToolCall() | ToolState():
                 spans.append((event.first_seq or event.seq, event.seq))
             case Accepted():
                 spans.append((event.seq, event.seq))

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from engine.errors import PromptRejected
 from engine.messages import Message
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.engine import ScriptedEngine
 from sessions.errors import BadParams, Draining, EngineDown, NotFound, Overloaded
 from sessions.events import Accepted, Delta, Done, Reason
@@ -22,14 +23,18 @@ from tests.sessions.recorder import Recorder, continuous
 class Miscounting(ScriptedEngine):
     """An engine whose tokenizer counts less than its scheduler."""
 
-    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
         return 1
 
 
 class Prim(ScriptedEngine):
     """An engine whose template refuses whatever it is shown."""
 
-    async def count_tokens(self, messages: Sequence[Message], *, client: str = "") -> int:
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
         raise PromptRejected("unspeakable")
 
 

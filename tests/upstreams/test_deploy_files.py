@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from app.setup.models import ModelFile
+from app.setup.models import ModelFile, with_presets
 from engine.upstream.options import UpstreamOptions
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -78,7 +78,8 @@ def loaded(name: str) -> Any:
 
 
 def upstreams(text: str) -> dict[str, UpstreamOptions]:
-    return {one.name: one for one in msgspec.toml.decode(text, type=ModelFile).upstream}
+    file = msgspec.convert(with_presets(msgspec.toml.decode(text)), ModelFile)
+    return {one.name: one for one in file.upstream}
 
 
 def test_ray_serves_what_its_upstream_says() -> None:
@@ -119,6 +120,10 @@ def test_each_vllm_is_an_upstream_that_says_what_it_was_started_with() -> None:
         assert upstream.max_requests == int(asked["--max-num-seqs"])
         assert upstream.features == documented.features
         assert asked["--scheduling-policy"] == "priority"
+        calls, thinks = "--enable-auto-tool-choice" in words, "--reasoning-parser" in words
+        assert (upstream.features.tools, upstream.features.reasoning) == ("all", True)
+        assert calls
+        assert thinks
         assert "ports" not in servers[name], "only Midstream reaches it"
 
 

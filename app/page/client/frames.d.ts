@@ -1,10 +1,10 @@
 // The frames of the protocol midstream.v1, generated from the server's types: `make specs` writes this file.
 
 /** Any frame of a client's. */
-export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | CancelRequest | ResumeRequest | HistoryRequest | ConversationsRequest | RenameRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
+export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | CancelRequest | ToolResultRequest | ToolDecisionRequest | ResumeRequest | HistoryRequest | ConversationsRequest | RenameRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
 
 /** Any frame of the server's. */
-export type Frame = Ready | Accepted | Delta | Done | Removed | Cancelled | Resumed | Gap | Snapshot | History | Conversations | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
+export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
 
 /** The first frame. A client without a `client_id` is given one. `features`: what it understands beyond the base. */
 export interface HelloRequest {
@@ -25,11 +25,17 @@ export interface SendRequest {
   on_disconnect?: "cancel" | "continue";
   grace_s?: number;
   params?: Params;
+  tools?: OfferedTool[];
+  tool_choice?: string;
   content: string;
   parent_id?: string | null;
 }
 
-/** How the reply is made; see `sessions` and `engine` for the meaning. `model`: by its name or an alias, from now on. */
+/**
+ * How the reply is made; see `sessions` and `engine` for the meaning. `model`: by its name or an alias, from now on.
+ *
+ * `reasoning`: `auto`, `off`, or an effort that the model's template knows.
+ */
 export interface Params {
   max_new_tokens?: number | null;
   do_sample?: boolean | null;
@@ -42,6 +48,45 @@ export interface Params {
   max_time_s?: number | null;
   system?: string | null;
   model?: string | null;
+  format?: JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat | null;
+  reasoning?: string | null;
+}
+
+/** The reply is JSON that a schema allows. `strict` says so once more: it always holds. */
+export interface JsonSchemaFormat {
+  type: "json_schema";
+  schema: Record<string, unknown>;
+  strict?: boolean;
+}
+
+/** The reply is some JSON object. */
+export interface JsonObjectFormat {
+  type: "json_object";
+}
+
+/** The reply matches a regular expression as a whole. */
+export interface RegexFormat {
+  type: "regex";
+  pattern: string;
+}
+
+/** The reply is a sentence of a grammar in Lark's notation. */
+export interface GrammarFormat {
+  type: "grammar";
+  lark: string;
+}
+
+/**
+ * What the model may call. `parameters`: a JSON Schema of an object.
+ *
+ * One of the server's (`where`) is named as `ready.tools` names it; its description and parameters are the server's then.
+ */
+export interface OfferedTool {
+  name: string;
+  description?: string;
+  parameters?: Record<string, unknown> | null;
+  where?: "client" | "server";
+  approval?: "always" | "never";
 }
 
 /** A user's message in the place of another one, which is kept beside it. */
@@ -54,6 +99,8 @@ export interface EditRequest {
   on_disconnect?: "cancel" | "continue";
   grace_s?: number;
   params?: Params;
+  tools?: OfferedTool[];
+  tool_choice?: string;
   message_id: string;
   content: string;
 }
@@ -68,6 +115,8 @@ export interface RegenerateRequest {
   on_disconnect?: "cancel" | "continue";
   grace_s?: number;
   params?: Params;
+  tools?: OfferedTool[];
+  tool_choice?: string;
   message_id: string;
 }
 
@@ -79,6 +128,27 @@ export interface CancelRequest {
   conversation_id?: string | null;
   mode?: "keep" | "rollback";
   seen_off?: number | null;
+}
+
+/** What came of a call that a client ran: `content`, or an `error`. */
+export interface ToolResultRequest {
+  type: "tool_result";
+  ref?: string | null;
+  call_id: string;
+  conversation_id?: string | null;
+  content?: string | null;
+  error?: string | null;
+}
+
+/** Allows a call, or denies it. `args_sha256`: of the arguments that were looked at; `args`: what it shall run with instead. */
+export interface ToolDecisionRequest {
+  type: "tool_decision";
+  ref?: string | null;
+  call_id: string;
+  args_sha256: string;
+  decision: "allow" | "deny";
+  conversation_id?: string | null;
+  args?: string | null;
 }
 
 /** Asks for what was missed behind `after_seq` of an epoch, and attaches. */
@@ -148,7 +218,8 @@ export interface PingRequest {
 /**
  * Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base.
  *
- * `models`: those that may be named in `params`; `model`: the default, which `limits` are of.
+ * `models`: those that may be named in `params`; `model`: the default, which `limits` are of. `tools`: those that the server
+ * runs where a client asks for them.
  */
 export interface Ready {
   type: "ready";
@@ -162,12 +233,14 @@ export interface Ready {
   resume_ttl_s: number;
   limits: Limits;
   server: ServerFacts;
+  tools?: ServerTool[];
 }
 
 /**
  * A model that may be named. `context_tokens`: its window; null while it was not loaded yet.
  *
  * `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
+ * `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`.
  */
 export interface Model {
   name: string;
@@ -175,6 +248,7 @@ export interface Model {
   context_tokens?: number;
   unsupported?: string[];
   fallbacks?: string[];
+  features?: string[];
 }
 
 /** What the server holds its clients to; null: no limit. */
@@ -186,6 +260,7 @@ export interface Limits {
   max_active_turns: number;
   max_queued_turns: number;
   messages_per_minute: number | null;
+  max_tool_rounds: number;
 }
 
 /** Who answers. */
@@ -194,10 +269,18 @@ export interface ServerFacts {
   version: string;
 }
 
+/** A tool that the server runs. */
+export interface ServerTool {
+  name: string;
+  description: string;
+  approval: "always" | "never";
+}
+
 /**
  * A turn exists: the user's message is in the history. `parent_id` is the message it answers, null at a root.
  *
  * `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
+ * `follows`: the turn whose calls are settled now; `message_id` is the reply that made them, and no message is new.
  */
 export interface Accepted {
   type: "accepted";
@@ -214,6 +297,7 @@ export interface Accepted {
   content?: string;
   parent_id: string | null;
   model?: string;
+  follows?: string;
 }
 
 /** Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it. */
@@ -228,9 +312,68 @@ export interface Delta {
   tokens: number;
 }
 
+/** What the model thinks aloud beside its reply. Fields as in `Delta`; `off` counts what was thought before. */
+export interface Reasoning {
+  type: "reasoning";
+  conversation_id: string;
+  turn_id: string;
+  seq: number;
+  first_seq: number;
+  off: number;
+  text: string;
+  tokens: number;
+}
+
+/**
+ * The model calls a tool. `index` counts the calls of a reply from 0; `off`: code points of the text before it.
+ *
+ * `args`: the text of a JSON object, whole; `args_sha256`: of that text in UTF-8. `expires_at`: Unix milliseconds, where
+ * it waits for a client.
+ */
+export interface ToolCall {
+  type: "tool_call";
+  conversation_id: string;
+  turn_id: string;
+  seq: number;
+  call_id: string;
+  index: number;
+  name: string;
+  args: string;
+  args_sha256: string;
+  where: "client" | "server";
+  needs: "approval" | "none";
+  off: number;
+  tokens: number;
+  first_seq?: number;
+  expires_at?: number;
+}
+
+/**
+ * A call of a turn moves. `content` or `error`: what came of it, once it is done.
+ *
+ * `args`, `args_sha256`: those that it runs with, where whoever allowed it changed them.
+ */
+export interface ToolState {
+  type: "tool_state";
+  conversation_id: string;
+  turn_id: string;
+  seq: number;
+  call_id: string;
+  state: CallState;
+  first_seq?: number;
+  content?: string;
+  error?: string;
+  args?: string;
+  args_sha256?: string;
+}
+
+/** Where a call of a tool is. The last five are settled: nothing moves a call out of them. */
+export type CallState = "cancelled" | "denied" | "done" | "expired" | "lost" | "running" | "waiting";
+
 /**
  * The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8.
  *
+ * `reasoning_chars`: length of what is kept of its reasoning; `open`: its calls that are not settled.
  * `model`: which one wrote the reply; `requested_model`: the one that was asked for, where another one stood in for it.
  */
 export interface Done {
@@ -251,12 +394,18 @@ export interface Done {
   error?: Failure;
   model?: string;
   requested_model?: string;
+  reasoning_chars?: number;
+  open?: string[];
 }
 
-/** Why a turn ended. `interrupted` means a failure of a part of the service, never the user. */
-export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "length" | "stop" | "timeout";
+/**
+ * Why a turn ended. `interrupted` means a failure of a part of the service, never the user.
+ *
+ * `tools`: it called tools, and another turn follows it once their calls are settled.
+ */
+export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "length" | "stop" | "timeout" | "tools";
 
-/** Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept. */
+/** Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept; `reasoning_tokens` are in what it thought. */
 export interface Usage {
   prompt_tokens: number;
   cached_tokens: number;
@@ -264,6 +413,7 @@ export interface Usage {
   sent_tokens: number;
   wasted_tokens: number;
   acked_tokens?: number;
+  reasoning_tokens?: number;
 }
 
 /** Milliseconds since the turn was accepted; null where the turn never came so far. */
@@ -307,6 +457,16 @@ export interface Cancelled {
   already: boolean;
 }
 
+/** Answers `tool_result` and `tool_decision`: it counts, now or since it came before (`already`). `state`: the call's. */
+export interface ToolAck {
+  type: "tool_ack";
+  ref?: string;
+  conversation_id: string;
+  call_id: string;
+  state: CallState;
+  already: boolean;
+}
+
 /** What a reader missed follows, then what happens; not journalled. `live`: the running turn. */
 export interface Resumed {
   type: "resumed";
@@ -326,7 +486,11 @@ export interface Gap {
   min_seq: number;
 }
 
-/** Where a conversation stands: the running turn, if any, and its text up to `seq`. */
+/**
+ * Where a conversation stands: the running turn, if any, and its text up to `seq`.
+ *
+ * `reasoning`, `calls`: what else that reply has so far; where no turn runs, the calls that are open.
+ */
 export interface Snapshot {
   type: "snapshot";
   conversation_id: string;
@@ -334,6 +498,24 @@ export interface Snapshot {
   seq: number;
   turn_id: string | null;
   text: string;
+  reasoning?: string;
+  calls?: ShownCall[];
+}
+
+/** A call as a reply in the history has it. Fields as in `ToolCall` and `ToolState`. */
+export interface ShownCall {
+  call_id: string;
+  index: number;
+  name: string;
+  args: string;
+  args_sha256: string;
+  where: "client" | "server";
+  needs: "approval" | "none";
+  off: number;
+  state: CallState;
+  expires_at?: number;
+  content?: string;
+  error?: string;
 }
 
 /**
@@ -352,14 +534,18 @@ export interface History {
 }
 
 /**
- * A message of a page.
+ * A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
  *
  * `siblings`: those that share its parent, in the order in which they came, itself too; of many the nearest.
- * `sibling_count`: how many there are; `sibling_index`: how many of them came before this one.
+ * `sibling_count`: how many there are; `sibling_index`: how many of them came before this one. `model`: which one wrote it,
+ * of a reply. `reasoning`, `calls`: what a reply has beside its text, where it has such.
  */
 export interface Message {
   message_id: string;
   parent_id: string | null;
+  siblings: string[];
+  sibling_count: number;
+  sibling_index: number;
   turn_id: string;
   role: "assistant" | "user";
   content: string;
@@ -367,9 +553,8 @@ export interface Message {
   created_at: number;
   usage: Usage | null;
   model: string | null;
-  siblings: string[];
-  sibling_count: number;
-  sibling_index: number;
+  reasoning?: string;
+  calls?: ShownCall[];
 }
 
 /** Answers `conversations`. */
@@ -405,17 +590,19 @@ export interface Pong {
 /**
  * Where a turn stands, for people; not journalled.
  *
- * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill) is a share from 0 to 1; `model`
- * (fallback) is the one that answers instead of the one that was asked for.
+ * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0 to 1; `model`
+ * (fallback) is the one that answers instead of the one that was asked for. `call_id` and `message` (tool): which call says what.
  */
 export interface Status {
   type: "status";
   conversation_id: string;
   turn_id: string;
-  state: "fallback" | "prefill" | "queued" | "retrying" | "unsaved";
+  state: "fallback" | "prefill" | "queued" | "retrying" | "tool" | "unsaved";
   queue_position?: number;
   progress?: number;
   model?: string;
+  call_id?: string;
+  message?: string;
 }
 
 /** A limit has little room left. `name`: the setting's; `reset_s`: seconds until it has more. */

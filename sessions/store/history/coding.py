@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from sessions.events import CancelFacts, Done, Failure, Reason, Timing, Usage
-from sessions.records import MessageRecord, TurnRecord, signed
+from sessions.events import CallState, CancelFacts, Done, Failure, Needs, Reason, Timing, Usage, Where
+from sessions.records import CallRecord, MessageRecord, TurnRecord, signed
 
 
 class _Usage(msgspec.Struct, array_like=True, frozen=True):
@@ -22,6 +22,7 @@ class _Usage(msgspec.Struct, array_like=True, frozen=True):
     sent_tokens: int
     wasted_tokens: int
     acked_tokens: int | None
+    reasoning_tokens: int = 0
 
     @classmethod
     def of(cls, usage: Usage) -> _Usage:
@@ -36,6 +37,26 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     content: str
     usage: _Usage | None
     model: str | None = None
+    reasoning: str = ""
+    written: str = ""
+
+
+class _Call(msgspec.Struct, array_like=True, frozen=True):
+    index: int
+    name: str
+    args: str
+    where: Where
+    needs: Needs
+    off: int
+    tokens: int
+    seq: int
+    expires_at: int | None
+    state: CallState
+    state_seq: int | None
+    allowed: str | None
+    content: str | None
+    error: str | None
+    runner: str
 
 
 class _Rest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,6 +67,9 @@ class _Rest(msgspec.Struct, frozen=True, omit_defaults=True):
     first_seq: int | None = None
     cancel: CancelFacts | None = None
     error: Failure | None = None
+    reasoning_seq: int | None = None
+    reasoning_chars: int = 0
+    open: tuple[str, ...] = ()
 
 
 class _End(msgspec.Struct, array_like=True, frozen=True):
@@ -69,10 +93,12 @@ class _Turn(msgspec.Struct, array_like=True, frozen=True):
     end: _End | None
     model: str = ""
     fallback: str = ""
+    follows: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
 _message = msgspec.json.Decoder(_Message).decode
+_call = msgspec.json.Decoder(_Call).decode
 _turn = msgspec.json.Decoder(_Turn).decode
 _message_of_0_1_0 = msgspec.json.Decoder(MessageRecord).decode
 _turn_of_0_1_0 = msgspec.json.Decoder(TurnRecord).decode
@@ -90,11 +116,25 @@ def encode_message(message: MessageRecord) -> bytes:
             message.content,
             usage,
             message.model,
+            message.reasoning,
+            message.written,
         )
     )
 
 
-def decode_message(kept: bytes, *, message_id: str, parent_id: str | None) -> MessageRecord:
+def encode_call(call: CallRecord) -> bytes:
+    """A call without its id, which the field around it names."""
+    return _encode(_Call(*msgspec.structs.astuple(call)[1:]))
+
+
+def decode_call(kept: bytes, *, call_id: str) -> CallRecord:
+    """A call as it is known to the store."""
+    return CallRecord(call_id=call_id, **msgspec.structs.asdict(_call(kept)))
+
+
+def decode_message(
+    kept: bytes, *, message_id: str, parent_id: str | None, calls: tuple[CallRecord, ...] = ()
+) -> MessageRecord:
     """A message where it stands now: what it answered may have been taken out."""
     if kept.startswith(b"{"):
         return msgspec.structs.replace(_message_of_0_1_0(kept), parent_id=parent_id)
@@ -109,6 +149,9 @@ def decode_message(kept: bytes, *, message_id: str, parent_id: str | None) -> Me
         created_at=short.created_at,
         usage=None if short.usage is None else _usage(short.usage),
         model=short.model,
+        reasoning=short.reasoning,
+        written=short.written,
+        calls=calls,
     )
 
 
@@ -122,9 +165,10 @@ def encode_turn(turn: TurnRecord) -> bytes:
             turn.reply_id,
             turn.parent_id,
             turn.accepted_seq,
-            None if turn.done is None else _end(turn.done, turn.text_seq),
+            None if turn.done is None else _end(turn.done, turn.text_seq, turn.reasoning_seq),
             turn.model,
             turn.fallback,
+            turn.follows,
         )
     )
 
@@ -150,10 +194,12 @@ def decode_turn(kept: bytes, *, conversation_id: str, turn_id: str) -> TurnRecor
         done=done,
         model=short.model,
         fallback=short.fallback,
+        reasoning_seq=None if short.end is None else short.end.rest.reasoning_seq,
+        follows=short.follows,
     )
 
 
-def _end(done: Done, text_seq: int | None) -> _End:
+def _end(done: Done, text_seq: int | None, reasoning_seq: int | None) -> _End:
     timing = done.timing
     return _End(
         done.seq,
@@ -169,6 +215,9 @@ def _end(done: Done, text_seq: int | None) -> _End:
             first_seq=done.first_seq,
             cancel=done.cancel,
             error=done.error,
+            reasoning_seq=reasoning_seq,
+            reasoning_chars=done.reasoning_chars,
+            open=done.open,
         ),
     )
 
@@ -190,6 +239,8 @@ def _done(end: _End, *, conversation_id: str, turn_id: str, reply_id: str) -> Do
         removed=end.rest.removed,
         cancel=end.rest.cancel,
         error=end.rest.error,
+        reasoning_chars=end.rest.reasoning_chars,
+        open=end.rest.open,
     )
 
 

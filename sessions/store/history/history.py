@@ -15,8 +15,15 @@ from redis.asyncio import Redis
 
 from sessions.errors import Conflict, OwnershipLost
 from sessions.events import Journalled, Removed, decode_journalled, encode
-from sessions.records import MessageRecord, Meta, TurnRecord
-from sessions.store.history.coding import decode_message, decode_turn, encode_message, encode_turn
+from sessions.records import CallRecord, MessageRecord, Meta, TurnRecord
+from sessions.store.history.coding import (
+    decode_call,
+    decode_message,
+    decode_turn,
+    encode_call,
+    encode_message,
+    encode_turn,
+)
 from sessions.store.history.keys import Keys, now_ms
 from sessions.store.history.rebuilding import Journal, OlderTurn, rebuilt
 from sessions.store.history.replay import READ_BYTES
@@ -35,6 +42,7 @@ from sessions.store.redis.client import (
     BRANCH,
     DELETE,
     FINISH,
+    GO_ON,
     REMOVE,
     RENEW,
     SINCE,
@@ -103,12 +111,30 @@ class History:
 
     async def message(self, keys: Keys, message_id: str) -> MessageRecord | None:
         """A message by its id."""
-        fields = [f"message:{message_id}", f"parent:{message_id}"]
+        branch = await self.branch(keys, leaf=message_id, limit=1)
+        return next((message for message in branch.messages if message.message_id == message_id), None)
+
+    async def call(self, keys: Keys, call_id: str) -> CallRecord | None:
+        """A call by its id, where its reply has ended."""
         with store_errors():
-            record, parent = await cast(
-                "Awaitable[list[bytes | None]]", self._client.hmget(keys.conversation, fields)
+            kept = await cast(
+                "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"call:{call_id}")
             )
-        return _placed(message_id, record, parent or b"") if record else None
+        return decode_call(kept, call_id=call_id) if kept else None
+
+    async def following(self, keys: Keys) -> bytes | None:
+        """What waits for calls, as `finish` was given it; None where nothing does."""
+        with store_errors():
+            return await cast("Awaitable[bytes | None]", self._client.hget(keys.conversation, "follow"))
+
+    async def go_on(self, keys: Keys, turn_id: str, *, next_id: str, following: bytes) -> bool | None:
+        """A turn that waits for calls has another name, and waits here; None where it does not wait under the old one.
+
+        Tells whether other replicas watch the conversation.
+        """
+        named: list[str | bytes | int] = [turn_id, next_id, self._replica, following]
+        watchers = await run_script(self._client, GO_ON, [keys.conversation], named)
+        return None if watchers is None else self.others_in(watchers)
 
     async def parent(self, keys: Keys, message_id: str) -> str | None:
         """What a message answers, be it a reply without an end: empty at a root; None where there is no such message."""
@@ -137,10 +163,10 @@ class History:
         messages: list[MessageRecord] = []
         siblings: list[Siblings] = []
         pending: dict[str, Siblings] = {}
-        for message_id, message, parent, told, count, before in zip(*[iter(rows)] * 6, strict=True):
+        for message_id, message, parent, told, count, before, calls in zip(*[iter(rows)] * 7, strict=True):
             beside = Siblings(told.decode().split(), count, before)
             if message:
-                messages.append(_placed(message_id.decode(), message, parent))
+                messages.append(_placed(message_id.decode(), message, parent, calls))
                 siblings.append(beside)
             else:
                 pending[message_id.decode()] = beside
@@ -194,7 +220,7 @@ class History:
 
         `mends`: the journal can't be written, and begins anew with this end.
         """
-        turn, done = ending.turn, ending.done
+        turn, done, follow = ending.turn, ending.done, ending.follow
         header = {
             "turn_id": turn.turn_id,
             "seq": done.seq,
@@ -206,9 +232,14 @@ class History:
             "removed": done.removed,
             "mends": mends,
             "replica": self._replica,
+            "next": "" if follow is None else follow.turn_id,
+            "next_reply": "" if follow is None else follow.reply_id,
         }
-        reply = encode_message(ending.reply)
-        if await self._write(FINISH, keys, header, reply, encode_turn(turn), encode(done)) != b"ok":
+        payloads = [encode_message(ending.reply), encode_turn(turn), encode(done)]
+        payloads.append(b"" if follow is None else follow.record)
+        for call in ending.reply.calls:
+            payloads += (call.call_id.encode(), encode_call(call))
+        if await self._write(FINISH, keys, header, *payloads) != b"ok":
             raise OwnershipLost(turn.turn_id)
         await self.confirm(keys)
 
@@ -259,8 +290,8 @@ class History:
         answer = await run_script(self._client, SINCE, keys.pair(), asked)
         if answer is None:
             return None
-        epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long = answer
-        older = list(zip(*[iter(rows)] * 4, strict=True))
+        epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long, awaited = answer
+        older = list(zip(*[iter(rows)] * 6, strict=True))
         told = rebuilt(
             Journal(
                 conversation_id=keys.conversation_id,
@@ -275,7 +306,7 @@ class History:
             )
         )
         live = _turn(keys, running.decode(), record) if record else None
-        return Since(epoch.decode(), seq, live, told.first, told.events, bool(is_too_long))
+        return Since(epoch.decode(), seq, live, told.first, told.events, bool(is_too_long), _calls(awaited))
 
     async def start(
         self, keys: Keys, turn_id: str, *, system: str | None = None, context_from: str = ""
@@ -310,25 +341,31 @@ class History:
         return answer.decode() if answer is not None else None
 
 
-def _placed(message_id: str, kept: bytes, parent: bytes) -> MessageRecord:
-    return decode_message(kept, message_id=message_id, parent_id=parent.decode() or None)
+def _placed(message_id: str, kept: bytes, parent: bytes, calls: Sequence[bytes]) -> MessageRecord:
+    return decode_message(kept, message_id=message_id, parent_id=parent.decode() or None, calls=_calls(calls))
+
+
+def _calls(told: Sequence[bytes]) -> tuple[CallRecord, ...]:
+    """Each by its id and its record, as scripts tell them; without those whose records are gone."""
+    pairs = zip(*[iter(told)] * 2, strict=True)
+    return tuple(decode_call(kept, call_id=call_id.decode()) for call_id, kept in pairs if kept)
 
 
 def _turn(keys: Keys, turn_id: str, kept: bytes) -> TurnRecord:
     return decode_turn(kept, conversation_id=keys.conversation_id, turn_id=turn_id)
 
 
-def _older(keys: Keys, row: Sequence[bytes]) -> OlderTurn:
-    turn_id, kept, message, reply = row
+def _older(keys: Keys, row: Sequence[Any]) -> OlderTurn:
+    turn_id, kept, message, reply, asked, made = row
     record = _turn(keys, turn_id.decode(), kept)
-    return OlderTurn(record, _content(message), _content(reply))
+    return OlderTurn(record, _message(message, asked), _message(reply, made))
 
 
-def _content(kept: bytes) -> str | None:
-    return decode_message(kept, message_id="", parent_id=None).content if kept else None
+def _message(kept: bytes, calls: Sequence[bytes]) -> MessageRecord | None:
+    return decode_message(kept, message_id="", parent_id=None, calls=_calls(calls)) if kept else None
 
 
-def _removed(keys: Keys, row: Sequence[bytes]) -> Removed:
+def _removed(keys: Keys, row: Sequence[Any]) -> Removed:
     return Removed(conversation_id=keys.conversation_id, turn_id=row[0].decode(), seq=int(row[2]))
 
 

@@ -1,26 +1,27 @@
 """The events of ended turns whose deltas have left the journal, made anew of what the history keeps of them. Pure.
 
-A turn's text is one delta then, right before its `done`; each event covers the seqs of what is not told apart any more.
+A turn's text is one delta then, right before its `done`, and its reasoning one piece before that. Calls are told as they
+were, and of their states the last. Each event covers the seqs of what is not told apart any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import assert_never
 
 import msgspec
 
-from sessions.events import Accepted, Delta, Done, Journalled, Removed, covering
-from sessions.records import TurnRecord, digest
+from sessions.events import Accepted, Delta, Done, Journalled, Reasoning, Removed, Text
+from sessions.records import CallRecord, MessageRecord, TurnRecord, digest
+from sessions.store.history.replay import covered
 
 
 class OlderTurn(msgspec.Struct, frozen=True):
-    """A turn of which the journal lacks events. `message` and `reply`: their texts, None where they left the history."""
+    """A turn of which the journal lacks events. `message` and `reply`: None where they left the history."""
 
     record: TurnRecord
-    message: str | None
-    reply: str | None
+    message: MessageRecord | None
+    reply: MessageRecord | None
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -52,21 +53,41 @@ def rebuilt(journal: Journal) -> Rebuilt:
     """All events behind `after`, as far as they are kept."""
     if not journal.turns and not journal.removed:
         return Rebuilt(journal.whole_from, journal.events)
-    merged = {turn.record.turn_id: delta for turn in journal.turns if (delta := _merged(turn, journal))}
+    merged = {turn.record.turn_id: texts for turn in journal.turns if (texts := _merged(turn, journal))}
     events: list[Journalled] = [
-        event for event in journal.events if not (isinstance(event, Delta) and event.turn_id in merged)
+        event for event in journal.events if not (isinstance(event, Text) and event.turn_id in merged)
     ]
     events += [event for event in journal.removed if event.seq < journal.first]
     for turn in journal.turns:
         events += _bare(turn, journal)
     taken = {event.seq for event in events}
-    texts = [_placed(delta, taken) for delta in merged.values()]
-    events = sorted([*events, *texts], key=lambda event: event.seq)
+    texts = [text for several in merged.values() for text in _placed(several, taken)]
+    by_seq = {event.seq: event for event in (*events, *texts)}
+    events = [by_seq[seq] for seq in sorted(by_seq)]
     missed = [event for event in events if event.seq > journal.after]
-    return Rebuilt(_first(journal, texts), _covered(missed, journal.after))
+    return Rebuilt(_first(journal, texts), covered(missed, journal.after))
 
 
-def _first(journal: Journal, texts: Sequence[Delta]) -> int:
+def told_again(record: TurnRecord, reply: MessageRecord | None) -> list[Journalled]:
+    """All events of a turn that has ended, but its `accepted`; its end alone where its reply left the history."""
+    done = record.done
+    if done is None or reply is None:
+        return [] if done is None else [done]
+    journal = Journal(
+        conversation_id=done.conversation_id,
+        epoch="",
+        after=record.accepted_seq,
+        first=done.seq + 1,
+        ended_seq=done.seq,
+        whole_from=record.accepted_seq,
+        events=[],
+        turns=[OlderTurn(record, None, reply)],
+        removed=[],
+    )
+    return rebuilt(journal).events
+
+
+def _first(journal: Journal, texts: Sequence[Text]) -> int:
     for text in texts:
         if text.first_seq <= journal.after < text.seq:  # in the midst of it
             return text.seq + 1
@@ -78,29 +99,49 @@ def _first(journal: Journal, texts: Sequence[Delta]) -> int:
     return journal.whole_from
 
 
-def _merged(turn: OlderTurn, journal: Journal) -> Delta | None:
-    """The text of an ended turn of which the journal lacks a part."""
-    record, done = turn.record, turn.record.done
-    first_seq = record.text_seq or record.accepted_seq + 1
-    if done is None or not turn.reply or first_seq >= journal.first:
-        return None
-    return Delta(
-        conversation_id=journal.conversation_id,
-        turn_id=record.turn_id,
-        seq=done.seq - 1,
-        first_seq=first_seq,
-        off=0,
-        text=turn.reply,
-        tokens=done.usage.sent_tokens,
-    )
+def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
+    """The text and the reasoning of an ended turn of which the journal lacks a part; the last one first."""
+    record, done, reply = turn.record, turn.record.done, turn.reply
+    first_seq = min(record.text_seq or record.accepted_seq + 1, record.reasoning_seq or journal.first)
+    if done is None or reply is None or first_seq >= journal.first:
+        return []
+    tokens = done.usage.reasoning_tokens
+    told: list[Text] = []
+    if reply.content:
+        told.append(
+            Delta(
+                conversation_id=journal.conversation_id,
+                turn_id=record.turn_id,
+                seq=done.seq - 1,
+                first_seq=record.text_seq or record.accepted_seq + 1,
+                off=0,
+                text=reply.content,
+                tokens=done.usage.sent_tokens - tokens,
+            )
+        )
+    if reply.reasoning:
+        told.append(
+            Reasoning(
+                conversation_id=journal.conversation_id,
+                turn_id=record.turn_id,
+                seq=done.seq - 1,
+                first_seq=record.reasoning_seq or record.accepted_seq + 1,
+                off=0,
+                text=reply.reasoning,
+                tokens=tokens,
+            )
+        )
+    return told
 
 
-def _placed(delta: Delta, taken: AbstractSet[int]) -> Delta:
-    """Where its last part stood: a message may have been accepted between that and the end."""
-    seq = delta.seq
-    while seq in taken:
-        seq -= 1
-    return msgspec.structs.replace(delta, seq=seq)
+def _placed(texts: Sequence[Text], taken: AbstractSet[int]) -> Iterator[Text]:
+    """Where their last parts stood, or before: a call, or a message behind the turn, may come between that and the end."""
+    seq = texts[0].seq
+    for text in texts:
+        while seq in taken:
+            seq -= 1
+        yield msgspec.structs.replace(text, seq=seq)
+        seq = min(seq, text.first_seq) - 1 if texts[-1].first_seq < text.first_seq else seq - 1
 
 
 def _bare(turn: OlderTurn, journal: Journal) -> list[Journalled]:
@@ -111,7 +152,26 @@ def _bare(turn: OlderTurn, journal: Journal) -> list[Journalled]:
         events.append(_accepted(turn, journal))
     if done is not None and done.seq < journal.first:
         events.append(done if turn.reply is not None else _without_text(done))
-    return events
+    return [*events, *(event for event in _calls(turn, journal) if event.seq < journal.first)]
+
+
+def _calls(turn: OlderTurn, journal: Journal) -> Iterator[Journalled]:
+    """The calls of its reply, and what became of those that it follows."""
+    record, place = turn.record, journal.conversation_id
+    if record.done is not None:
+        for call in turn.reply.calls if turn.reply is not None else ():
+            yield call.told(conversation_id=place, turn_id=record.turn_id)
+            if call.state_seq is not None and call.state_seq < record.done.seq:
+                yield from _state(call, place, record.turn_id)
+    if record.follows and turn.message is not None:
+        for call in turn.message.calls:
+            if call.state_seq is not None and call.state_seq < record.accepted_seq:
+                yield from _state(call, place, record.follows)
+
+
+def _state(call: CallRecord, conversation_id: str, turn_id: str) -> Iterator[Journalled]:
+    if (moved := call.moved(conversation_id=conversation_id, turn_id=turn_id)) is not None:
+        yield moved
 
 
 def _accepted(turn: OlderTurn, journal: Journal) -> Accepted:
@@ -123,26 +183,20 @@ def _accepted(turn: OlderTurn, journal: Journal) -> Accepted:
         message_id=record.message_id,
         epoch=journal.epoch,
         seq=record.accepted_seq,
-        content=turn.message or "",
+        content=_content(turn.message),
         parent_id=record.parent_id,
         model=record.model or None,
+        follows=record.follows or None,
     )
+
+
+def _content(message: MessageRecord | None) -> str | None:
+    """Of a user's message; None: the turn goes on from a reply."""
+    if message is None:
+        return ""
+    return message.content if message.role == "user" else None
 
 
 def _without_text(done: Done) -> Done:
     """The end of a turn whose reply was taken out later: nothing of it is told any more."""
-    return msgspec.structs.replace(done, chars=0, text_sha256=digest(""))
-
-
-def _covered(events: Sequence[Journalled], after: int) -> list[Journalled]:
-    told: list[Journalled] = []
-    for event in events:
-        match event:
-            case Delta():
-                told.append(msgspec.structs.replace(event, first_seq=after + 1))
-            case Accepted() | Done() | Removed():
-                told.append(covering(event, after + 1))
-            case _:
-                assert_never(event)
-        after = event.seq
-    return told
+    return msgspec.structs.replace(done, chars=0, text_sha256=digest(""), reasoning_chars=0, open=())

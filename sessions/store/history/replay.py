@@ -11,7 +11,20 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from sessions.events import Accepted, Bare, Delta, Done, Journalled, covering
+from sessions.events import (
+    Accepted,
+    Delta,
+    Done,
+    Journalled,
+    Kept,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolState,
+    covering,
+    first_seq_of,
+    kept_of,
+)
 
 MAX_BYTES = 256 * 1024
 """What a reader may be told at once: half of what may wait for a connection."""
@@ -20,25 +33,58 @@ READ_BYTES = 2 * MAX_BYTES
 _FRAME_BYTES = 512
 
 
-def replayed(events: Sequence[Journalled], cuts: Mapping[str, int]) -> list[Journalled]:
-    """Events in order, each turn's text cut to what is kept of it.
+def replayed(events: Sequence[Journalled], cuts: Mapping[str, Kept]) -> list[Journalled]:
+    """Events in order, each turn's text, reasoning and calls cut to what is kept of them.
 
-    `cuts`: code points that are kept of turns whose end is decided, but not among the events. Whoever saw what came
+    `cuts`: what is kept of turns whose end is decided, but not among the events. Whoever saw what came
     before them sees no hole: `first_seq` of each is behind the seq of the one before.
     """
-    kept = {**cuts, **{event.turn_id: event.chars for event in events if isinstance(event, Done)}}
+    kept = {**cuts, **{event.turn_id: kept_of(event) for event in events if isinstance(event, Done)}}
     told: list[Journalled] = []
     withdrawn: int | None = None
     for event in events:
-        if isinstance(event, Delta):
-            if (left := _cut(event, kept.get(event.turn_id))) is not None:
-                told.append(left)
-            elif withdrawn is None:
-                withdrawn = event.first_seq
-        else:
-            told.append(_covering(event, withdrawn))
-            withdrawn = None
+        left: Journalled | None = event
+        if isinstance(event, Delta | Reasoning | ToolCall) and event.turn_id in kept:
+            left = kept[event.turn_id].of(event)
+        if left is None:
+            withdrawn = first_seq_of(event) if withdrawn is None else withdrawn
+            continue
+        told.append(left if withdrawn is None else covering(left, withdrawn))
+        withdrawn = None
     return told
+
+
+def covered(events: Sequence[Journalled], after: int) -> list[Journalled]:
+    """Events in order, each standing for all seqs behind the one before it; the first one for those behind `after`."""
+    told: list[Journalled] = []
+    for event in events:
+        told.append(_following(event, after + 1))
+        after = event.seq
+    return told
+
+
+def _following(event: Journalled, first_seq: int) -> Journalled:
+    """A part of a text stands for no more than what is left of it."""
+    if isinstance(event, Text):
+        return msgspec.structs.replace(event, first_seq=first_seq)
+    return covering(event, first_seq)
+
+
+def merged(events: Sequence[Journalled]) -> list[Journalled]:
+    """Events in order, neighbouring pieces of one text as one."""
+    told: list[Journalled] = []
+    for event in events:
+        last = told[-1] if told else None
+        if isinstance(event, Text) and isinstance(last, Text) and _goes_on(last, event):
+            text, tokens = last.text + event.text, last.tokens + event.tokens
+            told[-1] = msgspec.structs.replace(last, seq=event.seq, text=text, tokens=tokens)
+        else:
+            told.append(event)
+    return told
+
+
+def _goes_on(last: Text, event: Text) -> bool:
+    return type(last) is type(event) and last.turn_id == event.turn_id
 
 
 def is_too_long(events: Sequence[Journalled]) -> bool:
@@ -48,21 +94,11 @@ def is_too_long(events: Sequence[Journalled]) -> bool:
 
 def _bytes(event: Journalled) -> int:
     match event:
-        case Delta():
+        case Delta() | Reasoning():
             return sys.getsizeof(event.text)
-        case Accepted(content=str(content)):
+        case Accepted(content=str(content)) | ToolCall(args=str(content)):
             return _FRAME_BYTES + sys.getsizeof(content)
+        case ToolState():
+            return _FRAME_BYTES + sum(map(sys.getsizeof, (event.content, event.error, event.args)))
         case _:
             return _FRAME_BYTES
-
-
-def _covering(event: Bare, withdrawn: int | None) -> Bare:
-    return event if withdrawn is None else covering(event, withdrawn)
-
-
-def _cut(delta: Delta, chars: int | None) -> Delta | None:
-    if chars is None or delta.off + len(delta.text) <= chars:
-        return delta
-    if delta.off >= chars:
-        return None
-    return msgspec.structs.replace(delta, text=delta.text[: chars - delta.off])

@@ -8,7 +8,7 @@ import msgspec
 
 from sessions.errors import SessionError
 from sessions.events import Accepted, Done, Journalled
-from sessions.records import MessageRecord, TurnRecord
+from sessions.records import CallRecord, MessageRecord, TurnRecord
 
 MAX_SIBLINGS = 200
 """Of one message, that a reader is told: a page stays small, whatever its conversation has become."""
@@ -42,11 +42,20 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
 
 
+class Follow(msgspec.Struct, frozen=True):
+    """The turn that follows once calls are settled: its id, its reply's, and what whoever goes on with it has to know."""
+
+    turn_id: str
+    reply_id: str
+    record: bytes
+
+
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is written when a turn ends; `turn.done` is the event."""
+    """All that is written when a turn ends; `turn.done` is the event. `follow`: where its calls are open."""
 
     reply: MessageRecord
     turn: TurnRecord
+    follow: Follow | None = None
 
     @property
     def done(self) -> Done:
@@ -84,6 +93,7 @@ class Since(msgspec.Struct, frozen=True):
     """The journal behind a seq, as the store has it at one moment. `first`: seq of the oldest event that is kept.
 
     `running` is the turn that has no end yet. `is_too_long`: the events have more bytes than were asked for, and are not here.
+    `awaited`: where no turn runs, but one waits for calls, all of its reply's.
     """
 
     epoch: str
@@ -92,3 +102,4 @@ class Since(msgspec.Struct, frozen=True):
     first: int
     events: list[Journalled]
     is_too_long: bool = False
+    awaited: tuple[CallRecord, ...] = ()

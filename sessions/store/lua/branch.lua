@@ -3,7 +3,7 @@
 -- KEYS: conversation hash. ARGV: leaf ('' for the active one), how many at most, the id to end with ('' for the root),
 -- how many siblings of a message are told: those nearest to it.
 -- Answers {epoch, seq, id of the next older message or '', {id, message, parent, siblings told, how many there are,
--- how many come before it, ...}}.
+-- how many come before it, its calls (each one's id and record), ...}}.
 local conversation = KEYS[1]
 local leaf, limit, last, told = unpack(ARGV)
 local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'leaf')
@@ -28,7 +28,7 @@ while id ~= '' and left > 0 do
   local message = redis.call('HGET', conversation, 'message:' .. id)
   if message then left = left - 1 end
   local siblings, count, before = BESIDE(parent, id)
-  for _, part in ipairs({id, message or '', parent, siblings, count, before}) do
+  for _, part in ipairs({id, message or '', parent, siblings, count, before, CALLS(conversation, id)}) do
     rows[#rows + 1] = part
   end
   if id == last then id = '' else id = parent end

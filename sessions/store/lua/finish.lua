@@ -1,9 +1,12 @@
 -- A turn ends, once: its reply enters the history, or its exchange leaves it.
--- KEYS: conversation hash, journal stream. ARGV: header, reply, turn record, event.
+-- KEYS: conversation hash, journal stream. ARGV: header, reply, turn record, event, what follows, then the id and the record
+-- of each of the reply's calls.
 -- `mends`: the journal could not be written: it begins anew with this event, since the hash has all that ended.
+-- `next`: the turn that follows once the calls are settled, which runs from here on; its reply, `next_reply`, has its place
+-- at once, and what was sent behind this turn stands behind that one.
 -- Answers 'ok' or 'lost' (the turn had ended, or is no longer the caller's).
 local conversation, journal = KEYS[1], KEYS[2]
-local asked, reply, turn, event = cjson.decode(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local asked, reply, turn, event, follow = cjson.decode(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local facts = redis.call('HMGET', conversation, 'running', 'seq', 'messages')
 if facts[1] ~= asked.turn_id then
   local known = redis.call('HGET', conversation, 'turn:' .. asked.turn_id) or ''
@@ -20,8 +23,22 @@ if asked.removed then
   TAKE_OUT(conversation, asked.message_id, asked.reply_id)
 else
   ADD_REPLY(conversation, asked.message_id, asked.reply_id, reply)
+  local calls = {}
+  for i = 6, #ARGV, 2 do
+    calls[#calls + 1] = ARGV[i]
+    redis.call('HSET', conversation, 'call:' .. ARGV[i], ARGV[i + 1])
+  end
+  if calls[1] then redis.call('HSET', conversation, 'calls:' .. asked.reply_id, table.concat(calls, ' ')) end
 end
-redis.call('HSET', conversation, 'running', '', 'seq', asked.seq, 'updated_at', asked.now)
+if asked.next ~= '' then
+  for _, child in ipairs(CHILDREN(conversation, asked.reply_id)) do ADD_CHILD(conversation, asked.next_reply, child) end
+  SET_CHILDREN(conversation, asked.reply_id, {})
+  ADD_CHILD(conversation, asked.reply_id, asked.next_reply)
+  redis.call('HSET', conversation, 'follow', follow)
+else
+  redis.call('HDEL', conversation, 'follow')
+end
+redis.call('HSET', conversation, 'running', asked.next, 'seq', asked.seq, 'updated_at', asked.now)
 LINK_END(conversation, asked.turn_id, asked.seq, turn)
 NOTE_DUE(conversation, asked.seq)
 redis.call('PEXPIRE', conversation, asked.ttl)

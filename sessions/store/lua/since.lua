@@ -2,14 +2,17 @@
 -- KEYS: conversation hash, journal stream. ARGV: seq, how many bytes of older turns at most, and of the journal ('': all).
 -- Answers nothing where there is no such conversation, else {epoch, seq, running turn or '', its record or '', seq of the
 -- oldest event in the journal, seq of the newest end, from where on everything is in this answer, events,
--- {turn, its record, its message, its reply, ...}, 1 where the journal has more bytes behind the seq: no events then}. A turn that was removed has 'removed' for its record, and the seq of that for its message.
+-- {turn, its record, its message, its reply, the calls of both, ...}, 1 where the journal has more bytes behind the seq: no events then, the calls that the running
+-- turn waits for, where it does}. A turn that was removed has 'removed' for its record, and the seq of that for its message.
 local conversation, journal = KEYS[1], KEYS[2]
 local after, left, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]) or math.huge
 local AT_ONCE = 16 -- events: what is read beyond the bound
 local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'running', 'queue', 'ended', 'ended_seq', 'kept_from')
 if not facts[1] then return false end
 local seq, running = tonumber(facts[2]), facts[3] or ''
-local record = running ~= '' and redis.call('HGET', conversation, 'turn:' .. running) or ''
+local record = running ~= '' and redis.call('HGET', conversation, 'turn:' .. running)
+local follow = running ~= '' and not record and redis.call('HGET', conversation, 'follow')
+local awaited = follow and CALLS(conversation, string.match(follow, '^[^\n]*')) or {}
 local oldest, events, bytes = nil, {}, 0
 if redis.call('TYPE', journal).ok == 'stream' then
   oldest = redis.call('XRANGE', journal, '-', '+', 'COUNT', 1)[1]
@@ -22,7 +25,7 @@ if redis.call('TYPE', journal).ok == 'stream' then
   until #page < AT_ONCE or bytes > most
 end
 local first = oldest and tonumber(string.match(oldest[1], '^%d+')) or seq + 1
-local answer = {facts[1], seq, running, record, first, tonumber(facts[6]) or 0, first, events, {}, 0}
+local answer = {facts[1], seq, running, record or '', first, tonumber(facts[6]) or 0, first, events, {}, 0, awaited}
 if bytes > most then
   answer[8], answer[10] = {}, 1
   return answer
@@ -33,9 +36,19 @@ if after + 1 >= first or not facts[6] then
 end
 
 local rows = answer[9]
+-- The message and the reply of a turn.
+local function ENDS_OF(kept)
+  local short = cjson.decode(string.match(kept, '^[^\n]*\n(.*)$') or kept)
+  return {short[3], short[4]}
+end
 local function TOLD(turn_id, kept, message, reply)
   for _, part in ipairs({turn_id, kept, message or '', reply or ''}) do rows[#rows + 1] = part end
   left = left - #kept - #(message or '') - #(reply or '')
+  for _, id in ipairs(kept == 'removed' and {'', ''} or ENDS_OF(kept)) do
+    local calls = id == '' and {} or CALLS(conversation, id)
+    for _, part in ipairs(calls) do left = left - #part end
+    rows[#rows + 1] = calls
+  end
 end
 
 -- Those without an end, which were accepted behind others.

@@ -63,7 +63,7 @@ APPEND = Script("tree", "take_out", "tell", "ends", "append")
 FINISH = Script("tree", "take_out", "tell", "ends", "finish")
 REMOVE = Script("tree", "take_out", "tell", "ends", "remove")
 WITHDRAW = Script("tree", "take_out", "tell", "ends", "withdraw")
-BRANCH = Script("tree", "branch")
+BRANCH = Script("tree", "calls", "branch")
 ACTIVATE = Script("tree", "tell", "activate")
 RENAME = Script("rename")
 WATCH = Script("tell", "watchers", "watch")
@@ -71,10 +71,11 @@ LEAVE = Script("tell", "leave")
 POST = Script("tell", "post")
 COLLECT = Script("collect")
 TOUCH = Script("touch")
-SINCE = Script("since")
+SINCE = Script("calls", "since")
 DELETE = Script("tell", "delete")
 RENEW = Script("renew")
 START = Script("start")
+GO_ON = Script("go_on")
 SEAL = Script("seal")
 RESEAL = Script("reseal")
 ADOPT = Script("adopt")
@@ -86,7 +87,7 @@ TAKE_DUE = Script("take_due")
 SETTLE_DUE = Script("settle_due")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
-    *(BRANCH, ACTIVATE, RENAME, SINCE, RENEW, START),
+    *(BRANCH, ACTIVATE, RENAME, SINCE, RENEW, START, GO_ON),
     *(WATCH, LEAVE, POST, COLLECT, TOUCH),
     *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
     *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),

@@ -9,8 +9,9 @@ from engine.messages import Chunk, Finished, FinishReason, Output
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import Core
 from engine.text.detokenizer import detokenizers_for
+from engine.text.pieces import Piece, ReplyStep
 from engine.text.prepared import PreparedRequest, Sampling
-from engine.text.reply_text import ReplyText, TextStep
+from engine.text.reply_text import ReplyText
 from tests.bench.engine.contender import TEMPERATURE, TOP_P, Asked, ContenderFailed, News
 from tests.bench.engine.roster import Worker
 
@@ -20,14 +21,15 @@ class RecordedReply:
 
     def __init__(self, text: ReplyText) -> None:
         self._text = text
+        self.written = text.written
         self.tokens: list[int] = []
 
-    def push(self, token_id: int) -> TextStep:
+    def push(self, token_id: int) -> ReplyStep:
         """Take the next token."""
         self.tokens.append(token_id)
         return self._text.push(token_id)
 
-    def flush(self) -> str:
+    def flush(self) -> tuple[Piece, ...]:
         """Give out what was held back."""
         return self._text.flush()
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from connections.limits.quotas import RateLimited
 from connections.limits.rates import BURST_S, GROUPS_TIMES, Rate, Rates
-from connections.wire.frames import Counts
+from connections.wire.table import Counts
 from sessions.running.shares import Subject
 
 

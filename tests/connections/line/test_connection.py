@@ -278,6 +278,6 @@ async def test_a_connection_tells_what_it_handed_and_takes_back_what_waits() -> 
             Delta(conversation_id="c", turn_id="t", seq=3, first_seq=3, off=4, text="unseen", tokens=1)
         )
         assert peer.connection.handed("t") == 4
-        peer.connection.withdraw("t", 4)
+        peer.connection.withdraw("t", 4, 0)
         peer.wire.reads.set()
         assert (await peer.ask({"type": "ping", "ref": "last"}))["ref"] == "last"

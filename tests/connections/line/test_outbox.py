@@ -109,7 +109,7 @@ class Sent:
         if self.text is None:
             return
         cut = min(self.outbox.handed(self.turn), seen)
-        self.outbox.withdraw(self.turn, cut)
+        self.outbox.withdraw(self.turn, cut, 0)
         self.put(Cancelled(turn_id=self.turn, already=False))
         self.finish(self.text[:cut], unpublished=1, cancel=CANCEL)
 
@@ -278,7 +278,7 @@ def test_what_was_handed_is_forgotten_with_the_end() -> None:
 def test_a_waiting_delta_is_cut_where_the_reply_is() -> None:
     outbox = Outbox(max_bytes=1024)
     outbox.put_nowait(delta("seen and unseen", seq=2, off=0))
-    outbox.withdraw("t", 4)
+    outbox.withdraw("t", 4, 0)
     outbox.put_nowait(delta("of another turn", seq=7, off=0, turn="later"))
     texts = [frame.text for frame in drained(outbox) if isinstance(frame, Delta)]
     assert texts == ["seen", "of another turn"]

@@ -13,38 +13,13 @@ from hypothesis import strategies as st
 
 from connections.http.json_shape import TooManyValues
 from connections.openai import unserved
-from connections.openai.asking import MAX_MESSAGES, ask_of, chat_request
+from connections.openai.asking import ask_of, chat_request
 from connections.openai.problems import Problem
-from connections.wire.frames import Limits
+from connections.openai.requests.messages import MAX_MESSAGES
+from connections.openai.requests.sampling import MAX_BIASES
 from engine.messages import Message
-from sessions.running.ephemeral import Ask
-
-LIMITS = Limits(
-    max_frame_bytes=1,
-    max_content_chars=20,
-    max_new_tokens=100,
-    context_tokens=100,
-    max_active_turns=1,
-    max_queued_turns=1,
-    messages_per_minute=None,
-)
-A_SENTENCE = re.compile(r"[`A-Z][^\"'\n]*\.")
-"""No quotes of Python's, no types of a library's."""
-USER = {"role": "user", "content": "Hello!"}
-
-
-def asked(**fields: Any) -> Ask:
-    body = msgspec.json.encode({"model": "m", "messages": [USER]} | fields)
-    return ask_of(chat_request(body), LIMITS)
-
-
-def refused(**fields: Any) -> tuple[str | None, str]:
-    """The field's name and the code."""
-    with pytest.raises(Problem) as problem:
-        asked(**fields)
-    assert problem.value.status == 400
-    assert A_SENTENCE.fullmatch(str(problem.value)), str(problem.value)
-    return problem.value.param, problem.value.word
+from engine.reply_spec import PLAIN
+from tests.connections.openai.bodies import A_SENTENCE, LIMITS, USER, asked, refused
 
 
 def test_a_bare_request_leaves_all_to_the_model() -> None:
@@ -96,10 +71,10 @@ def test_an_assistants_message_may_be_empty_and_long() -> None:
         ({"messages": "Hello!"}, "messages", "invalid_type"),
         ({"messages": [{"content": "x"}]}, "messages[0].role", "missing_required_parameter"),
         ({"messages": [USER, {"role": "user"}]}, "messages[1].content", "invalid_value"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "invalid_value"),
+        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role", "invalid_value"),
         (
-            {"messages": [{"role": "assistant", "tool_calls": [{}]}]},
-            "messages[0].tool_calls",
+            {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]},
+            "messages[0].function_call",
             "unsupported_parameter",
         ),
         (
@@ -123,11 +98,20 @@ def test_an_assistants_message_may_be_empty_and_long() -> None:
         ({"max_completion_tokens": 101}, "max_completion_tokens", "invalid_value"),
         ({"stop": [""]}, "stop", "invalid_value"),
         ({"stop": ["x"] * 9}, "stop", "invalid_value"),
-        ({"n": True}, "n", "unsupported_parameter"),
-        ({"n": 0}, "n", "unsupported_parameter"),
+        ({"n": True}, "n", "invalid_type"),
+        ({"n": 0}, "n", "invalid_value"),
+        ({"n": 5}, "n", "invalid_value"),
         ({"model": None}, "model", "invalid_type"),
-        ({"min_p": 0.1}, "min_p", "unsupported_parameter"),
-        ({"guided_json": {}}, "guided_json", "unsupported_parameter"),
+        ({"min_p": 1.1}, "min_p", "invalid_value"),
+        ({"presence_penalty": 2.1}, "presence_penalty", "invalid_value"),
+        ({"frequency_penalty": -2.1}, "frequency_penalty", "invalid_value"),
+        ({"min_tokens": 101}, "min_tokens", "invalid_value"),
+        ({"min_tokens": -1}, "min_tokens", "invalid_value"),
+        ({"logit_bias": {"5": 101}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"five": 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"-5": 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {str(2**31): 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": dict.fromkeys(map(str, range(MAX_BIASES + 1)), 1)}, "logit_bias", "invalid_value"),
     ],
 )
 def test_a_refusal_names_its_field(fields: dict[str, Any], param: str, code: str) -> None:
@@ -161,7 +145,7 @@ def test_another_value_than_an_object_is_refused(body: bytes) -> None:
 def test_what_is_not_served_is_not_read() -> None:
     """However long it is; that it is there is enough."""
     lists: list[Any] = [[]] * 1000
-    assert refused(tools=lists) == ("tools", "unsupported_parameter")
+    assert refused(functions=lists) == ("functions", "unsupported_parameter")
     assert asked(something=lists) == asked()
 
 
@@ -184,6 +168,15 @@ _names = st.sampled_from(
         "max_tokens",
         "logprobs",
         "top_logprobs",
+        "tool_choice",
+        "response_format",
+        "structured_outputs",
+        "guided_json",
+        "logit_bias",
+        "reasoning",
+        "think",
+        "chat_template_kwargs",
+        "continue_final_message",
     ]
 )
 
@@ -208,16 +201,18 @@ def test_whatever_comes_is_asked_or_refused_by_name(fields: dict[str, Any]) -> N
         {"repeat_penalty": 1.0},
         {"logit_bias": {}},
         {"tools": []},
-        {"tools": [{"type": "function"}], "tool_choice": "none"},
         {"functions": [{"name": "f"}], "function_call": "none"},
         {"tool_choice": "none"},
         {"tool_choice": "auto"},
         {"response_format": {"type": "text"}},
         {"chat_template_kwargs": {}},
-        {"reasoning_effort": "none"},
-        {"reasoning": {"effort": "none"}},
-        {"think": False},
-        {"thinking": {"type": "disabled"}},
+        {"presence_penalty": 0},
+        {"frequency_penalty": 0.0},
+        {"reasoning_effort": "auto"},
+        {"parallel_tool_calls": False},
+        {"continue_final_message": False, "add_generation_prompt": True},
+        {"include_reasoning": True},
+        {"suffix": ""},
         {"verbosity": "medium"},
         {"user": "ann", "store": True, "something_new": {"a": [1]}},
     ],
@@ -227,28 +222,26 @@ def test_a_field_that_changes_nothing_passes(fields: dict[str, Any]) -> None:
     assert ask.params.seed is None
     assert ask.params.top_k in (None, 0)
     assert msgspec.structs.replace(ask.params, top_k=None) == asked().params
+    assert (ask.spec, ask.replies) == (PLAIN, 1)
 
 
 @pytest.mark.parametrize(
     "fields",
     [
         {"repeat_penalty": 1.1},
-        {"think": True},
-        {"think": "high"},
-        {"reasoning": {"effort": "high"}},
-        {"thinking": {"type": "enabled"}},
-        {"enable_thinking": True},
-        {"skip_special_tokens": False},
+        {"thinking_budget": 100},
         {"include_stop_str_in_output": True},
-        {"ignore_eos": True},
         {"verbosity": "low"},
+        {"suffix": "The end."},
+        {"best_of": 2},
+        {"echo": True},
         {"documents": [{"text": "x"}]},
         {"allowed_token_ids": [5]},
         {"mirostat": 2},
         {"grammar": "root ::= x"},
-        {"tools": [{"type": "function"}], "tool_choice": "auto"},
-        {"tools": [{"type": "function"}], "tool_choice": None},
-        {"tool_choice": "required"},
+        {"regex": "a"},
+        {"ebnf": "x"},
+        {"json_schema": {}},
         {"functions": [{"name": "f"}], "tool_choice": "none"},
     ],
 )
@@ -268,17 +261,17 @@ def part(kind: str) -> dict[str, Any]:
         (part("input_audio"), "This server does not take sound."),
         (part("file"), "This server does not take files."),
         (part("something"), "This server takes text only."),
-        ({"tools": [{}]}, "This server does not call tools yet."),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "This server does not call tools yet."),
-        ({"response_format": {"type": "json_object"}}, "This server does not write JSON by a schema yet."),
-        ({"frequency_penalty": 1}, "This server does not apply `frequency_penalty`: it must be 0."),
+        ({"functions": [{}]}, "This server takes `tools` in place of `functions`."),
+        ({"frequency_penalty": 3}, "`frequency_penalty` must be from -2 to 2."),
+        ({"n": 5}, "`n` must be from 1 to 4."),
+        ({"logit_bias": {"a": 1}}, "`logit_bias` must have ids of tokens as its names."),
         ({"temperature": "hot"}, "`temperature` must be a number."),
         ({"temperature": 3}, "`temperature` must be from 0 to 2."),
         ({"top_p": 0}, "`top_p` must be from 0.000001 to 1."),
         ({"max_tokens": 101}, "`max_tokens` must be from 1 to 100."),
         ({"messages": []}, "`messages` must have at least one message."),
         ({"messages": [{"role": "user"}]}, "`messages[0].content` is missing."),
-        ({"messages": [USER | {"role": "narrator"}]}, "`messages[0].role` must be system, developer, user or assistant."),
+        ({"messages": [USER | {"role": "narrator"}]}, "`messages[0].role` must be system, developer, user, assistant or tool."),
         ({"messages": [USER | {"content": "x" * 21}]}, "The message is too long: it has 21 characters, and 20 are allowed."),
         ({"stop": 5}, "`stop` must be a string or a list."),
         ({"model": None}, "`model` must be a string."),

@@ -9,7 +9,8 @@ from typing import Any, get_args
 import msgspec
 
 from connections.wire import frames
-from connections.wire.frames import CLIENT_FRAMES, SERVER_FRAMES, ClientFrame, Counts, ServerFrame
+from connections.wire.frames import ClientFrame, ServerFrame
+from connections.wire.table import CLIENT_FRAMES, SERVER_FRAMES, Counts
 from sessions.events import Event
 
 PROTOCOL = (Path(__file__).parents[3] / "PROTOCOL.md").read_text()

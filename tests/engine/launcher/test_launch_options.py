@@ -82,6 +82,14 @@ def test_settings_hold_where_no_argument_says_otherwise() -> None:
     assert upstream_of(PLAIN, "http://127.0.0.1:1/v1", window=4096).features.priority == "low_first"
 
 
+def test_tools_are_served_where_vllm_was_told_to_find_calls() -> None:
+    found = started_with("enable-auto-tool-choice", "tool-call-parser=hermes")
+    assert upstream_of(found, "http://127.0.0.1:1/v1", window=4096).features.tools == "all"
+    for chosen in (PLAIN, started_with("enable-auto-tool-choice"), started_with("tool-call-parser=hermes")):
+        features = upstream_of(chosen, "http://127.0.0.1:1/v1", window=4096).features
+        assert (features.tools, features.format) == ("off", "structured_outputs")
+
+
 def test_it_listens_on_loopback_whatever_else_is_said() -> None:
     forced = msgspec.structs.replace(PLAIN, arguments=("--host=0.0.0.0", "--port=1"))
     assert (argument(forced, "host"), argument(forced, "port")) == ("127.0.0.1", "1234")

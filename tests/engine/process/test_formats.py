@@ -110,7 +110,9 @@ async def test_a_prompt_has_as_many_tokens_whatever_its_reply_is_held_to(engine:
 
 
 async def test_tools_that_are_not_to_be_called_are_no_reason(engine: EngineClient) -> None:
-    text, end = await read(engine.generate(asking("free", ReplySpec(tools=(Tool("t"),)), tokens=20)))
+    text, end = await read(
+        engine.generate(asking("free", ReplySpec(tools=(Tool("t"),), tool_choice="none"), tokens=20))
+    )
     assert end.reason is FinishReason.LENGTH
     assert text
     with pytest.raises(PromptRejected, match="can't be forced") as refused:

@@ -12,14 +12,19 @@ import pytest
 
 from engine.errors import PromptRejected
 from engine.messages import Cancel, Count, Counted, FromEngine, Message, Params, Ping, Pong, Request, Uncount
+from engine.parsing.replies import Beginning, Begun
 from engine.process.channel import BlockingChannel, Unpacker, pack
 from engine.process.inbox import Lanes
 from engine.process.intake import Intake
 from engine.process.preparing import Preparer
 from engine.prompts.builder import Builder
 from engine.prompts.jobs import Answer, Build
-from engine.text.prompt import PromptBuilder
-from engine.text.reply_memory import WrittenReply
+from engine.prompts.prompt import Prompt, PromptBuilder
+from engine.text.detokenizer import ByteLevelDetokenizer
+from engine.text.reply_memory import ReplyNotes, WrittenReply
+from engine.text.reply_text import ReplyText
+from engine.text.vocabulary import Vocabulary
+from tests.engine.conftest import small_tokenizer
 
 
 class Brittle(PromptBuilder):
@@ -28,13 +33,13 @@ class Brittle(PromptBuilder):
     def __init__(self) -> None:
         pass
 
-    def token_ids(self, messages: Sequence[Message]) -> list[int]:
+    def prompt(self, messages: Sequence[Message], *_: object) -> Prompt:
         content = messages[0].content
         if content == "refused":
             raise PromptRejected("no")
         if content == "broken":
             raise RuntimeError("a defect")
-        return [1] * len(content)
+        return Prompt([1] * len(content))
 
 
 class Made:
@@ -63,11 +68,10 @@ class Made:
 
 
 class NoText:
-    def push(self, token_id: int) -> str:
-        return ""
+    """Begins replies that have no text."""
 
-    def flush(self) -> str:
-        return ""
+    def begin(self, request: Request, beginning: Beginning, notes: ReplyNotes) -> Begun:
+        return Begun(ReplyText(ByteLevelDetokenizer(Vocabulary(small_tokenizer()))), None)
 
 
 class Gateway:
@@ -82,7 +86,7 @@ class Gateway:
         self.made = Made()
         intake = Intake(BlockingChannel(theirs), self.lanes, self.made)
         intake.start(self.gone.set)
-        intake.prepare_with(Preparer(NoText, Params(), context_tokens=100, remember=self.made.remember))
+        intake.prepare_with(Preparer(NoText(), Params(), context_tokens=100, remember=self.made.remember))
 
     def ask(self, message: Count | Ping) -> FromEngine:
         self.end.sendall(pack(message))

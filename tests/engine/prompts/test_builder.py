@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from engine.messages import Message
+from engine.parsing.known import format_of
 from engine.prompts.builder import PIECE_CHARS, Builder
 from engine.prompts.jobs import Build, Built, Rejected, Stopped, TooLong
-from engine.text.prompt import PromptBuilder
+from engine.prompts.prompt import Prompt, PromptBuilder
+from engine.reply_spec import ReplySpec, Tool
+from tests.engine.chat_families import FAMILIES
 from tests.engine.conftest import small_tokenizer
 
 WINDOW = 4096
@@ -35,9 +40,9 @@ class Noting(PromptBuilder):
         self.chars += len(text)
         return super().count(text)
 
-    def token_ids(self, messages: Sequence[Message]) -> list[int]:
+    def prompt(self, messages: Sequence[Message], *how: Any) -> Prompt:
         self.whole += 1
-        return super().token_ids(messages)
+        return super().prompt(messages, *how)
 
 
 def test_a_prompt_that_cannot_fit_is_not_read_to_its_end() -> None:
@@ -80,9 +85,43 @@ def test_a_prompt_at_the_window_is_too_long_and_one_below_fits() -> None:
     assert len(made.token_ids) == 4 * whole.tokens
 
 
+def test_a_prompt_is_made_of_the_spec_too_and_tells_what_belongs_to_the_reply() -> None:
+    tokenizer = FAMILIES["qwen"]()
+    builder = Builder(PromptBuilder(tokenizer, format_of(tokenizer)))
+    spec = ReplySpec(tools=(Tool("add"),), continues=True)
+    talk = (*saying("hello"), Message("assistant", "So, "))
+    made = builder.build(Build(talk, WINDOW, spec), never)
+    assert isinstance(made, Built)
+    token_ids = array("i", made.token_ids).tolist()
+    assert tokenizer.decode(token_ids[-made.continued :]) == "So, "
+    assert "add" in tokenizer.decode(token_ids)
+    counted = builder.build(Build(talk, WINDOW, spec, counts=True), never)
+    assert counted == Built(made.tokens)
+    opens = FAMILIES["r1"]()
+    made = Builder(PromptBuilder(opens, format_of(opens))).build(Build(saying("hello"), WINDOW), never)
+    assert isinstance(made, Built)
+    assert (made.opened, made.continued) == ("<think>\n", 0)
+
+
+def test_a_spec_that_is_refused_is_told_with_its_field() -> None:
+    builder = Builder(PromptBuilder(small_tokenizer()))
+    refused = builder.build(Build(saying("hello"), WINDOW, ReplySpec(tools=(Tool("add"),))), never)
+    assert isinstance(refused, Rejected)
+    assert refused.field == "tools"
+
+
+def test_tools_that_cannot_fit_are_not_read_to_their_end() -> None:
+    tokenizer = FAMILIES["qwen"]()
+    builder = Builder(PromptBuilder(tokenizer, format_of(tokenizer)))
+    spec = ReplySpec(tools=(Tool("add", "word " * 100_000),))
+    made = builder.build(Build(saying("hello"), WINDOW, spec), never)
+    assert isinstance(made, TooLong)
+    assert WINDOW <= made.tokens < 3 * PIECE_CHARS
+
+
 def test_refusals_and_defects_are_told_and_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(PromptBuilder):
-        def token_ids(self, messages: Sequence[Message]) -> list[int]:
+        def prompt(self, messages: Sequence[Message], *_: object) -> Prompt:
             raise RuntimeError("a defect")
 
     builder = Builder(PromptBuilder(small_tokenizer()))

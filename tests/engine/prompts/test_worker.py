@@ -13,8 +13,8 @@ import pytest
 import engine
 from engine.messages import Message
 from engine.prompts.jobs import Build, Built, Rejected, TooLong
+from engine.prompts.prompt import PromptBuilder
 from engine.prompts.worker import PromptProcess, PromptsUnavailable
-from engine.text.prompt import PromptBuilder
 from engine.text.reply_memory import WrittenReply
 from tests.engine.conftest import small_tokenizer
 from tests.traced import traced

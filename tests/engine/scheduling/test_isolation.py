@@ -17,16 +17,17 @@ from engine.messages import Chunk, Finished, FinishReason, Message, Output, Para
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.scheduling.core import Core
+from engine.text.pieces import ReplyStep
 from engine.text.prepared import DuplicateRequest, PreparedRequest, Sampling, resolve_sampling
 from tests.engine.families import VOCABULARY, WINDOW
 from tests.engine.tiny_models import (
     GREEDY,
     Numbers,
-    Said,
     asking,
     end_of,
     prompt,
     run_out,
+    said,
     tokens_of,
 )
 from tests.engine.trouble import POISON, Unended, poisoned
@@ -70,11 +71,11 @@ def undisturbed() -> dict[str, list[int]]:
 class Untellable(Numbers):
     """A detokenizer that fails at the second token."""
 
-    def push(self, token_id: int) -> Said:
+    def push(self, token_id: int) -> ReplyStep:
         if self._held:
             raise UnicodeError(f"no text for {token_id}")
         self._held = str(token_id)
-        return Said("", stopped=False)
+        return said("")
 
 
 def how(**values: object) -> Sampling:

@@ -14,10 +14,10 @@ from engine.cache.layout import Span
 from engine.execution.executor import Launched
 from engine.loading.loader import load
 from engine.messages import ChosenToken, Chunk, Message, Output
+from engine.prompts.prompt import PromptBuilder
 from engine.sampling.scoring import VERY_UNLIKELY, Scoring
 from engine.scheduling.core import Core
 from engine.text.prepared import PreparedRequest, Sampling
-from engine.text.prompt import PromptBuilder
 from engine.text.reply_logprobs import ReplyLogprobs
 from engine.text.reply_text import ReplyText
 from engine.text.vocabulary import Spelled

@@ -10,6 +10,7 @@ import pytest
 from engine.door import Engine, EngineState, Stream
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
+    Called,
     Chunk,
     Finished,
     FinishReason,
@@ -18,10 +19,13 @@ from engine.messages import (
     Params,
     Prefilling,
     Queued,
+    Reasoning,
     Request,
     Started,
 )
+from engine.reply_spec import Regex, ReplySpec, Tool
 from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call, Thought
 
 HELLO = (Message("user", "hello there"),)
 
@@ -49,6 +53,41 @@ async def test_a_script_is_played_to_its_end() -> None:
         Chunk("r", " two", 1),
         Finished("r", FinishReason.STOP, 6, 0, 3),
     ]
+
+
+async def test_a_script_has_thoughts_and_calls_and_its_end_tells_how_they_were_written() -> None:
+    engine = ScriptedEngine()
+    engine.script([Thought("A "), Thought("b."), "Look:", Call("look", '{"at": 1}', "up_1")])
+    outputs = await outputs_of(engine.generate(asking()))
+    assert outputs == [
+        Started("r", 6),
+        Reasoning("r", "A ", 1),
+        Reasoning("r", "b.", 1),
+        Chunk("r", "Look:", 1),
+        Called("r", "look", '{"at": 1}', 1, "up_1"),
+        Finished(
+            "r",
+            FinishReason.STOP,
+            6,
+            0,
+            5,
+            written='<think>A b.</think>Look:<tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>',
+        ),
+    ]
+
+
+async def test_tools_take_room_of_the_prompt_and_a_raw_one_has_no_frame() -> None:
+    engine = ScriptedEngine()
+    tool = Tool("look", "Looks around.", "{}")
+    assert await engine.count_tokens(HELLO, spec=ReplySpec(tools=(tool,))) == 6 + 4 + 4
+    assert await engine.count_tokens(HELLO, spec=ReplySpec(tools=(tool,), tool_choice="none")) == 6
+    assert await engine.count_tokens(HELLO, spec=ReplySpec(raw=True)) == 2
+
+
+async def test_a_pattern_that_is_none_is_rejected_by_its_field() -> None:
+    with pytest.raises(PromptRejected) as rejected:
+        await ScriptedEngine().count_tokens(HELLO, spec=ReplySpec(format=Regex("(")))
+    assert rejected.value.field == "format"
 
 
 async def test_by_hand_a_step_makes_one_token_for_every_request() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from engine.text.detokenizer import detokenizers_for
+from engine.text.detokenizer import detokenizer_of, detokenizers_for
+from engine.text.vocabulary import Spelled, Vocabulary
 
 TEXT = "Hello there, old friend. Grüße aus Köln! 中文字很好 and 👩‍👩‍👧 with 🇩🇪 " * 3
 SPECIALS = ["<unk>", "<s>", "</s>"]
@@ -138,6 +139,27 @@ def test_byte_fallback_reads_as_at_once(kind: object, pieces: list[str]) -> None
         )
     ]
     assert "".join(one_by_one(tokenizer, token_ids)) == at_once(tokenizer, token_ids)
+
+
+@pytest.mark.parametrize("kind", [byte_level, llama, gemma, metaspace, wordpiece, bare])
+@given(token_ids=st.lists(st.integers(0, 12)))
+def test_special_tokens_that_are_shown_read_as_at_once(kind: object, token_ids: list[int]) -> None:
+    assert callable(kind)
+    tokenizer = kind()
+    reply = detokenizer_of(Vocabulary(tokenizer).showing(None))
+    text = "".join([*(reply.push(token_id) for token_id in token_ids), reply.flush()])
+    assert text == tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def test_only_those_special_tokens_are_shown_that_are_named() -> None:
+    tokenizer = byte_level()
+    vocabulary = Vocabulary(tokenizer)
+    ids = tokenizer.convert_tokens_to_ids(["<s>", "</s>", "<tool>"])
+    shown = detokenizer_of(vocabulary.showing(("</s>", "<tool>")))
+    assert [shown.push(token_id) for token_id in ids] == ["", "</s>", "<tool>"]
+    assert shown.spell(ids[1]) == Spelled("</s>", b"</s>")
+    assert vocabulary.showing(()) is vocabulary
+    assert one_by_one(tokenizer, ids) == ["", "", "<tool>", ""]
 
 
 def fallback_ids(raw: bytes) -> list[int]:

@@ -42,10 +42,10 @@ def told(
     for place, token_id in enumerate(token_ids):
         logprobs.score(Scored(token_id, -float(place), [(token_id, -0.5)]))
         step = reply.push(token_id)
-        parts.append(step.text)
+        parts.append("".join(map(str, step.pieces)))
         if step.stopped:
             break
-    parts.append(reply.flush())
+    parts.append("".join(map(str, reply.flush())))
     return [(text, logprobs.leave(text)) for text in parts]
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.reply_text import ReplyText, TextStep
+from engine.text.pieces import Piece, ReplyStep
+from engine.text.reply_text import ReplyText
 
 
 class Letters:
@@ -29,10 +32,16 @@ def shown(reply: ReplyText, text: str) -> list[str]:
     steps = []
     for character in text:
         step = reply.push(ord(character))
-        steps.append(step.text)
+        steps.append(text_of(step.pieces))
         if step.stopped:
             break
-    return [*steps, reply.flush()]
+    return [*steps, text_of(reply.flush())]
+
+
+def text_of(pieces: Sequence[Piece]) -> str:
+    """All pieces of a reply that is not parsed are text, and none is empty."""
+    assert all(isinstance(piece, str) and piece for piece in pieces)
+    return "".join(map(str, pieces))
 
 
 def test_an_emoji_waits_and_is_flushed_at_the_end() -> None:
@@ -53,7 +62,7 @@ def test_a_cut_character_ends_the_reply_or_completes_a_stop_string() -> None:
 
 
 def test_a_step_tells_that_it_stopped() -> None:
-    assert ReplyText(Letters(), ["."]).push(ord(".")) == TextStep("", stopped=True)
+    assert ReplyText(Letters(), ["."]).push(ord(".")) == ReplyStep((), stopped=True)
 
 
 @given(st.text(st.sampled_from("ab👍🏽\u200d🇩🇪中\u094d")))

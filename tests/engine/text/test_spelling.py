@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Sequence
 from functools import cache
 
@@ -13,10 +14,12 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.errors import PromptRejected
 from engine.messages import Message
+from engine.prompts.prompt import PromptBuilder
 from engine.text.detokenizer import detokenizers_for
-from engine.text.prompt import PromptBuilder
-from engine.text.reply_memory import ReplyMemory
+from engine.text.reply_memory import ReplyMemory, WrittenReply
 from engine.text.reply_text import ReplyText
+from engine.text.spelling import Letters, Passage, Tokenized, changes
+from engine.text.spelling import spelled as spelled_by
 from tests.engine.conftest import small_tokenizer
 
 TEMPLATE = (
@@ -56,7 +59,8 @@ def letters_of(text: str) -> list[int]:
 def write(memory: ReplyMemory, token_ids: Sequence[int]) -> str:
     """Let the model write a reply. Returns its text."""
     reply = ReplyText(detokenizers_for(tokenizer())(), (), memory.notes(""))
-    return "".join(reply.push(token_id).text for token_id in token_ids) + reply.flush()
+    pieces = [piece for token_id in token_ids for piece in reply.push(token_id).pieces]
+    return "".join(map(str, (*pieces, *reply.flush())))
 
 
 def spelled(
@@ -64,7 +68,7 @@ def spelled(
 ) -> list[int]:
     own = memory.of("")
     assert own is not None
-    return PromptBuilder(tokenizer(template)).spelled_ids(messages, own, most=most)
+    return PromptBuilder(tokenizer(template)).prompt(messages, own=own, most=most).token_ids
 
 
 def plain(*messages: Message, template: str = TEMPLATE) -> list[int]:
@@ -167,6 +171,24 @@ def test_a_spelled_out_end_of_turn_changes_no_real_one() -> None:
     assert spelled(memory, *messages) == plain(*messages)
     drops = TEMPLATE.replace("{{ m.content }}", "{% if m.role == 'user' %}{{ m.content }}{% endif %}")
     assert spelled(memory, *messages, template=drops) == plain(*messages, template=drops)
+
+
+@pytest.mark.parametrize("token_is_special", [True, False])
+def test_a_special_token_and_its_letters_never_take_each_others_place(*, token_is_special: bool) -> None:
+    """Though both read alike."""
+    eos = tokenizer().eos_token_id
+    letters, token = letters_of("a</s>b"), [*letters_of("a"), eos, *letters_of("b")]
+    plain, written = (token, letters) if token_is_special else (letters, token)
+    ends = [1, 2, 3, 4, 5, 6] if len(plain) == 6 else [1, 5, 6]
+    prompt = Tokenized("a</s>b", plain, [0, *ends[:-1]], ends)
+    kept = WrittenReply(
+        "a</s>b", array("i", written), array("i", [1, 5, 6] if written == token else range(1, 7))
+    )
+    spell = Letters(tokenizer().decode, frozenset({eos}))
+    changed = list(changes(prompt, [Passage("a</s>b", kept)], spell))
+    assert spelled_by(plain, changed).count(eos) == plain.count(eos)
+    same = WrittenReply("a</s>b", array("i", plain), array("i", ends))
+    assert [change.token_ids for change in changes(prompt, [Passage("a</s>b", same)], spell)] == [plain]
 
 
 def test_a_user_who_spells_a_special_token_gets_the_tokenizers_prompt() -> None:

@@ -11,13 +11,13 @@ from safetensors.torch import load_file, save_file
 
 from engine.loading.loader import load
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request
+from engine.parsing.replies import Replies
 from engine.process.preparing import Preparer
 from engine.prompts.builder import Builder
 from engine.prompts.jobs import Remember
+from engine.prompts.prompt import PromptBuilder
 from engine.scheduling.core import Core
-from engine.text.detokenizer import detokenizers_for
 from engine.text.prepared import PreparedRequest
-from engine.text.prompt import PromptBuilder
 from tests.engine.conftest import small_tokenizer
 from tests.engine.text.test_spelling import TEMPLATE
 from tests.engine.tiny_models import end_of, run_out
@@ -37,7 +37,7 @@ class Engine:
         self.prompts = PromptBuilder(model.tokenizer)
         self._builder = Builder(self.prompts)
         self._preparer = Preparer(
-            detokenizers_for(model.tokenizer),
+            Replies(model.tokenizer, None),
             model.defaults,
             context_tokens=self.window,
             remember=lambda salt, reply: self._builder.remember(Remember.of(salt, reply)),

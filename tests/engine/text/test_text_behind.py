@@ -19,6 +19,7 @@ from engine.execution.executor import Launched, Outcome, OutOfMemory
 from engine.messages import Chunk, Finished, FinishReason, Output, Started
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import Core
+from engine.text.pieces import ReplyStep
 from engine.text.prepared import PreparedRequest
 from engine.text.reply_text import ReplyText
 from tests.engine.tiny_models import (
@@ -26,7 +27,6 @@ from tests.engine.tiny_models import (
     LONG,
     Clock,
     Numbers,
-    Said,
     asking,
     end_of,
     prompt,
@@ -253,7 +253,7 @@ class BreaksLater(Broken):
         super().__init__()
         self._pushed = 0
 
-    def push(self, token_id: int) -> Said:
+    def push(self, token_id: int) -> ReplyStep:
         self._pushed += 1
         return Numbers.push(self, token_id) if self._pushed < 3 else super().push(token_id)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import ChosenToken, Chunk, TokenLogprob
-from engine.upstream.logprobs import NOTHING_TOLD, UpstreamLogprobs
-from engine.upstream.reply import Choice, Completion, Delta, UpstreamReply
+from engine.upstream.wire.chunks import CallPart, Choice, Completion, Delta, FunctionPart
+from engine.upstream.wire.logprobs import NOTHING_TOLD, UpstreamLogprobs
+from engine.upstream.wire.reply import UpstreamReply
 
 
 def told(*tokens: str) -> msgspec.Raw:
@@ -88,17 +91,36 @@ def test_what_is_told_in_another_way_is_passed_over(odd: bytes) -> None:
 
 
 @pytest.mark.parametrize("hidden", ["reasoning_content", "reasoning", "tool_calls"])
-def test_what_is_passed_over_of_a_reply_is_not_told_by_its_tokens(hidden: str) -> None:
+def test_what_is_no_text_is_not_told_by_its_tokens(hidden: str) -> None:
     """Neither alone nor beside the first text, and the text's own tokens keep their places."""
     reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99, logprobs=True)
+
+    def beside(text: str) -> dict[str, Any]:
+        call = (CallPart(0, None, FunctionPart("look", "{}")),)
+        return {hidden: call if hidden == "tool_calls" else text}
+
     heard = [
-        (Delta(**{hidden: "secret"}), told("secret")),
-        (Delta("One", **{hidden: " thought"}), told(" thought", "One")),
+        (Delta(**beside("secret")), told("secret")),
+        (Delta("One", **beside(" thought")), told(" thought", "One")),
         (Delta(""), told(" two")),
-        (Delta(" two", **{hidden: ""}), NOTHING_TOLD),
+        (Delta(" two"), NOTHING_TOLD),
     ]
     outputs = [
         out for delta, tokens in heard for out in reply.take(Completion((Choice(delta, None, tokens),)))
     ]
     chunks = [(output.text, names(output.logprobs)) for output in outputs if isinstance(output, Chunk)]
     assert chunks == [("One", []), (" two", [" two"])]
+
+
+def test_a_completion_tells_its_tokens_by_their_places() -> None:
+    logprobs = UpstreamLogprobs()
+    by_place = {
+        "tokens": ["One", " two"],
+        "token_logprobs": [None, -0.5],
+        "top_logprobs": [None, {" two": -0.5, " too": -1.5}],
+        "text_offset": [0, 3],
+    }
+    logprobs.hear("One two", msgspec.Raw(msgspec.json.encode(by_place)))
+    (second,) = logprobs.leave("One two")
+    assert second.chosen == TokenLogprob(" two", -0.5, None)
+    assert [other.token for other in second.top] == [" two", " too"]

@@ -16,8 +16,9 @@ from engine.messages import Chunk, ErrorCode, Message, Params, Request
 from engine.upstream.errors import RequestRefused, complaint_of, error_inside, retry_after
 from engine.upstream.exchange import KEPT_TOKENS, TOKEN_CHARS, RouterSessions
 from engine.upstream.options import SESSION_HEADERS, TOKEN_ROUTERS, Features, UpstreamOptions
-from engine.upstream.reply import Choice, Completion, Delta, UpstreamReply, Usage
-from engine.upstream.request import body_of, estimated_tokens, most_new_tokens
+from engine.upstream.wire.chunks import Choice, Completion, Delta, Usage
+from engine.upstream.wire.reply import UpstreamReply
+from engine.upstream.wire.request import body_of, estimated_tokens, most_new_tokens
 
 HELLO = (Message("user", "hello there"),)
 EVERYTHING = Features(
@@ -31,7 +32,17 @@ def body(params: Params, features: Features = Features(), **request: Any) -> dic
 
 
 def test_a_plain_request_has_openais_own_fields_alone() -> None:
-    asked = Params(temperature=0.7, top_p=0.9, top_k=5, repetition_penalty=1.1, seed=3, stop=("END",))
+    asked = Params(
+        temperature=0.7,
+        top_p=0.9,
+        top_k=5,
+        repetition_penalty=1.1,
+        seed=3,
+        stop=("END",),
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        logit_bias=((5, 1.0),),
+    )
     assert body(asked, cache_salt="alice", priority=2) == {
         "model": "model",
         "messages": [{"role": "user", "content": "hello there"}],
@@ -42,6 +53,9 @@ def test_a_plain_request_has_openais_own_fields_alone() -> None:
         "top_p": 0.9,
         "seed": 3,
         "stop": ["END"],
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "logit_bias": {"5": 1.0},
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.messages import Message
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.engine import ScriptedEngine
 from sessions.commands.branches import MAX_CHILDREN
 from sessions.conversation.paging import HistoryPage
@@ -345,11 +346,11 @@ async def test_a_message_that_comes_with_another_branch_goes_behind_that(chat: C
     counting = asyncio.Event()
     count_tokens = chat.engine.count_tokens
 
-    async def slowly(messages: Sequence[Message], *, client: str = "") -> int:
+    async def slowly(messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN) -> int:
         if not counting.is_set():
             await store.hset(chat.keys.conversation, "leaf", first.message_id)
             counting.set()
-        return await count_tokens(messages, client=client)
+        return await count_tokens(messages, client=client, spec=spec)
 
     chat.engine.count_tokens = slowly  # type: ignore[method-assign]
     accepted = await chat.running("And now?")

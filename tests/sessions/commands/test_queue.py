@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.errors import EngineBusy
+from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.engine import ScriptedEngine
 from sessions.errors import ContextOverflow, QueueFull
 from sessions.events import Accepted, Cause, Done, Reason, Removed
@@ -248,7 +249,7 @@ async def test_a_reader_that_comes_back_is_told_of_the_queue(chat: Chat, reader:
 async def test_a_queued_message_that_the_engine_has_no_room_for_says_when_to_come_again(
     chat: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def full(messages: object, *, client: str = "") -> int:
+    async def full(messages: object, *, client: str = "", spec: ReplySpec = PLAIN) -> int:
         raise EngineBusy("Full.", retry_after_s=7)
 
     first = await chat.running("One?", "This")

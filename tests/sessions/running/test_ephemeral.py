@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from engine.messages import Message, Params
 from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call, Step, Thought
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
 from sessions.events import Cause, Done, Reason
 from sessions.filters.chain import Filters
@@ -19,6 +20,7 @@ from sessions.filters.list_filter import ListFilter, Lists
 from sessions.records import Owner
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.waiting_pieces import Text
 from sessions.service import Sessions
 from sessions.turn import engine_wait
 from sessions.turn.policy import Policy
@@ -65,9 +67,9 @@ async def test_text_merges_while_the_reader_is_late(sessions: Sessions, engine: 
     with pytest.raises(RuntimeError):
         _ = reply.ended
     engine.step(2)
-    assert await anext(reply) == "One two"
+    assert await anext(reply) == Text("One two")
     engine.step(2)
-    assert [text async for text in reply] == [" three."]
+    assert [piece async for piece in reply] == [Text(" three.")]
     assert (reply.ended.reason, reply.ended.chars) == (Reason.STOP, 14)
     assert (reply.ended.usage.prompt_tokens, reply.ended.usage.generated_tokens) == (5, 4)
 
@@ -78,7 +80,7 @@ async def test_a_long_prompt_is_waited_for(sessions: Sessions, engine: ScriptedE
     for _ in range(5):
         engine.step()
         await asyncio.sleep(0)
-    assert [text async for text in reply] == ["One."]
+    assert [piece async for piece in reply] == [Text("One.")]
     assert reply.ended.timing.queued_ms is not None
 
 
@@ -125,7 +127,7 @@ async def test_nor_the_end_that_a_filter_makes(
     async with floor(words) as sessions:
         reply = await began(sessions, engine)
         engine.step(3)
-        assert [text async for text in reply] == ["One "]
+        assert [piece async for piece in reply] == [Text("One ")]
         assert reply.ended.reason is Reason.FILTERED
         engine.step()
 
@@ -177,6 +179,20 @@ async def test_an_engine_that_dies_before_the_first_word_is_asked_again(
 
 async def test_one_that_dies_behind_it_is_not(sessions: Sessions, engine: ScriptedEngine) -> None:
     reply = await began(sessions, engine)
+    engine.step()
+    await anext(reply)
+    engine.die()
+    assert (await end_of(reply)).reason is Reason.INTERRUPTED
+    assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("first", [Thought("Let me see."), Call("look")])
+async def test_nor_is_one_that_dies_behind_its_first_thought_or_call(
+    first: Step, sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    engine.script([first, "One."])
+    reply = await sessions.answer(ALICE, HELLO)
+    await eventually(lambda: bool(engine.requests))
     engine.step()
     await anext(reply)
     engine.die()

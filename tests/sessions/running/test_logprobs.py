@@ -13,17 +13,19 @@ from sessions.filters.list_filter import ListFilter, Lists
 from sessions.records import Owner
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import MAX_WAITING_BYTES, EphemeralReply
+from sessions.running.waiting_pieces import TOLD_AT_ONCE, Piece, Text, WaitingPieces
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
-from sessions.turn.waiting_text import TOLD_AT_ONCE, WaitingText
 from tests.sessions.chat import eventually
 
 ALICE = Owner("anonymous", "alice")
 HELLO = (Message("user", "Hello!"),)
 
 
-def names(reply: EphemeralReply) -> list[str]:
-    return [one.chosen.token for one in reply.logprobs]
+def told(piece: Piece | None) -> tuple[str, list[str]]:
+    """A text, and the names of the tokens that came with it."""
+    assert isinstance(piece, Text)
+    return piece.text, [one.chosen.token for one in piece.logprobs]
 
 
 async def begun(sessions: Sessions, engine: ScriptedEngine, asked: Params) -> EphemeralReply:
@@ -39,15 +41,15 @@ async def test_a_late_reader_gets_what_belongs_to_the_text_that_it_takes(
 ) -> None:
     reply = await begun(sessions, engine, Params(top_logprobs=1))
     engine.step(2)
-    assert (await anext(reply), names(reply)) == ("One two", ["One", " two"])
+    assert told(await anext(reply)) == ("One two", ["One", " two"])
     engine.step(2)
-    assert (await anext(reply), names(reply)) == (" darn.", [" darn."])
+    assert told(await anext(reply)) == (" darn.", [" darn."])
 
 
 async def test_who_does_not_ask_is_told_nothing(sessions: Sessions, engine: ScriptedEngine) -> None:
     reply = await begun(sessions, engine, Params())
     engine.step(4)
-    assert (await anext(reply), names(reply)) == ("One two darn.", [])
+    assert told(await anext(reply)) == ("One two darn.", [])
 
 
 async def test_a_token_that_a_filter_ends_is_not_told(store: Redis, engine: ScriptedEngine) -> None:
@@ -58,9 +60,9 @@ async def test_a_token_that_a_filter_ends_is_not_told(store: Redis, engine: Scri
     async with floor.running(alone=True):
         reply = await begun(floor, engine, Params(top_logprobs=0))
         engine.step(4)
-        told = [(text, names(reply)) async for text in reply]
-    assert "".join(text for text, _ in told) == "One two "
-    assert [name for _, some in told for name in some] == ["One", " two"]
+        pieces = [told(piece) async for piece in reply]
+    assert "".join(text for text, _ in pieces) == "One two "
+    assert [name for _, some in pieces for name in some] == ["One", " two"]
     assert reply.ended.reason is Reason.FILTERED
 
 
@@ -72,7 +74,8 @@ async def test_no_more_tokens_are_told_at_once_than_may_be(
     await eventually(lambda: bool(engine.requests))
     engine.step(TOLD_AT_ONCE + 3)
     await eventually(lambda: reply.done is not None)
-    assert [(len(text), len(reply.logprobs)) async for text in reply] == [
+    pieces = [told(piece) async for piece in reply]
+    assert [(len(text), len(some)) for text, some in pieces] == [
         (TOLD_AT_ONCE + 2, TOLD_AT_ONCE),
         (0, 2),
     ]
@@ -87,15 +90,15 @@ async def test_a_reader_that_is_too_late_is_cut_off(sessions: Sessions, engine: 
     engine.step(100)
     await eventually(lambda: reply.done is not None)
     assert (cut, reply.ended.reason) == (["off"], Reason.CANCELLED)
-    assert [text async for text in reply] == []
+    assert [piece async for piece in reply] == []
 
 
 def test_what_is_told_of_tokens_counts_for_what_may_wait() -> None:
     likely = TokenLogprob("x", -1.0, b"x")
     token = ChosenToken(likely, (likely,) * 20, 1)
-    waiting = WaitingText()
+    waiting = WaitingPieces()
     for _ in range(1000):
-        waiting.put(Released("x", 1, logprobs=(token,)))
+        waiting.hear(Released("x", 1, logprobs=(token,)))
     assert waiting.bytes > MAX_WAITING_BYTES
-    assert sum(len(told) for _, told in iter(waiting.take, None)) == 1000
+    assert sum(len(told(piece)[1]) for piece in iter(waiting.take, None)) == 1000
     assert waiting.bytes == 0

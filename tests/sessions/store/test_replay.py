@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.events import Accepted, Delta, Done, Event, Journalled, Reason, Removed, Timing, Usage
+from sessions.events import Accepted, Delta, Done, Event, Journalled, Kept, Reason, Removed, Timing, Usage
 from sessions.records import digest
 from sessions.store.history.replay import replayed
 from tests.sessions.recorder import continuous, seqs
@@ -22,7 +22,7 @@ class Told(msgspec.Struct):
     """A conversation as its journal has it; `cut`: how much of each reply is kept, if that is decided."""
 
     events: list[Journalled]
-    cut: dict[str, int]
+    cut: dict[str, Kept]
     kept: dict[str, str]
 
 
@@ -49,7 +49,7 @@ def _turn(draw: st.DrawFn, told: Told, turn_id: str, *, is_running: bool) -> Non
     cut = draw(st.none() | st.integers(0, len(text)))
     told.kept[turn_id] = text if cut is None else text[:cut]
     if cut is not None:
-        told.cut[turn_id] = cut
+        told.cut[turn_id] = Kept(cut)
     if is_running:
         return
     told.events.append(done(turn_id, len(told.events) + 1, told.kept[turn_id]))

@@ -15,6 +15,9 @@ IDS = TurnIds(conversation_id="room", turn_id="turn", reply_id="reply")
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TEXTS = st.lists(st.sampled_from(["a", " word", "é", "e\u0301", "你好", "🇫🇷", "👩‍👧", "\r\n"]), min_size=1)
 
+PIECES = ["extend", "think", "called"]
+STEPS = ["accept", "start", *PIECES, "cancel", "end"]
+
 
 def running(*texts: str, tokens: int = 1) -> Turn:
     turn = Turn(IDS)
@@ -35,6 +38,10 @@ def ask(turn: Turn, step: str) -> str:
                 turn.start(prompt_tokens=1, cached_tokens=0, now=1.0)
             case "extend":
                 turn.extend("text", tokens=1, seq=1, now=1.0)
+            case "think":
+                turn.think(tokens=1, seq=1, now=1.0)
+            case "called":
+                turn.called(tokens=1, seq=1, now=1.0)
             case "cancel":
                 cut = turn.cancel(Cause.CLIENT, handed=2, seen_off=None, now=1.0)
                 return "done" if cut else "too late"
@@ -46,7 +53,7 @@ def ask(turn: Turn, step: str) -> str:
 
 
 @patient
-@given(st.lists(st.sampled_from(["accept", "start", "extend", "cancel", "end"])))
+@given(st.lists(st.sampled_from(STEPS)))
 def test_any_sequence_has_at_most_one_end_and_nothing_behind_it(steps: list[str]) -> None:
     turn = Turn(IDS)
     went = [(step, ask(turn, step)) for step in steps]
@@ -58,11 +65,12 @@ def test_any_sequence_has_at_most_one_end_and_nothing_behind_it(steps: list[str]
         assert turn.state is TurnState.ENDED
         assert all(outcome in ("refused", "too late") for step, outcome in behind if step != "start")
     if ("cancel", "done") in went:
-        assert ("extend", "done") not in went[went.index(("cancel", "done")) :]
+        behind = went[went.index(("cancel", "done")) :]
+        assert not any((piece, "done") in behind for piece in PIECES)
 
 
 @patient
-@given(st.lists(st.sampled_from(["accept", "start", "extend", "cancel", "end"])))
+@given(st.lists(st.sampled_from(STEPS)))
 def test_any_sequence_can_still_be_brought_to_its_end(steps: list[str]) -> None:
     turn = Turn(IDS)
     ended = ("end", "done") in [(step, ask(turn, step)) for step in [*steps, "accept"]]
@@ -106,6 +114,36 @@ def test_offsets_follow_each_other(texts: list[str]) -> None:
     deltas = [turn.extend(text, tokens=1, seq=seq, now=1.0) for seq, text in enumerate(texts)]
     assert [delta.off for delta in deltas] == [len("".join(texts[:place])) for place in range(len(texts))]
     assert turn.text == "".join(delta.text for delta in deltas)
+
+
+def test_a_turn_that_thinks_or_calls_has_begun_and_its_tokens_count() -> None:
+    turn = running()
+    assert not turn.has_begun
+    turn.think(tokens=3, seq=2, now=10.2)
+    assert turn.has_begun
+    turn.extend("So:", tokens=1, seq=3, now=10.3)
+    turn.called(tokens=4, seq=4, now=10.4)
+    done = turn.end(Reason.STOP, seq=5, now=10.5)
+    assert (done.usage.generated_tokens, done.usage.reasoning_tokens, done.usage.wasted_tokens) == (8, 3, 0)
+    assert (done.chars, turn.text_seq, done.timing.first_token_ms) == (3, 3, pytest.approx(200))
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [(Reason.STOP, Reason.TOOLS), (Reason.LENGTH, Reason.LENGTH), (Reason.FILTERED, Reason.FILTERED)],
+)
+def test_a_turn_that_stopped_with_calls_waits_for_its_tools(told: Reason, reason: Reason) -> None:
+    turn = running("So:")
+    turn.called(tokens=4, seq=4, now=10.4)
+    assert turn.end(told, seq=5, now=10.5).reason is reason
+
+
+def test_what_was_thought_behind_the_cut_is_wasted() -> None:
+    turn = running("one", " two")
+    turn.think(tokens=5, seq=4, now=10.4)
+    turn.extend(" three", tokens=1, seq=5, now=10.5)
+    turn.cancel(Cause.CLIENT, handed=3, seen_off=None, now=20.0)
+    assert turn.end(Reason.CANCELLED, seq=6, now=20.5).usage.wasted_tokens == 7
 
 
 def test_a_rollback_keeps_nothing() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Annotated
 
 import msgspec
@@ -34,7 +36,24 @@ class _Chosen(_Likely, frozen=True):
 
 
 class _Logprobs(msgspec.Struct, frozen=True):
+    """A chat's are in `content`; a completion's in `tokens` and what stands beside them."""
+
     content: tuple[_Chosen, ...] | None = None
+    tokens: tuple[str, ...] | None = None
+    token_logprobs: tuple[float | None, ...] | None = None
+    top_logprobs: tuple[dict[str, float] | None, ...] | None = None
+
+    def told(self) -> tuple[_Chosen, ...]:
+        if self.content is not None:
+            return self.content
+        return tuple(self._by_place())
+
+    def _by_place(self) -> Iterator[_Chosen]:
+        rows = zip_longest(self.tokens or (), self.token_logprobs or (), self.top_logprobs or ())
+        for token, logprob, top in rows:
+            if token is not None and logprob is not None:
+                likely = tuple(_Likely(*one) for one in (top or {}).items())
+                yield _Chosen(token, logprob, None, likely)
 
 
 _decode = msgspec.json.Decoder(_Logprobs | None).decode
@@ -84,4 +103,4 @@ def _read(logprobs: msgspec.Raw) -> tuple[_Chosen, ...]:
         told = _decode(logprobs)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ()
-    return (told and told.content) or ()
+    return told.told() if told is not None else ()

@@ -1,0 +1,77 @@
+"""The server's tools: the operator's functions, and MCP servers with the secrets that their tables name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import structlog
+
+from app.settings import Settings, SettingsError
+from app.setup.secrets import secret_of
+from sessions.tools.functions.found import ToolsUnusable, found_functions
+from sessions.tools.functions.function_tools import FunctionTools
+from sessions.tools.mcp_servers.server_file import ServerOptions, ServersUnusable, servers_from
+from sessions.tools.server_tool import ToolSource
+from sessions.tools.tool_box import ToolBox
+
+_FUNCTIONS = "MIDSTREAM_TOOLS (--tools)"
+_SERVERS = "MIDSTREAM_TOOLS_FILE (--tools-file)"
+
+_log = structlog.get_logger("midstream.tools")
+
+
+def tool_box_of(settings: Settings) -> ToolBox:
+    """All tools that the settings and the installed packages name. Raises SettingsError."""
+    return ToolBox([_functions(settings), *_servers(settings)])
+
+
+def _functions(settings: Settings) -> ToolSource:
+    """Raises SettingsError."""
+    torch_was_there = "torch" in sys.modules
+    try:
+        tools = found_functions(settings.tools)
+    except ToolsUnusable as error:
+        raise SettingsError(f"{_FUNCTIONS}: {error}") from error
+    if tools:
+        _log.info("tools of functions", offered=[one.tool.name for one in tools])
+    if "torch" in sys.modules and not torch_was_there:
+        _log.warning(
+            "a tool has imported torch into the gateway: replies will stall while its memory is looked through"
+        )
+    return FunctionTools(tools, limit_s=settings.tool_timeout_s, result_bytes=settings.tool_result_bytes)
+
+
+def _servers(settings: Settings) -> list[ToolSource]:
+    """Raises SettingsError."""
+    if settings.tools_file is None:
+        return []
+    try:
+        servers = servers_from(Path(settings.tools_file).expanduser())
+    except ServersUnusable as error:
+        raise SettingsError(f"{_SERVERS}: {error}") from error
+    return list(_sources(servers, settings.tool_result_bytes))
+
+
+def _sources(servers: Iterable[ServerOptions], result_bytes: int) -> Iterable[ToolSource]:
+    """Raises SettingsError, where the library for MCP is missing too."""
+    try:
+        from sessions.tools.mcp_servers.mcp_server import McpServer  # noqa: PLC0415 - who names no server needs none of it
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"{_SERVERS}: {error.name} is not installed. Install the part for MCP: pip install 'midstream[mcp]'."
+        ) from error
+    for options in servers:
+        try:
+            yield McpServer(options, _headers(options), result_bytes=result_bytes)
+        except OSError as error:
+            raise SettingsError(f"{_SERVERS}: {options.name}: its ca_file can't be used: {error}.") from error
+
+
+def _headers(options: ServerOptions) -> dict[str, str]:
+    """All headers of requests to a server. Raises SettingsError."""
+    said_in = f"{_SERVERS}: {options.name}"
+    return options.headers | {
+        header: secret_of(name, said_in=said_in) for header, name in options.headers_from.items()
+    }

@@ -1,0 +1,205 @@
+"""OpenAI's requests as far as they are served (API reference: Chat, Completions). Only types; fields are named as they are there.
+
+Beside OpenAI's own fields stand those of vLLM, SGLang, Ollama and DeepSeek that mean something here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+def null() -> msgspec.Raw:
+    """What stands for a field that is not there. A function, since msgspec describes no default of this kind in a schema."""
+    return msgspec.Raw(b"null")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of a message's content: text, or what an assistant thought."""
+
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+
+
+class MessageFunction(msgspec.Struct, frozen=True):
+    """A function that was called. `arguments`: the text of a JSON object."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class MessageCall(msgspec.Struct, frozen=True):
+    """A call that an assistant's message made."""
+
+    function: MessageFunction
+    id: str = ""
+    type: str = "function"
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """A message of a request. `reasoning` is vLLM's newer name of `reasoning_content`; `function_call` is refused."""
+
+    role: str
+    content: str | list[Part] | None = None
+    tool_calls: list[MessageCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    function_call: msgspec.Raw = msgspec.field(default_factory=null)
+    audio: msgspec.Raw = msgspec.field(default_factory=null)
+
+
+class Function(msgspec.Struct, frozen=True):
+    """What may be called. `parameters`: a JSON Schema of an object."""
+
+    name: str
+    description: str | None = None
+    parameters: msgspec.Raw = msgspec.field(default_factory=null)
+
+
+class FunctionTool(msgspec.Struct, frozen=True):
+    """A tool of a request."""
+
+    function: Function | None = None
+    type: str = "function"
+
+
+class FunctionName(msgspec.Struct, frozen=True):
+    """Names a function."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct, frozen=True):
+    """Names a tool."""
+
+    function: FunctionName
+    type: str = "function"
+
+
+class AllowedTools(msgspec.Struct, frozen=True):
+    """Some of the tools, and whether one of them has to be called."""
+
+    tools: list[NamedTool]
+    mode: str = "auto"
+
+
+class ToolChoice(msgspec.Struct, frozen=True):
+    """The one function to call, or the tools that may be called."""
+
+    type: str = "function"
+    function: FunctionName | None = None
+    allowed_tools: AllowedTools | None = None
+
+
+class NamedSchema(msgspec.Struct, frozen=True):
+    """A JSON Schema. `strict` changes nothing: a reply that has a schema always keeps to it."""
+
+    name: str = ""
+    schema: msgspec.Raw = msgspec.field(default_factory=null)
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    """What a reply has to be: `text`, `json_object` or `json_schema`."""
+
+    type: str
+    json_schema: NamedSchema | None = None
+
+
+class StructuredOutputs(msgspec.Struct, frozen=True):
+    """vLLM's word for the same: one of these. `json`: a JSON Schema, or its text; `grammar`: Lark's dialect of llguidance."""
+
+    json: msgspec.Raw = msgspec.field(default_factory=null)
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: msgspec.Raw = msgspec.field(default_factory=null)
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """OpenRouter's word for how much is thought. `exclude`: what was thought is not told."""
+
+    effort: str | None = None
+    enabled: bool | None = None
+    exclude: bool | None = None
+
+
+class Thinking(msgspec.Struct, frozen=True):
+    """DeepSeek's word for the same: `enabled` or `disabled`."""
+
+    type: str
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """How a stream is told."""
+
+    include_usage: bool | None = None
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What both doors take. Fields that are not here and would change the text are in `unserved`.
+
+    `n`: replies. Of other servers are `top_k`, `repetition_penalty`, `min_p`, `min_tokens`, `ignore_eos`,
+    `skip_special_tokens` and all that begins with `guided_`.
+    """
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: msgspec.Raw = msgspec.field(default_factory=null)
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    prompt_cache_key: str | None = None
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream is to tell its totals."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+
+class ChatRequest(Asked, frozen=True, kw_only=True):
+    """A request of `POST /v1/chat/completions`."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: str | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    reasoning: Reasoning | None = None
+    think: bool | str | None = None
+    thinking: Thinking | None = None
+    enable_thinking: bool | None = None
+    include_reasoning: bool | None = None
+    chat_template_kwargs: dict[str, str | int | float | bool | None] | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+
+
+class CompletionRequest(Asked, frozen=True, kw_only=True):
+    """A request of `POST /v1/completions`. `logprobs`: of how many of the likeliest tokens beside each one."""
+
+    prompt: str | list[str]
+    logprobs: int | None = None

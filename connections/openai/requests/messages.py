@@ -1,0 +1,136 @@
+"""The messages of a request as the model is to read them: roles, parts, calls and their results. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from connections.openai.problems import Problem, invalid
+from connections.openai.requests.fields import ChatMessage, MessageCall, Part
+from connections.openai.requests.schemas import json_object
+from connections.openai.unserved import no_part, says
+from connections.wire.sentences import worded
+from engine.messages import Message, ToolCall
+
+MAX_MESSAGES = 2048
+MAX_NAME_CHARS = 256
+"""Of a call's id and of its function's name, in the history: other servers may have made them."""
+Role = Literal["system", "user", "assistant", "tool"]
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+_BOUNDED = ("system", "user")
+"""Whose messages are as long as one may be. What tools and the model said is bounded by the body, and by the window."""
+_REFUSED = {
+    "function_call": "This server takes `tool_calls` in place of `function_call`.",
+    "audio": "This server does not speak: replies are text.",
+}
+_THOUGHTS = ("reasoning", "thinking")
+
+
+def messages_of(given: Sequence[ChatMessage], max_chars: int) -> tuple[Message, ...]:
+    """The messages. Raises Problem."""
+    if not given:
+        raise invalid("messages", "`messages` must have at least one message.")
+    if len(given) > MAX_MESSAGES:
+        raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
+    return tuple(_messages(given, max_chars))
+
+
+def _messages(given: Sequence[ChatMessage], max_chars: int) -> Iterator[Message]:
+    called: set[str] = set()
+    for number, message in enumerate(given):
+        where = f"messages[{number}]"
+        made = _message(message, where)
+        if made.role in _BOUNDED and len(made.content) > max_chars:
+            length = len(made.content)
+            why = f"The message is too long: it has {length} characters, and {max_chars} are allowed."
+            raise invalid(f"{where}.content", why, code="content_too_long")
+        called.update(call.call_id for call in made.calls)
+        if made.role == "tool" and made.call_id not in called:
+            where = f"{where}.tool_call_id"
+            raise invalid(where, worded(where, "names no call of a message before it."))
+        yield made
+
+
+def _message(message: ChatMessage, where: str) -> Message:
+    for field, refused in _REFUSED.items():
+        if not says(getattr(message, field), ([],)):
+            raise invalid(f"{where}.{field}", refused, code="unsupported_parameter")
+    if (role := _ROLES.get(message.role)) is None:
+        raise _no_role(message.role, f"{where}.role")
+    content, thought = _content(message, where)
+    if role != "assistant":
+        _refuse_others(message, where)
+        return Message(role, content, call_id=_result_of(message, where) if role == "tool" else "")
+    thought = message.reasoning_content or message.reasoning or thought
+    return Message(role, content, reasoning=thought, calls=tuple(_calls(message.tool_calls or [], where)))
+
+
+def _refuse_others(message: ChatMessage, where: str) -> None:
+    if message.tool_calls:
+        raise invalid(
+            f"{where}.tool_calls", worded(f"{where}.tool_calls", "is for messages of the role assistant.")
+        )
+
+
+def _result_of(message: ChatMessage, where: str) -> str:
+    where = f"{where}.tool_call_id"
+    if not message.tool_call_id:
+        raise invalid(where, worded(where, "is missing."))
+    return message.tool_call_id
+
+
+def _calls(given: Sequence[MessageCall], where: str) -> Iterator[ToolCall]:
+    for number, call in enumerate(given):
+        place = f"{where}.tool_calls[{number}]"
+        if call.type != "function":
+            raise invalid(f"{place}.type", worded(f"{place}.type", "must be function."))
+        for field, name in (("id", call.id), ("function.name", call.function.name)):
+            if not 0 < len(name) <= MAX_NAME_CHARS:
+                why = f"must have 1 to {MAX_NAME_CHARS} characters."
+                raise invalid(f"{place}.{field}", worded(f"{place}.{field}", why))
+        arguments = call.function.arguments.strip() or "{}"
+        if not json_object(arguments):
+            field = f"{place}.function.arguments"
+            raise invalid(field, worded(field, "must be the text of a JSON object."))
+        yield ToolCall(call.id, call.function.name, arguments)
+
+
+def _content(message: ChatMessage, where: str) -> tuple[str, str]:
+    """What the message says, and what was thought in it."""
+    match message.content:
+        case str() as text:
+            return text, ""
+        case list() as parts:
+            return _joined(parts, message.role, where)
+        case None if message.role == "assistant":
+            return "", ""
+        case None:
+            raise invalid(f"{where}.content", worded(f"{where}.content", "is missing."))
+
+
+def _joined(parts: Sequence[Part], role: str, where: str) -> tuple[str, str]:
+    said: list[str] = []
+    thought: list[str] = []
+    for number, part in enumerate(parts):
+        place = f"{where}.content[{number}]"
+        thinks = role == "assistant" and part.type in _THOUGHTS
+        if part.type != "text" and not thinks:
+            raise invalid(f"{place}.type", no_part(part.type))
+        text = part.text if part.text is not None or not thinks else part.thinking
+        if text is None:
+            raise invalid(f"{place}.text", worded(f"{place}.text", "is missing."))
+        (thought if thinks else said).append(text)
+    return "\n".join(said), "\n".join(thought)
+
+
+def _no_role(role: str, field: str) -> Problem:
+    if role == "function":
+        return invalid(field, "This server takes messages of the role tool in place of function.")
+    return invalid(field, worded(field, "must be system, developer, user, assistant or tool."))

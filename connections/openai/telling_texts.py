@@ -1,0 +1,97 @@
+"""Text completions in OpenAI's words: parts of a stream, whole texts, totals, the problem that ended them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from connections.openai.problems import Problem
+from connections.openai.telling import END, event, finish_reason, problem_event, usage_of
+from connections.openai.wire import TextChoice, TextCompletion, TextLogprobs, Usage
+from engine.messages import ChosenToken, ToolCall
+from sessions.events import Done
+from sessions.running.waiting_pieces import Piece, Text
+
+_encode = msgspec.json.Encoder().encode
+
+
+class TellingTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is the same in all that is told of one request. Fields as in `Telling`."""
+
+    turn_id: str
+    created: int
+    usage: bool = False
+    logprobs: bool = False
+
+    def begin(self, number: int, model: str) -> bytes:  # noqa: ARG002 - as at the chat's door
+        """Nothing comes before the text."""
+        return b""
+
+    def piece(self, number: int, model: str, piece: Piece, calls: int) -> bytes:  # noqa: ARG002 - there are none
+        """A part of a text."""
+        choice = TextChoice(_text(piece), number, self._logprobs([piece]))
+        return event(self._completion(model, (choice,), self._untold))
+
+    def end(self, number: int, model: str, done: Done) -> bytes:
+        """The last part of a text, with the reason. Raises Problem where it has no regular end."""
+        choice = TextChoice("", number, finish_reason=finish_reason(done))
+        return event(self._completion(model, (choice,), self._untold))
+
+    def close(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
+        """What comes last: the totals where they were asked for."""
+        return self._totals(model, ends, prompts) + END
+
+    def fail(self, model: str, problem: Problem, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
+        """What comes last where a text has no regular end: the totals, then the problem."""
+        return self._totals(model, ends, prompts) + problem_event(problem)
+
+    def whole(
+        self, model: str, replies: Sequence[tuple[Sequence[Piece], Done]], prompts: Sequence[int]
+    ) -> bytes:
+        """Texts that came whole, as JSON. Raises Problem where one did not."""
+        choices = tuple(
+            TextChoice("".join(map(_text, pieces)), number, self._logprobs(pieces), finish_reason(done))
+            for number, (pieces, done) in enumerate(replies)
+        )
+        usage = usage_of([done for _, done in replies], prompts)
+        return _encode(self._completion(model, choices, usage))
+
+    @property
+    def _untold(self) -> msgspec.UnsetType | None:
+        """What stands for the totals before they are told."""
+        return None if self.usage else msgspec.UNSET
+
+    def _totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
+        if not self.usage:
+            return b""
+        return event(self._completion(model, (), usage_of(ends, prompts)))
+
+    def _completion(
+        self, model: str, choices: tuple[TextChoice, ...], usage: Usage | msgspec.UnsetType | None
+    ) -> TextCompletion:
+        name = f"cmpl-{self.turn_id.removeprefix('turn_')}"
+        return TextCompletion(id=name, created=self.created, model=model, choices=choices, usage=usage)
+
+    def _logprobs(self, pieces: Sequence[Piece]) -> TextLogprobs | None:
+        if not self.logprobs:
+            return None
+        tokens = [one for piece in pieces if isinstance(piece, Text) for one in piece.logprobs]
+        return TextLogprobs(
+            tokens=tuple(one.chosen.token for one in tokens),
+            token_logprobs=tuple(one.chosen.logprob for one in tokens),
+            top_logprobs=tuple({other.token: other.logprob for other in one.top} for one in tokens),
+            text_offset=tuple(map(_offset, tokens)),
+        )
+
+
+def _text(piece: Piece) -> str:
+    """What is written is text here, whatever an engine takes it for."""
+    return piece.arguments if isinstance(piece, ToolCall) else piece.text
+
+
+def _offset(token: ChosenToken) -> int:
+    """Where a token begins, as far as it is whole characters; by its name, where its bytes are not told."""
+    raw = token.chosen.raw
+    text = token.chosen.token if raw is None else raw.decode(errors="ignore")
+    return max(0, token.end - len(text))

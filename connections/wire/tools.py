@@ -1,0 +1,96 @@
+"""Tools and formats as clients name them, as the floors below take them. Bounds are held here; types in `connections.wire.frames`."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+
+from connections.wire import frames
+from connections.wire.errors import BadParams
+from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, Tool
+from sessions.tools.server_tool import Approval
+from sessions.tools.tool_box import ToolBox
+from sessions.turn.calls import CallAnswer, Decision, Result, is_object
+from sessions.turn.sends import OfferedTool
+
+MAX_SCHEMA_BYTES = 32 * 1024
+"""Of a tool's parameters or a format's schema, as JSON without white space."""
+MAX_PATTERN_CHARS = 8192
+"""Of a regular expression or a grammar."""
+_WORDS = ("auto", "none", "required")
+
+
+def offered_tools(frame: frames.TurnFrame, box: ToolBox) -> tuple[OfferedTool, ...]:
+    """The tools that a turn may call. `box`: the server's. Raises BadParams, which names the field."""
+    offered = tuple(_offered(place, one, box) for place, one in enumerate(frame.tools))
+    names = [one.name for one in frame.tools]
+    if len(set(names)) < len(names):
+        raise BadParams("must have a name once.", field="tools")
+    if frame.tool_choice not in (*_WORDS, *names):
+        raise BadParams(f"must be {', '.join(_WORDS)} or the name of a tool.", field="tool_choice")
+    if frame.tool_choice == "required" and not names:
+        raise BadParams("can't be required without tools.", field="tool_choice")
+    return offered
+
+
+def format_of(asked: frames.Format | None) -> Format | None:
+    """The format that a reply has to have. Raises BadParams; whether it can be followed the engine says."""
+    match asked:
+        case None:
+            return None
+        case frames.JsonSchemaFormat():
+            return JsonSchema(_schema(asked.schema, "params.format.schema"))
+        case frames.JsonObjectFormat():
+            return JsonObject()
+        case frames.RegexFormat():
+            return Regex(_short(asked.pattern, "params.format.pattern"))
+        case frames.GrammarFormat():
+            return Grammar(_short(asked.lark, "params.format.lark"))
+        case _:
+            assert_never(asked)
+
+
+def _offered(place: int, asked: frames.OfferedTool, box: ToolBox) -> OfferedTool:
+    field = f"tools[{place}]"
+    if asked.where == "client":
+        tool = Tool(asked.name, asked.description)
+        if asked.parameters is not None:
+            shape = _schema(asked.parameters, f"{field}.parameters")
+            tool = msgspec.structs.replace(tool, parameters=shape)
+        return OfferedTool(tool=tool, needs="approval" if asked.approval == "always" else "none")
+    if (there := box.tool(asked.name)) is None:
+        raise BadParams("names no tool of this server.", field=f"{field}.name")
+    if asked.parameters is not None or asked.description:
+        raise BadParams("is the server's: it has a description and parameters.", field=field)
+    needs_approval = asked.approval == "always" or there.approval is Approval.ALWAYS
+    return OfferedTool(tool=there.shown, where="server", needs="approval" if needs_approval else "none")
+
+
+def answer_of(frame: frames.Answering) -> CallAnswer:
+    """What a client says to a call. Raises BadParams."""
+    if isinstance(frame, frames.ToolDecision):
+        if frame.args is not None and not is_object(frame.args):
+            raise BadParams("must be the text of a JSON object.", field="args")
+        return Decision(
+            call_id=frame.call_id,
+            args_sha256=frame.args_sha256,
+            allow=frame.decision == "allow",
+            args=frame.args,
+        )
+    if (frame.content is None) == (frame.error is None):
+        raise BadParams("or `error` must be there, and not both.", field="content")
+    return Result(call_id=frame.call_id, content=frame.content, error=frame.error)
+
+
+def _schema(schema: frames.JsonObject, field: str) -> str:
+    text = msgspec.json.encode(schema)
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise BadParams(f"must have {MAX_SCHEMA_BYTES} bytes at most; it has {len(text)}.", field=field)
+    return text.decode()
+
+
+def _short(text: str, field: str) -> str:
+    if len(text) > MAX_PATTERN_CHARS:
+        raise BadParams(f"must have {MAX_PATTERN_CHARS} characters at most; it has {len(text)}.", field=field)
+    return text

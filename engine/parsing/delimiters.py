@@ -1,0 +1,76 @@
+"""Looks for delimiters in text that still grows: which one is decided, and from where on more text has to be waited for.
+
+A delimiter that may have begun at the end of the text is found by the partial matches of `regex`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import regex
+
+from engine.parsing.formats import Delimiter, Region
+
+LONGEST_DELIMITER = 1024
+"""Characters; what is longer is none. So much is held back at most while one may have begun."""
+
+
+class Watched(NamedTuple):
+    """A delimiter that counts now. `region`: what it opens, if anything. `anchored`: at the text's very beginning only."""
+
+    delimiter: Delimiter
+    region: Region | None = None
+    anchored: bool = False
+
+
+class Sought(NamedTuple):
+    """What a search gave. `before`: how many characters are in no delimiter, and in nothing that may become one.
+
+    They are followed by `match`, the opening or the close of `region`, where that is decided.
+    """
+
+    before: int
+    match: regex.Match[str] | None = None
+    region: Region | None = None
+
+
+def seek(watched: Sequence[Watched], text: str, *, ended: bool) -> Sought:
+    """Look for the first of several delimiters; of those that begin at one place the longest counts.
+
+    `ended`: no more text comes. One behind a place where another may have begun is not decided yet.
+    """
+    best, hold = Sought(len(text)), len(text)
+    for one in watched:
+        match = find(one.delimiter, text, anchored=one.anchored, ended=ended)
+        if match is None:
+            continue
+        if not is_decided(one.delimiter, match, text, ended=ended):
+            hold = min(hold, match.start())
+        elif match.end() > match.start() and _is_before(match, best.match):
+            best = Sought(match.start(), match, one.region)
+    return best if best.before < hold else Sought(hold)
+
+
+def find(delimiter: Delimiter, text: str, *, anchored: bool = False, ended: bool) -> regex.Match[str] | None:
+    """Return the first match of a delimiter, a partial one at the end of the text included unless that has ended."""
+    if anchored:
+        match = delimiter.pattern.match(text, partial=not ended)
+        return match if match is not None and _is_short(match) else None
+    match = delimiter.pattern.search(text, partial=not ended)
+    while match is not None and not _is_short(match):
+        match = delimiter.pattern.search(text, match.start() + 1, partial=not ended)
+    return match
+
+
+def is_decided(delimiter: Delimiter, match: regex.Match[str], text: str, *, ended: bool) -> bool:
+    """Return whether a match stays what it is, whatever follows the text."""
+    return ended or not (match.partial or (delimiter.grows and match.end() == len(text)))
+
+
+def _is_short(match: regex.Match[str]) -> bool:
+    return match.end() - match.start() <= LONGEST_DELIMITER
+
+
+def _is_before(match: regex.Match[str], other: regex.Match[str] | None) -> bool:
+    return other is None or (match.start(), -match.end()) < (other.start(), -other.end())

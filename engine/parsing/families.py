@@ -1,0 +1,142 @@
+"""How families of models write reasoning and calls, where their tokenizers don't say it themselves. A table.
+
+Hermes: Qwen2.5, Qwen3 and what was tuned in ChatML. Llama 3: since 3.1. Mistral: since 7B v0.3, and with `[ARGS]` since
+Small 3.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import regex
+
+from engine.grammar.forms import CallForm, ThoughtForm
+from engine.parsing.calls import json_calls
+from engine.parsing.formats import Delimiter, Kind, Pattern, Region, Where
+
+_BLANKS = r"\s{0,16}"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How a family writes calls. `markers`: as in `ReplyFormat`.
+
+    A model is of it whose chat template has all of `known_by`, or whose tokenizer has tokens of these names.
+    """
+
+    name: str
+    regions: tuple[Region, ...]
+    markers: tuple[str, ...]
+    known_by: tuple[str, ...]
+    form: CallForm | None = None
+    """What a grammar holds a call to; None where none does: a call can't be forced then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Reasoning stands between two marks, at the start of a reply."""
+
+    open: str
+    close: str
+
+    @property
+    def region(self) -> Region:
+        """The region between the marks."""
+        return Region(
+            Kind.THOUGHT,
+            _delimiter(_BLANKS + regex.escape(self.open)),
+            _delimiter(regex.escape(self.close)),
+            Where.START,
+        )
+
+    @property
+    def form(self) -> ThoughtForm:
+        """What a grammar lets stand before a reply."""
+        return ThoughtForm(self.open, self.close)
+
+    @property
+    def opened(self) -> Pattern:
+        """What a prompt ends with that opens it."""
+        return regex.compile(rf"{regex.escape(self.open)}\s*\Z")
+
+
+def _delimiter(pattern: str) -> Delimiter:
+    return Delimiter(regex.compile(pattern))
+
+
+_LLAMA_CALLS = json_calls("parameters", "arguments")
+_LLAMA_KEYS = '"(?:name|type|function|parameters|arguments)"'
+
+HERMES = Family(
+    "hermes",
+    (
+        Region(
+            Kind.CALLS,
+            _delimiter(rf"<tool_call>{_BLANKS}(?P<value>\{{)"),
+            _delimiter(rf"{_BLANKS}</tool_call>"),
+            read=json_calls("arguments", "parameters"),
+            is_json=True,
+        ),
+    ),
+    markers=("<tool_call>", "</tool_call>"),
+    known_by=("<tool_call>", "</tool_call>"),
+    form=CallForm("<tool_call>\n", "\n</tool_call>"),
+)
+"""`<tool_call>{"name": …, "arguments": {…}}</tool_call>`"""
+
+LLAMA = Family(
+    "llama 3",
+    (
+        Region(
+            Kind.CALLS,
+            _delimiter(rf"<\|python_tag\|>{_BLANKS}(?P<value>\{{)"),
+            read=_LLAMA_CALLS,
+            is_json=True,
+        ),
+        Region(
+            Kind.CALLS,
+            _delimiter(rf";{_BLANKS}(?P<value>\{{)"),
+            where=Where.BEHIND_A_CALL,
+            read=_LLAMA_CALLS,
+            is_json=True,
+        ),
+        Region(
+            Kind.CALLS,
+            _delimiter(rf"{_BLANKS}(?P<value>\{{){_BLANKS}{_LLAMA_KEYS}"),
+            where=Where.START,
+            read=_LLAMA_CALLS,
+            is_json=True,
+            whole=True,
+            more=regex.compile(rf"{_BLANKS};{_BLANKS}(?P<value>\{{)"),
+        ),
+    ),
+    markers=("<|python_tag|>",),
+    known_by=("<|python_tag|>", "parameters", "tool_calls"),
+)
+"""`<|python_tag|>{"name": …, "parameters": {…}}`, or such an object as the whole reply; several are parted by `;`."""
+
+MISTRAL = Family(
+    "mistral",
+    (
+        Region(
+            Kind.CALLS,
+            _delimiter(
+                rf"\[TOOL_CALLS\]{_BLANKS}(?:(?P<value>\[)(?=[\s\{{])|(?P<name>[\w.-]{{1,128}})"
+                rf"(?:\[CALL_ID\]\w{{1,64}})?\[ARGS\]{_BLANKS}(?P<value>\{{))"
+            ),
+            read=json_calls("arguments", "parameters"),
+            is_json=True,
+        ),
+    ),
+    markers=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
+    known_by=("[TOOL_CALLS]",),
+)
+"""`[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+
+CALLING = (HERMES, MISTRAL, LLAMA)
+"""In the order in which they are tried."""
+
+OTHER_CALLS = ("<function=", "tool▁calls▁begin", "<|tool_calls_section_begin|>", "<arg_key>")
+"""Templates with these write calls in none of these ways, though they may name the same marks."""
+
+THINKING = (Reasoning("<think>", "</think>"), Reasoning("[THINK]", "[/THINK]"))

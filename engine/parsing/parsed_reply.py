@@ -1,0 +1,155 @@
+"""One reply in pieces: tokens in; text, reasoning and calls out. Knows no request and no batch.
+
+Stop strings end a reply by its text alone: neither reasoning nor calls are searched, and none reaches over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.parsing.parser import Parser
+from engine.parsing.segments import Segment
+from engine.text.detokenizer import Detokenizer
+from engine.text.pieces import NOTHING, Piece, ReplyStep, Thought
+from engine.text.reply_logprobs import ReplyLogprobs
+from engine.text.reply_memory import ReplyNotes
+from engine.text.shown_text import ShownText
+
+
+class _Written:
+    """A reply as it was written, as far as it was told. `differs`: its text is not all of that."""
+
+    def __init__(self) -> None:
+        self.differs = False
+        self._parts: list[str] = []
+        self._told = 0
+
+    def add(self, raw: str) -> None:
+        self._parts.append(raw)
+
+    def tell(self, chars: int) -> None:
+        self._told += chars
+
+    def __str__(self) -> str:
+        return "".join(self._parts)[: self._told] if self.differs else ""
+
+
+class ParsedReply:
+    """Detokenizer, then parser, then stop strings for the text, then whole characters."""
+
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        parser: Parser,
+        stops: Sequence[str] = (),
+        notes: ReplyNotes | None = None,
+        logprobs: ReplyLogprobs | None = None,
+        *,
+        one_call: bool = False,
+    ) -> None:
+        """Take a fresh detokenizer and a fresh parser; the rest as in `ReplyText`. `one_call`: the first call ends it."""
+        self._detokenizer = detokenizer
+        self._parser = parser
+        self._text = ShownText(stops)
+        self._thoughts = ShownText()
+        self._notes = notes
+        self._logprobs = logprobs
+        self._one_call = one_call
+        self._written = _Written()
+        self._text_chars = 0
+        self._stopped = False
+
+    @property
+    def written(self) -> str:
+        """The reply as the model wrote it, as far as it was told, where its text is not all of that."""
+        return str(self._written)
+
+    def push(self, token_id: int) -> ReplyStep:
+        """Take the next token. After a stop, push no more."""
+        text = self._detokenizer.push(token_id)
+        if self._notes is not None:
+            self._notes.add(token_id, text)
+        if self._logprobs is not None:
+            self._logprobs.made(text, holds=self._detokenizer.holds)
+        if not text:
+            return NOTHING
+        pieces = self._pieces(self._parser.feed(text))
+        if self._stopped:
+            self._close_notes()
+        return ReplyStep(pieces, self._stopped) if pieces or self._stopped else NOTHING
+
+    def resume(self, token_ids: Sequence[int]) -> None:
+        """Take the tokens that a reply begins with which goes on: they are noted, and nothing is told of them."""
+        made = []
+        for token_id in token_ids:
+            made.append(self._detokenizer.push(token_id))
+            if self._notes is not None:
+                self._notes.add(token_id, made[-1])
+        for segment in self._parser.begin("".join(made)):
+            self._written.add(segment.raw)
+            self._written.tell(len(segment.raw))
+            self._written.differs |= not _is_text(segment)
+
+    def flush(self) -> tuple[Piece, ...]:
+        """Return what was held back, at the reply's end: a call that is not whole as text. Nothing is left after a stop."""
+        if self._stopped:
+            return ()
+        text = self._detokenizer.flush()
+        self._close_notes(text)
+        if self._logprobs is not None:
+            self._logprobs.finish(text)
+        pieces = self._pieces([*self._parser.feed(text), *self._parser.finish()])
+        return pieces if self._stopped else (*pieces, *self._rest())
+
+    def _close_notes(self, rest: str = "") -> None:
+        if self._notes is not None:
+            self._notes.close(rest)
+
+    def _pieces(self, segments: Sequence[Segment]) -> tuple[Piece, ...]:
+        pieces: list[Piece] = []
+        for segment in segments:
+            self._written.add(segment.raw)
+            pieces += self._say(segment.raw) if _is_text(segment) else self._tell(segment)
+            if self._stopped:
+                break
+        return tuple(pieces)
+
+    def _say(self, text: str) -> list[Piece]:
+        shown = self._text.push(text)
+        self._stopped = self._text.stopped
+        self._text_chars += len(text)
+        self._written.tell(len(shown))
+        return [shown] if shown else []
+
+    def _tell(self, segment: Segment) -> list[Piece]:
+        """Tell what is no text. Text and reasoning before it are whole by that."""
+        thinks = bool(segment.pieces) and isinstance(segment.pieces[0], Thought)
+        told = self._rest(thinks=thinks)
+        self._written.differs = True
+        if self._logprobs is not None:
+            self._logprobs.skip(self._text_chars, len(segment.raw))
+        if thinks:
+            shown = self._thoughts.push(segment.raw)
+            self._written.tell(len(shown))
+            return [*told, Thought(shown)] if shown else told
+        self._written.tell(len(segment.raw))
+        return [*told, *self._calls(segment.pieces)]
+
+    def _calls(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        if not (self._one_call and pieces):
+            return pieces
+        self._stopped = True
+        # Of several in one list the others are given up, and what was written is not what was told.
+        self._written.differs = len(pieces) == 1
+        return pieces[:1]
+
+    def _rest(self, *, thinks: bool = False) -> list[Piece]:
+        """Return what waits of text, and of reasoning unless that goes on."""
+        text = self._text.flush()
+        thought = "" if thinks else self._thoughts.flush()
+        self._written.tell(len(text) + len(thought))
+        return [*([text] if text else []), *([Thought(thought)] if thought else [])]
+
+
+def _is_text(segment: Segment) -> bool:
+    return len(segment.pieces) == 1 and isinstance(segment.pieces[0], str)

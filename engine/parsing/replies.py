@@ -1,0 +1,71 @@
+"""Begins the replies of one model: what is parsed of each, and which special tokens have text, by what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from engine.messages import Request
+from engine.parsing.formats import ReplyFormat
+from engine.parsing.openings import Openings
+from engine.parsing.parsed_reply import ParsedReply
+from engine.parsing.parser import Parser
+from engine.text.detokenizer import detokenizer_of
+from engine.text.reply_logprobs import ReplyLogprobs
+from engine.text.reply_memory import ReplyNotes
+from engine.text.reply_text import ReplyText
+from engine.text.vocabulary import Vocabulary
+
+
+class Beginning(NamedTuple):
+    """What a prompt has of its reply. `opened`: by the template's words. `token_ids`: of a reply that goes on."""
+
+    opened: str = ""
+    token_ids: Sequence[int] = ()
+
+
+class Begun(NamedTuple):
+    """A reply that begins, and where its tokens are scored, if that was asked for."""
+
+    reply: ReplyText | ParsedReply
+    logprobs: ReplyLogprobs | None
+
+
+class Replies:
+    """Makes the replies of one model. `format_`: how it writes them; None: there is nothing to parse."""
+
+    def __init__(self, tokenizer: Any, format_: ReplyFormat | None) -> None:
+        """Take a transformers tokenizer, and what `format_of` tells of it."""
+        vocabulary = Vocabulary(tokenizer)
+        self._showing = cache(vocabulary.showing)
+        self._format = format_
+        markers = () if format_ is None else format_.markers
+        self._hidden = tuple(mark for mark in markers if mark in vocabulary.special_names)
+
+    def begin(self, request: Request, beginning: Beginning, notes: ReplyNotes) -> Begun:
+        """Return the reply to a request. Its tokens are scored where the request asks for that.
+
+        What goes on from a raw prompt is text alone.
+        """
+        format_ = None if request.spec.raw else self._format
+        regions = () if format_ is None else format_.regions_for(request.spec.shown_tools)
+        shows_all = bool(request.params.special_tokens)
+        hidden = self._hidden if regions and not shows_all else ()
+        detokenizer = detokenizer_of(self._showing(None if shows_all else hidden))
+        logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
+        stops = request.params.stop
+        reply: ReplyText | ParsedReply
+        if format_ is None or not regions:
+            reply = ReplyText(detokenizer, stops, notes, logprobs)
+        else:
+            parser = Parser(
+                Openings(regions, hidden),
+                outside=format_.outside,
+                tools=request.spec.shown_tools,
+            )
+            parser.begin(beginning.opened)
+            one_call = not request.spec.parallel_calls
+            reply = ParsedReply(detokenizer, parser, stops, notes, logprobs, one_call=one_call)
+        reply.resume(beginning.token_ids)
+        return Begun(reply, logprobs)

@@ -1,0 +1,145 @@
+"""A tokenizer's response template as a format: its delimiters are looked for here, what is inside them transformers reads.
+
+So a reply is parsed while it is written, within bounds, and a call that is none breaks nothing. The template's fields
+`content`, `tool_calls` and those for reasoning are known; what is in others is text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from transformers.utils.chat_parsing import parse_response
+from transformers.utils.chat_parsing.response_templates import (
+    ResponseTemplateField,
+    load_response_template,
+)
+
+from engine.parsing.calls import call, is_object
+from engine.parsing.formats import Delimiter, Found, Kind, Region, ReplyFormat
+from engine.reply_spec import Tool
+from engine.text.pieces import Call
+
+_KINDS = {
+    "tool_calls": Kind.CALLS,
+    "reasoning_content": Kind.THOUGHT,
+    "thinking": Kind.THOUGHT,
+    "reasoning": Kind.THOUGHT,
+}
+
+_DELIMITERS = ("open", "open_pattern", "close", "close_pattern")
+
+Template = dict[str, Any]
+
+
+def response_format(template: Template, special_tokens: Collection[str]) -> ReplyFormat:
+    """Return the format that a response template describes. Raises ValueError where it is none.
+
+    Those of the special tokens are its markers that its regions open and close with.
+    """
+    loaded = load_response_template(template)
+    named = _delimiters(template["fields"])
+    return ReplyFormat(
+        "the tokenizer's response template",
+        tuple(_region(field, template) for field in loaded.fields.values() if _delimits(field)),
+        markers=tuple(token for token in special_tokens if token in named),
+        outside=Kind.NOTHING if loaded.implicit is None else _outside(loaded.implicit),
+        anchor=loaded.start_anchor_re,
+    )
+
+
+def _delimiters(fields: Template) -> str:
+    """Return what regions open and close with, as one text: what ends the whole message is no part of the reply."""
+    opened = [field for field in fields.values() if "open" in field or "open_pattern" in field]
+    delimiters = [{key: field.get(key) for key in _DELIMITERS} for field in opened]
+    return json.dumps(delimiters, ensure_ascii=False).replace("\\", "")
+
+
+def _delimits(field: ResponseTemplateField) -> bool:
+    return field.open_re is not None or field.close_re is not None
+
+
+def _outside(implicit: str) -> Kind:
+    kind = _KINDS.get(implicit, Kind.TEXT)
+    return Kind.TEXT if kind is Kind.CALLS else kind
+
+
+def _region(field: ResponseTemplateField, template: Template) -> Region:
+    close = _delimiter(field.close_re, field.close_literals, can_extend=field.close_literal_can_extend)
+    opening = _delimiter(field.open_re, field.open_literals, can_extend=field.open_literal_can_extend)
+    if opening is None:
+        assert close is not None  # noqa: S101 - it has either
+        return Region(Kind.NOTHING, close)
+    kind = _KINDS.get(field.name, Kind.TEXT)
+    return Region(
+        kind,
+        opening,
+        close,
+        read=partial(_read, template=template) if kind is Kind.CALLS else None,
+        ends_with_reply=field.content == "json",
+    )
+
+
+def _delimiter(pattern: Any, literals: Sequence[str] | None, *, can_extend: bool) -> Delimiter | None:
+    return None if pattern is None else Delimiter(pattern, grows=literals is None or can_extend)
+
+
+def _read(found: Found, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
+    """Read a region of calls. Raises ValueError."""
+    shown: list[Any] = [
+        {"type": "function", "function": {"name": tool.name, "parameters": json.loads(tool.parameters)}}
+        for tool in tools
+    ]
+    try:
+        message = parse_response(found.raw, template, prefix="", tools=shown)
+        return tuple(_call(each, found.inside) for each in _flat(message.get("tool_calls")))
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"no call: {error}") from error
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _flat(each)
+    elif value is not None:
+        yield value
+
+
+def _call(parsed: Any, inside: str) -> Call:
+    function = parsed["function"]
+    arguments = function["arguments"]
+    text = arguments if isinstance(arguments, str) else _as_written(arguments, inside)
+    return call(str(function["name"]), text)
+
+
+def _as_written(arguments: Any, inside: str) -> str:
+    """Return arguments as they stand in a region, where that is JSON, else in JSON of our own."""
+    return next(
+        (text for text in _objects(inside) if json.loads(text) == arguments),
+        json.dumps(arguments, ensure_ascii=False),
+    )
+
+
+def _objects(inside: str) -> Iterator[str]:
+    """Yield the objects that may be arguments: the region itself, and the members of each object that it has."""
+    text = inside.strip()
+    if is_object(text):
+        yield text
+        members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        yield from filter(is_object, (bytes(raw).decode() for raw in members.values()))
+    elif text.startswith("["):
+        yield from _objects_of_list(text)
+
+
+def _objects_of_list(text: str) -> Iterator[str]:
+    try:
+        items = msgspec.json.decode(text, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return
+    for raw in items:
+        item = bytes(raw).decode()
+        if is_object(item):
+            yield from _objects(item)

@@ -1,0 +1,157 @@
+"""One tokenizer's chat template: what it knows, found out by trying, and what it makes of messages."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jinja2
+import jinja2.meta
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from engine.errors import PromptRejected
+from engine.messages import Message, ToolCall
+from engine.parsing.known import templates_text
+from engine.prompts.conversation import (
+    PLAIN_STYLE,
+    CallStyle,
+    TemplateMessage,
+    template_messages,
+    template_tools,
+)
+from engine.reply_spec import ReplySpec, TemplateValue, Tool
+
+SWITCHES = ("enable_thinking", "thinking")
+"""Variables by which templates let a model think aloud, or not."""
+
+EFFORT = "reasoning_effort"
+
+_PROBE = "Midstream asks whether this line is kept."
+_HELLO = Message("user", "Hello.")
+_GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a template makes a prompt of, in its own terms. `variables`: what else it reads."""
+
+    messages: list[TemplateMessage]
+    tools: list[dict[str, Any]] | None = None
+    variables: dict[str, TemplateValue] = field(default_factory=dict)
+
+
+class ChatTemplate:
+    """Renders prompts. `keeps_system`: it knows a system role. `calls`: what it wants of calls; None: it knows none."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Take a transformers tokenizer that has a chat template, and try what that knows."""
+        self._tokenizer = tokenizer
+        self.text = templates_text(tokenizer)
+        self._variables = _variables_of(self.text)
+        self._reserved = _reserved_names(tokenizer)
+        self.keeps_system = _PROBE in self._try([Message("system", _PROBE), _HELLO])
+        self.calls = self._call_style()
+
+    @property
+    def switches_reasoning(self) -> bool:
+        """Whether it can be told how much is thought."""
+        return not self._variables.isdisjoint((*SWITCHES, EFFORT))
+
+    def render(self, asked: Asked, *, continues: bool = False) -> str:
+        """Return the prompt for the next reply; with `continues`, one in which the last message goes on.
+
+        Raises what templates and transformers raise: jinja2.TemplateError, ValueError, TypeError.
+        """
+        text: str = self._tokenizer.apply_chat_template(
+            asked.messages,
+            tools=asked.tools,
+            tokenize=False,
+            add_generation_prompt=not continues,
+            continue_final_message=continues,
+            **asked.variables,
+        )
+        return text
+
+    def variables(self, spec: ReplySpec) -> dict[str, TemplateValue]:
+        """Return what a template is told beside messages and tools. Raises PromptRejected."""
+        reserved = sorted(self._reserved.intersection(spec.template))
+        if reserved:
+            why = f"{', '.join(reserved)}: no variable of a chat template."
+            raise PromptRejected(why, field="template")
+        return self._reasoning(spec.reasoning) | spec.template
+
+    def _reasoning(self, wish: str) -> dict[str, TemplateValue]:
+        switches = [name for name in SWITCHES if name in self._variables]
+        if wish == "auto":
+            return {}
+        if wish == "off":
+            if not switches:
+                raise PromptRejected("The model's reasoning can't be switched off.", field="reasoning")
+            return dict.fromkeys(switches, False)
+        if EFFORT not in self._variables:
+            raise PromptRejected("The model's chat template knows no effort of reasoning.", field="reasoning")
+        return {EFFORT: wish, **dict.fromkeys(switches, True)}
+
+    def _call_style(self) -> CallStyle | None:
+        """Try calls: with ids as people make them, then with short ones."""
+        for style in (PLAIN_STYLE, CallStyle(short_ids=True)):
+            if self._knows_calls(style, 1):
+                single = not self._knows_calls(style, 2)
+                return CallStyle(short_ids=style.short_ids, single=single)
+        return None
+
+    def _knows_calls(self, style: CallStyle, count: int) -> bool:
+        """Return whether it shows tools, calls and their results."""
+        calls = [
+            ToolCall(f"call_0123456789{n}", "probed_tool", f'{{"probe": "value {n} of a call"}}')
+            for n in range(count)
+        ]
+        results = [Message("tool", f"{_PROBE} {call.call_id}", call_id=call.call_id) for call in calls]
+        text = self._try(
+            [_HELLO, Message("assistant", "", calls=tuple(calls)), *results], style, [_PROBED_TOOL]
+        )
+        told = [_PROBED_TOOL.description, *(result.content for result in results)]
+        return all(each in text for each in (*told, *(f"value {n} of a call" for n in range(count))))
+
+    def _try(
+        self, messages: Sequence[Message], style: CallStyle = PLAIN_STYLE, tools: Sequence[Tool] = ()
+    ) -> str:
+        """Return what it makes of messages, nothing where it refuses them."""
+        asked = Asked(template_messages(messages, style, _as_is), template_tools(tools, _as_is))
+        try:
+            return self.render(asked)
+        except Exception:  # noqa: BLE001 - a template may raise anything: it does not know what it was asked
+            return ""
+
+
+_PROBED_TOOL = Tool("probed_tool", "Midstream asks whether tools are shown.")
+
+
+def _as_is(said: Any) -> Any:
+    return said
+
+
+def _variables_of(template: str) -> frozenset[str]:
+    """Return the names that a template reads and does not set itself first."""
+    try:
+        parsed = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False).parse(  # noqa: S701 - it is no HTML, and only parsed
+            _GENERATION.sub("", template)
+        )
+    except jinja2.TemplateSyntaxError:
+        return frozenset()
+    return frozenset(jinja2.meta.find_undeclared_variables(parsed))
+
+
+def _reserved_names(tokenizer: Any) -> frozenset[str]:
+    """Return the names that are parameters of transformers on the way to a template, or written by the tokenizer."""
+    return frozenset(
+        (
+            *inspect.signature(tokenizer.apply_chat_template).parameters,
+            *inspect.signature(render_jinja_template).parameters,
+            *tokenizer.special_tokens_map,
+            "messages",
+        )
+    )

@@ -1,0 +1,215 @@
+"""Messages into the token ids of a prompt, by the chat template of the model's tokenizer."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice, takewhile
+from typing import Any, NamedTuple
+
+import jinja2
+
+from engine.errors import PromptRejected
+from engine.messages import Message
+from engine.parsing.formats import ReplyFormat
+from engine.prompts.rendering import Rendered, Renderer
+from engine.reply_spec import PLAIN, ReplySpec
+from engine.text.reply_memory import OwnReplies
+from engine.text.spelling import Letters, Passage, Tokenized, changes, spelled
+
+_SYSTEMS_KNOWN = 64
+
+_ATTEMPTS = 8
+"""Ends of the known part of a reply that goes on, which are tried: some are within a character."""
+
+
+class Prompt(NamedTuple):
+    """A prompt. `opened`: words of the template at its end that belong to the reply already.
+
+    `continued`: the last so many tokens are the beginning of a reply that goes on.
+    """
+
+    token_ids: list[int]
+    opened: str = ""
+    continued: int = 0
+
+
+class PromptBuilder:
+    """Renders and tokenizes prompts for one tokenizer. For one thread at a time."""
+
+    def __init__(self, tokenizer: Any, format_: ReplyFormat | None = None) -> None:
+        """Take a transformers tokenizer that has a chat template, and how its model writes replies; try what it knows."""
+        self._tokenizer = tokenizer
+        self._renderer = Renderer(tokenizer, format_)
+        self._letters = Letters(self._decode, self._renderer.tokens.ids)
+        self._system_tokens: OrderedDict[str, list[int]] = OrderedDict()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Which parts of a `ReplySpec` its prompts follow."""
+        return self._renderer.features
+
+    def token_ids(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[int]:
+        """Return the tokens of `prompt`, spelled as the tokenizer does. Raises PromptRejected."""
+        return self.prompt(messages, spec).token_ids
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        spec: ReplySpec = PLAIN,
+        own: OwnReplies | None = None,
+        most: int = 0,
+    ) -> Prompt:
+        """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
+
+        The template writes every control token itself, the first one included. One that anybody else spells out, the
+        assistant included, is read as plain text: what a model was made to say must forge no role in its next turn.
+        Where the template has no system role, that prompt goes in front of the first user message.
+
+        `own`: replies that are spelled as the model wrote them, the same text in other tokens, if the prompt then takes
+        no more tokens than it would, or than `most`. One that the tokenizer spells alike is forgotten there.
+
+        A raw prompt is the messages' own text, in which control tokens are what they are: nobody else's words are in it.
+        It begins as the tokenizer begins a text. Raises PromptRejected.
+        """
+        if spec.raw:
+            return self._raw(messages)
+        with _refusals():
+            rendered = self._renderer.render(messages, spec)
+            plain = self._plain(rendered)
+            if own is None or rendered.is_marked or not self._tokenizer.is_fast:
+                return plain
+            made = self._spelled(rendered, plain, own)
+        return made if len(made.token_ids) <= max(most, len(plain.token_ids)) else plain
+
+    def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
+        """Return what the template makes of messages: a little shorter than the prompt's text, never longer.
+
+        Raises PromptRejected.
+        """
+        if spec.raw:
+            return _text_of(messages)
+        with _refusals():
+            rendered = self._renderer.render(messages, spec)
+        return self._renderer.tokens.unmarked(rendered.text + rendered.begun)
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a piece of a prompt has by itself. Raises PromptRejected."""
+        with _refusals():
+            return len(self._encoded(text))
+
+    def system_tokens(
+        self, messages: Sequence[Message], prompt: Sequence[int], spec: ReplySpec = PLAIN
+    ) -> int:
+        """Return how many of the prompt's first tokens are the system prompt's, whatever the user says after it.
+
+        0 where there is none, or where the template puts it elsewhere in a longer talk. What stands between it and
+        what was asked for by one user, as tools do, is not among them. Raises PromptRejected.
+        """
+        if not messages or messages[0].role != "system":
+            return 0
+        beginning = self._system_beginning(messages[0])
+        known = _common(beginning, prompt)
+        return known if known == len(beginning) or spec.shown_tools or spec.template else 0
+
+    def _system_beginning(self, message: Message) -> list[int]:
+        system = message.content
+        if system not in self._system_tokens:
+            ways = [self.token_ids([message, Message("user", said)]) for said in ("Hello.", "One")]
+            self._system_tokens[system] = ways[0][: _common(*ways)]
+            while len(self._system_tokens) > _SYSTEMS_KNOWN:
+                self._system_tokens.popitem(last=False)
+        return self._system_tokens[system]
+
+    def _raw(self, messages: Sequence[Message]) -> Prompt:
+        with _refusals():
+            token_ids: list[int] = self._tokenizer(_text_of(messages))["input_ids"]
+        return Prompt(_some(token_ids))
+
+    def _plain(self, rendered: Rendered) -> Prompt:
+        token_ids = _some(self._encoded(rendered.text, marked=rendered.is_marked))
+        begun = self._encoded_behind(rendered.begun, marked=rendered.is_marked)
+        return Prompt(token_ids + begun, rendered.opened, len(begun))
+
+    def _spelled(self, rendered: Rendered, plain: Prompt, own: OwnReplies) -> Prompt:
+        """Return the prompt with what is remembered of its replies in their own tokens."""
+        token_ids = plain.token_ids[: len(plain.token_ids) - plain.continued]
+        passages = [Passage(text, own.recall(text) if is_own else None) for text, is_own in rendered.said]
+        if any(passage.reply for passage in passages):
+            token_ids = self._respelled(self._tokenized(rendered.text), passages, own)
+        begun = self._remembered(rendered.raw, own)
+        return Prompt(token_ids + begun, plain.opened, len(begun))
+
+    def _respelled(self, plain: Tokenized, passages: Sequence[Passage], own: OwnReplies) -> list[int]:
+        changed = list(changes(plain, passages, self._letters))
+        for start, end, token_ids, reply in changed:
+            if len(token_ids) == len(reply.token_ids) and token_ids == plain.token_ids[start:end]:
+                own.forget(reply)
+        return spelled(plain.token_ids, changed)
+
+    def _remembered(self, raw: str, own: OwnReplies) -> list[int]:
+        """Return the beginning of a reply that goes on in its own tokens, as far as they are known and end with it."""
+        reply = own.recall(raw) if raw else None
+        if reply is not None:
+            counts = range(bisect_right(reply.ends, len(raw)), 0, -1)
+            for count in islice(counts, _ATTEMPTS):
+                token_ids, end = reply.token_ids[:count].tolist(), reply.ends[count - 1]
+                if self._decode(token_ids) == raw[:end]:
+                    return token_ids + self._encoded_behind(raw[end:])
+        return self._encoded_behind(raw)
+
+    def _tokenized(self, text: str) -> Tokenized:
+        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        offsets: list[tuple[int, int]] = encoded["offset_mapping"]
+        return Tokenized(
+            text, encoded["input_ids"], [start for start, _ in offsets], [end for _, end in offsets]
+        )
+
+    def _encoded(self, text: str, *, marked: bool = False) -> list[int]:
+        """Return a text's tokens. `marked`: control tokens that are marked in it are plain text."""
+        how = {"sanitize_control_tokens": True} if marked else {}
+        token_ids: list[int] = self._tokenizer(text, add_special_tokens=False, **how)["input_ids"]
+        return token_ids
+
+    def _encoded_behind(self, text: str, *, marked: bool = False) -> list[int]:
+        """Return the tokens of a text that stands behind another one: no space is put before it."""
+        if not text:
+            return []
+        before = self._encoded("\n")
+        behind = self._encoded(f"\n{text}", marked=marked)
+        is_apart = behind[: len(before)] == before
+        return behind[len(before) :] if is_apart else self._encoded(text, marked=marked)
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False)
+        return text
+
+
+def _text_of(messages: Sequence[Message]) -> str:
+    return "".join(message.content for message in messages)
+
+
+def _some(token_ids: list[int]) -> list[int]:
+    if not token_ids:
+        raise PromptRejected("An empty prompt was made of the messages.")
+    return token_ids
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many of the first tokens of two prompts are the same."""
+    return sum(1 for _ in takewhile(bool, (one == other for one, other in zip(first, second, strict=False))))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise PromptRejected for what a template or a tokenizer raises."""
+    try:
+        yield
+    except jinja2.TemplateError as error:
+        raise PromptRejected(f"The model's chat template refused the messages: {error}") from error
+    except RecursionError as error:
+        raise PromptRejected("The messages or the tools are nested too deep.") from error
+    except (ValueError, TypeError, UnicodeError) as error:
+        raise PromptRejected(f"The model's tokenizer refused the messages: {error}") from error

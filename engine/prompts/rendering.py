@@ -1,0 +1,124 @@
+"""Messages and what the reply may be into the text of a prompt, by the chat template. Knows no token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from engine.errors import PromptRejected
+from engine.messages import Message
+from engine.parsing.formats import ReplyFormat
+from engine.prompts.chat_template import Asked, ChatTemplate
+from engine.prompts.control_tokens import ControlTokens, Marking
+from engine.prompts.conversation import (
+    PLAIN_STYLE,
+    CallStyle,
+    fold_system,
+    template_messages,
+    template_tools,
+    without_tools,
+)
+from engine.prompts.written import Placed, Writer
+from engine.reply_spec import PLAIN, ReplySpec
+
+
+class Rendered(NamedTuple):
+    """A prompt's text. `is_marked`: control tokens in it that the template did not write are marked as text.
+
+    `said`: what the assistant's messages say in it, and all others, in order: the former may be remembered.
+    `begun`: the beginning of a reply that goes on, marked likewise, and `raw` as it was written; it follows the text.
+    """
+
+    text: str
+    is_marked: bool
+    said: tuple[tuple[str, bool], ...]
+    begun: str = ""
+    raw: str = ""
+    opened: str = ""
+
+
+class Renderer:
+    """Renders the prompts of one model."""
+
+    def __init__(self, tokenizer: Any, format_: ReplyFormat | None) -> None:
+        """Take a transformers tokenizer that has a chat template, and how its model writes replies."""
+        self.template = ChatTemplate(tokenizer)
+        self.tokens = ControlTokens(tokenizer, self.template.text, format_.markers if format_ else ())
+        self._format = format_
+        self._writer = None if format_ is None else Writer(format_, self.tokens)
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether a model can be shown tools, its calls be told, and their results be given to it."""
+        return self.template.calls is not None and self._format is not None and self._format.has_calls
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Return which parts of a spec prompts follow, as in `ModelFacts`."""
+        known = {
+            "tools": self.takes_tools,
+            "reasoning": self.template.switches_reasoning,
+            "template": True,
+            "continue": True,
+            "raw": True,
+        }
+        return tuple(name for name, is_known in known.items() if is_known)
+
+    def render(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Rendered:
+        """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
+
+        Raises PromptRejected where the spec can't be followed, and what templates and transformers raise.
+        """
+        if spec.shown_tools and not self.takes_tools:
+            raise PromptRejected("The model can't be shown tools.", field="tools")
+        if not spec.continues:
+            return self._render(messages, spec)
+        if not messages or messages[-1].role != "assistant":
+            raise PromptRejected("There is no reply that could go on.", field="continues")
+        return self._continued(messages, spec)
+
+    def _render(self, messages: Sequence[Message], spec: ReplySpec, *, continues: bool = False) -> Rendered:
+        known, marking = self._known(messages), Marking(self.tokens)
+        tools, variables = template_tools(spec.shown_tools, marking), self.template.variables(spec)
+        marked_variables = {name: marking(value) for name, value in variables.items()}
+
+        def text_of(shown: Sequence[Message]) -> str:
+            asked = Asked(template_messages(shown, self._style, marking), tools, marked_variables)
+            return self.template.render(asked, continues=continues)
+
+        text = text_of(known)
+        placed = (
+            Placed(text, {}) if self._writer is None else self._writer.placed(text, known, text_of, marking)
+        )
+        said = [(placed.written.get(n, one.content), one.role == "assistant") for n, one in enumerate(known)]
+        return Rendered(placed.text, marking.is_needed, tuple(said), opened=self._opened(placed.text))
+
+    def _continued(self, messages: Sequence[Message], spec: ReplySpec) -> Rendered:
+        """The prompt that the reply was asked with, and then the reply: all of that was computed before.
+
+        Only where the template opens a reasoning that the reply does not have, that prompt was another one.
+        """
+        last = messages[-1]
+        asked = self._render(messages[:-1], spec)
+        if asked.opened and not last.written:
+            made = self._render(messages, spec, continues=True)
+            return made._replace(opened=last.content)
+        marking, raw = Marking(self.tokens), last.written or last.content
+        reply = msgspec.structs.replace(last, written=raw)
+        begun = marking(raw) if self._writer is None else self._writer.marked(reply, marking, asked.opened)
+        return asked._replace(is_marked=asked.is_marked or marking.is_needed, begun=begun, raw=raw)
+
+    @property
+    def _style(self) -> CallStyle:
+        return self.template.calls or PLAIN_STYLE
+
+    def _known(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return messages in roles that the template knows."""
+        if self.template.calls is None:
+            messages = without_tools(messages)
+        return messages if self.template.keeps_system else fold_system(messages)
+
+    def _opened(self, prompt: str) -> str:
+        return "" if self._format is None else self._format.opening(prompt)

@@ -1,0 +1,35 @@
+"""Text on its way to be shown: ended by stop strings, then cut at whole characters. Knows text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.text.characters import whole_length
+from engine.text.stop_strings import StopStrings
+
+
+class ShownText:
+    """Passes text on as far as it may be shown. `stopped`: a stop string is complete; take no more text then."""
+
+    def __init__(self, stops: Sequence[str] = ()) -> None:
+        """Take the stop strings, none of them empty."""
+        self.stopped = False
+        self._stops = StopStrings(stops) if stops else None
+        self._waiting = ""
+
+    def push(self, text: str) -> str:
+        """Take more text; return the whole characters that may be shown now, possibly none.
+
+        At a stop string that is all that was before it.
+        """
+        if self._stops is not None:
+            text, self.stopped = self._stops.push(text)
+        waiting = self._waiting + text
+        cut = len(waiting) if self.stopped else whole_length(waiting)
+        self._waiting = waiting[cut:]
+        return waiting[:cut]
+
+    def flush(self) -> str:
+        """Return what was held back: what comes next, if anything, is no text of the same passage."""
+        rest, self._waiting = self._waiting, ""
+        return rest if self._stops is None else rest + self._stops.flush()

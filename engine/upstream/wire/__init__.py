@@ -1,0 +1,1 @@
+"""What goes to an upstream and comes from it, in the words of OpenAI's API."""

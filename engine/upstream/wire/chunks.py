@@ -1,0 +1,85 @@
+"""What an upstream answers, as far as it is of use here: chunks of chat completions and of completions. Only types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from engine.upstream.wire.logprobs import NOTHING_TOLD
+
+
+class CachedDetails(msgspec.Struct, frozen=True):
+    """What of the prompt was in a cache."""
+
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Totals, so far or at the end."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: CachedDetails | None = None
+
+
+class FunctionPart(msgspec.Struct, frozen=True):
+    """More of a function's call. `arguments`: text, or of some servers the object itself."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class CallPart(msgspec.Struct, frozen=True):
+    """More of a call. `index`: which one of the reply's; some servers leave it out and send calls whole."""
+
+    index: int | None = None
+    id: str | None = None
+    function: FunctionPart | None = None
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What is new in a reply. What was thought has two names; a server that has neither may use them for anything."""
+
+    content: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: tuple[CallPart, ...] | None = None
+
+    @property
+    def thought(self) -> str:
+        """What the model thinks aloud."""
+        named = (self.reasoning_content, self.reasoning)
+        return next((text for text in named if isinstance(text, str) and text), "")
+
+    @property
+    def says(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self.content or self.thought or self.tool_calls)
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """News of a reply: `delta` of a chat, `text` of a completion."""
+
+    delta: Delta | None = None
+    finish_reason: str | None = None
+    logprobs: msgspec.Raw = NOTHING_TOLD
+    text: str | None = None
+
+    @property
+    def news(self) -> Delta:
+        """What is new, from whichever door."""
+        return self.delta or Delta(self.text)
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """One chunk."""
+
+    choices: tuple[Choice, ...] | None = None
+    usage: Usage | None = None
+    error: Any = None
+
+    @property
+    def says(self) -> bool:
+        """Whether any of the reply is in it."""
+        return any(choice.news.says for choice in self.choices or ())

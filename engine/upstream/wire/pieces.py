@@ -1,0 +1,87 @@
+"""What an upstream says, made into pieces: whole characters of text and of thoughts, whole calls, in their order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.messages import Called, Chunk, Reasoning
+from engine.text.characters import whole_length
+from engine.upstream.wire.calls import CallParts, WholeCall
+from engine.upstream.wire.chunks import Choice
+from engine.upstream.wire.logprobs import UpstreamLogprobs
+
+Piece = Chunk | Reasoning | Called
+
+
+class UpstreamPieces:
+    """Pieces have no tokens yet: who counts them says how many are behind each."""
+
+    def __init__(self, request_id: str, upstream: str, *, logprobs: bool = False) -> None:
+        """Take whose reply it is, the upstream's name, and whether logprobs were asked for."""
+        self._request_id = request_id
+        self._logprobs = UpstreamLogprobs() if logprobs else None
+        self._calls = CallParts(upstream)
+        self._waiting = ""
+        self._thinks = False  # what waits is a thought
+
+    def take(self, choice: Choice) -> Iterator[Piece]:
+        """Give what is ready by now. Raises EngineLost where an upstream sends more calls than it may."""
+        news = choice.news
+        if news.thought:
+            yield from self._extend(news.thought, thinks=True)
+        if self._logprobs is not None:
+            self._hear_logprobs(choice)
+        if news.content:
+            yield from self._extend(news.content, thinks=False)
+        if news.tool_calls:
+            yield from self._flush()
+            for call in self._calls.take(news.tool_calls):
+                yield from self._call(call)
+
+    def finish(self) -> Iterator[Piece]:
+        """Give what was held back: nothing of it will grow any more."""
+        yield from self._close_call()
+        yield from self._flush()
+
+    def _hear_logprobs(self, choice: Choice) -> None:
+        assert self._logprobs is not None  # noqa: S101 - asked before
+        news = choice.news
+        if news.thought or news.tool_calls:
+            self._logprobs.pass_over(news.content or "")
+        else:
+            self._logprobs.hear(news.content or "", choice.logprobs)
+
+    def _extend(self, text: str, *, thinks: bool) -> Iterator[Piece]:
+        yield from self._close_call()
+        if thinks is not self._thinks:
+            yield from self._flush()
+        self._thinks = thinks
+        self._waiting += text
+        yield from self._told(whole_length(self._waiting))
+
+    def _close_call(self) -> Iterator[Piece]:
+        for call in self._calls.close():
+            yield from self._call(call)
+
+    def _call(self, call: WholeCall) -> Iterator[Piece]:
+        if call.is_valid:
+            yield Called(self._request_id, call.name, call.arguments, 0, call.call_id)
+        elif call.text:  # what looked like a call is text
+            self._thinks = False
+            if self._logprobs is not None:
+                self._logprobs.pass_over(call.text)
+            self._waiting += call.text
+            yield from self._flush()
+
+    def _flush(self) -> Iterator[Piece]:
+        yield from self._told(len(self._waiting))
+
+    def _told(self, length: int) -> Iterator[Piece]:
+        text, self._waiting = self._waiting[:length], self._waiting[length:]
+        if not text:
+            return
+        if self._thinks:
+            yield Reasoning(self._request_id, text, 0)
+        else:
+            logprobs = self._logprobs.leave(text) if self._logprobs is not None else ()
+            yield Chunk(self._request_id, text, 0, logprobs)

@@ -1,0 +1,122 @@
+"""One reply as an upstream tells it, made into what the engine's door promises: its pieces with their tokens, one end. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from engine.messages import ErrorCode, Finished, FinishReason, Output, Started
+from engine.upstream.wire.chunks import Choice, Completion, Usage
+from engine.upstream.wire.pieces import Piece, UpstreamPieces
+
+_REASONS = {"length": FinishReason.LENGTH, "max_tokens": FinishReason.LENGTH}
+_FILTERED = "content_filter"
+_NOTHING = Choice()
+
+
+class UpstreamReply:
+    """Takes chunks, gives outputs. `ended` is true once the upstream named a reason, or the reply is as long as it may get.
+
+    Tokens are the upstream's totals where it tells them in time, else one for each chunk that says something.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        *,
+        prompt_tokens: int,
+        max_new_tokens: int,
+        logprobs: bool = False,
+        upstream: str = "",
+    ) -> None:
+        """Take the prompt's length as it was estimated, how long the reply may get, and whether logprobs were asked for."""
+        self._request_id = request_id
+        self._pieces = UpstreamPieces(request_id, upstream, logprobs=logprobs)
+        self._shown_tokens = 0
+        self._said = 0
+        self._reason: FinishReason | None = None
+        self._told: str | None = None
+        self.started = False
+        self.max_new_tokens = max_new_tokens
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = 0
+        self.generated_tokens = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more of it will be taken."""
+        return self._reason is not None
+
+    @property
+    def told(self) -> bool:
+        """Whether it was the upstream that named the reason."""
+        return self._told is not None
+
+    def take(self, completion: Completion) -> list[Output]:
+        """Return what a chunk makes known. Raises EngineLost where an upstream sends more calls than it may."""
+        outputs: list[Output] = []
+        choice = completion.choices[0] if completion.choices else None
+        pieces = self._heard(choice or _NOTHING) if not self.ended else []
+        if completion.usage is not None:
+            self._account(completion.usage)
+        if choice is not None and not self.started:
+            self.started = True
+            outputs.append(Started(self._request_id, self.prompt_tokens, self.cached_tokens))
+        outputs += self._counted(pieces)
+        if not self.ended:
+            self._end(choice.finish_reason if choice else None)
+        return outputs
+
+    def finish(self) -> list[Output]:
+        """Return what was held back, and the end."""
+        error = "The engine's own filter ended the reply." if self._told == _FILTERED else None
+        reason = FinishReason.ERROR if error else self._reason or FinishReason.STOP
+        return [*self.rest(), self.finished(reason, error=error)]
+
+    def rest(self) -> list[Output]:
+        """Return what was held back: nothing of it will grow any more."""
+        return self._counted(self._pieces.finish())
+
+    def finished(
+        self,
+        reason: FinishReason,
+        *,
+        steps_after: int | None = None,
+        error: str | None = None,
+        code: ErrorCode = ErrorCode.INTERNAL,
+    ) -> Finished:
+        """Return an end for this reason."""
+        counts = (self.prompt_tokens, self.cached_tokens, self.generated_tokens)
+        return Finished(self._request_id, reason, *counts, steps_after, error, code)
+
+    def _heard(self, choice: Choice) -> list[Piece]:
+        if choice.news.says:
+            self._said += 1
+            self.generated_tokens = max(self.generated_tokens, self._said)
+            if self._said > self.max_new_tokens:
+                return []
+        return list(self._pieces.take(choice))
+
+    def _counted(self, pieces: Iterable[Piece]) -> list[Output]:
+        """The pieces, the first of them with all tokens that were generated since the last one."""
+        counted: list[Output] = []
+        for piece in pieces:
+            tokens = max(0, self.generated_tokens - self._shown_tokens)
+            self._shown_tokens += tokens
+            counted.append(msgspec.structs.replace(piece, tokens=tokens))
+        return counted
+
+    def _account(self, usage: Usage) -> None:
+        self.prompt_tokens = usage.prompt_tokens or self.prompt_tokens
+        self.generated_tokens = usage.completion_tokens or self.generated_tokens
+        details = usage.prompt_tokens_details
+        self.cached_tokens = (details.cached_tokens if details else None) or self.cached_tokens
+
+    def _end(self, told: str | None) -> None:
+        """Note the end; an upstream that goes on beyond what was asked for is not listened to any more."""
+        if told is not None:
+            self._reason = _REASONS.get(told, FinishReason.STOP)
+            self._told = told
+        elif self._said > self.max_new_tokens:
+            self._reason = FinishReason.LENGTH

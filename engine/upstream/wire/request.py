@@ -1,0 +1,202 @@
+"""A request in the words of OpenAI's chat completions, or completions, and how long its prompt is, about. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from engine.errors import PromptRejected
+from engine.messages import Message, Params, Request, ToolCall
+from engine.reply_spec import PLAIN, Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
+from engine.upstream.options import Features, UpstreamOptions
+
+TOKENS_A_MESSAGE = 4
+"""What a chat template puts around a message, or a tool, about."""
+
+
+def estimated_tokens(messages: Sequence[Message], bytes_per_token: float, spec: ReplySpec = PLAIN) -> int:
+    """Return a prompt's length where no tokenizer is at hand: its UTF-8 bytes by their number a token, and its frame.
+
+    Three bytes a token is above what today's vocabularies need: four or more for English, three for most
+    other scripts. Raises PromptRejected where there is no message, or one that is no text.
+    """
+    if not messages:
+        raise PromptRejected("There is no message to answer.")
+    try:
+        size = sum(map(_size, messages)) + sum(map(_tool_size, spec.shown_tools))
+    except UnicodeEncodeError as error:
+        raise PromptRejected(f"The messages are no text: {error}") from error
+    framed = 0 if spec.raw else len(messages) + len(spec.shown_tools)
+    return ceil(size / bytes_per_token) + TOKENS_A_MESSAGE * framed
+
+
+def _size(message: Message) -> int:
+    calls = sum(len(call.name.encode()) + len(call.arguments.encode()) for call in message.calls)
+    return len(message.content.encode()) + calls
+
+
+def _tool_size(tool: Tool) -> int:
+    return len(tool.name.encode()) + len(tool.description.encode()) + len(tool.parameters.encode())
+
+
+def most_new_tokens(asked: int | None, options: UpstreamOptions, prompt_tokens: int) -> int:
+    """Return how long the reply may get: what was asked for, as far as the window has room for it."""
+    return max(1, min(asked or options.max_new_tokens, options.context_tokens - prompt_tokens))
+
+
+def path_of(request: Request) -> str:
+    """Return where a request goes, relative to the URL."""
+    return "completions" if request.spec.raw else "chat/completions"
+
+
+def body_of(request: Request, options: UpstreamOptions, max_new_tokens: int) -> dict[str, Any]:
+    """Return the body of `POST /chat/completions`, or of `POST /completions` for a raw prompt."""
+    features, spec = options.features, request.spec
+    newer = features.max_completion_tokens and not spec.raw
+    limit = "max_completion_tokens" if newer else "max_tokens"
+    body: dict[str, Any] = {
+        "model": options.model,
+        **prompt_of(request.messages, spec, features),
+        "stream": True,
+        limit: max_new_tokens,
+        **_sampling(request.params, features),
+        **_logprobs(request, features),
+        **_format(spec.format, features),
+    }
+    if features.usage or features.continuous_usage:
+        body["stream_options"] = {"include_usage": True}
+        if features.continuous_usage:
+            body["stream_options"]["continuous_usage_stats"] = True
+    if features.priority != "off":
+        body["priority"] = request.priority if features.priority == "high_first" else -request.priority
+    if features.prompt_cache_key and (session := session_of(request)) is not None:
+        body["prompt_cache_key"] = session
+    if features.cache_salt and request.cache_salt:
+        body["cache_salt"] = _digest(request.cache_salt)
+    return body
+
+
+def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) -> dict[str, Any]:
+    """Return the fields that make the prompt, of a reply and of a count alike."""
+    if spec.raw:
+        return {"prompt": "".join(message.content for message in messages)}
+    return {
+        "messages": [_message(message, thinks=features.template) for message in messages],
+        **_tools(spec),
+        **_thinking(spec, features),
+        **({"continue_final_message": True, "add_generation_prompt": False} if spec.continues else {}),
+    }
+
+
+def _message(message: Message, *, thinks: bool) -> dict[str, Any]:
+    """Return a message as OpenAI writes it. What was thought goes to who hands it to a template, by both of its names."""
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.role == "tool":
+        told["tool_call_id"] = message.call_id
+    if message.reasoning and thinks:
+        told |= {"reasoning_content": message.reasoning, "reasoning": message.reasoning}
+    if message.calls:
+        told["content"] = message.content or None
+        told["tool_calls"] = [_call(call) for call in message.calls]
+    return told
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.call_id, "type": "function", "function": function}
+
+
+def _tools(spec: ReplySpec) -> dict[str, Any]:
+    if not spec.shown_tools:
+        return {}
+    named = {"type": "function", "function": {"name": spec.tool_name}}
+    choice = named if spec.tool_choice == "named" else spec.tool_choice
+    told: dict[str, Any] = {"tools": [_tool(tool) for tool in spec.shown_tools], "tool_choice": choice}
+    return told if spec.parallel_calls else {**told, "parallel_tool_calls": False}
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": msgspec.Raw(tool.parameters.encode()),
+    }
+    return {"type": "function", "function": function}
+
+
+def _thinking(spec: ReplySpec, features: Features) -> dict[str, Any]:
+    """Return how much is to be thought. Where there is a field for it, `none` is its word for nothing."""
+    told: dict[str, Any] = {}
+    variables = dict(spec.template)
+    if spec.reasoning != "auto" and features.reasoning:
+        told["reasoning_effort"] = "none" if spec.reasoning == "off" else spec.reasoning
+    if spec.reasoning == "off" and features.template:
+        variables = {"enable_thinking": False, "thinking": False} | variables
+    return told | ({"chat_template_kwargs": variables} if variables else {})
+
+
+def _format(format_: Format | None, features: Features) -> dict[str, Any]:
+    match format_:
+        case None:
+            return {}
+        case JsonObject():
+            return {"response_format": {"type": "json_object"}}
+        case JsonSchema(schema):
+            named = {"name": "reply", "strict": True, "schema": msgspec.Raw(schema.encode())}
+            return {"response_format": {"type": "json_schema", "json_schema": named}}
+        case Regex(pattern):
+            return _named_format("regex", pattern, features)
+        case Grammar(lark):
+            return _named_format("grammar", lark, features)
+
+
+def _named_format(name: str, text: str, features: Features) -> dict[str, Any]:
+    match features.format:
+        case "guided":
+            return {f"guided_{name}": text}
+        case "sglang":
+            return {name: text}
+        case _:
+            return {"structured_outputs": {name: text}}
+
+
+def session_of(request: Request) -> str | None:
+    """Return a name of the conversation that tells nobody whose it is, nor what it is called; None where there is none."""
+    return _digest(f"{request.cache_salt}\n{request.conversation}") if request.conversation else None
+
+
+def _sampling(params: Params, features: Features) -> dict[str, Any]:
+    """Return how tokens are chosen. What an upstream does not take was refused, or changes nothing."""
+    greedy = params.do_sample is False or params.temperature == 0
+    chosen = {
+        "temperature": 0.0 if greedy else params.temperature,
+        "top_p": None if greedy else params.top_p,
+        "top_k": params.top_k if features.top_k and not greedy else None,
+        "min_p": params.min_p if features.min_p and not greedy else None,
+        "repetition_penalty": params.repetition_penalty if features.repetition_penalty else None,
+        "presence_penalty": params.presence_penalty if features.penalties else None,
+        "frequency_penalty": params.frequency_penalty if features.penalties else None,
+        "logit_bias": {str(token): bias for token, bias in params.logit_bias} or None,
+        "min_tokens": params.min_tokens if features.min_tokens else None,
+        "ignore_eos": params.ignore_eos if features.ignore_eos else None,
+        "skip_special_tokens": False if params.special_tokens and features.special_tokens else None,
+        "seed": params.seed,
+        "stop": list(params.stop) or None,
+    }
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _logprobs(request: Request, features: Features) -> dict[str, Any]:
+    top = request.params.top_logprobs
+    if top is None or not features.logprobs:
+        return {}
+    return {"logprobs": top} if request.spec.raw else {"logprobs": True, "top_logprobs": top}
+
+
+def _digest(text: str) -> str:
+    """Tell texts apart to one who shall not read them: salts and conversations hold our clients' ids."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

@@ -1,0 +1,94 @@
+"""Takes what clients say to calls: their results, and whether they may run. It goes to the replica that has the exchange.
+
+What came before is answered as it was; what comes too late, or contradicts what is kept, is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sessions.conversation.conversation import Conversation
+from sessions.errors import Conflict, ContentTooLong, NotFound, StoreDown
+from sessions.exchange.settling import Answered, Settler
+from sessions.filters.chain import Filters
+from sessions.replicas.forwarding import Forwarder
+from sessions.store.history.history import History
+from sessions.turn.calls import CallAnswer, Result, answered
+from sessions.turn.live_turn import LiveTurn
+
+ATTEMPTS = 3
+_AGAIN = "The call goes on at another replica at this moment; send it again in a moment."
+
+
+class Answering:
+    """Answers for one replica. Methods raise Refused."""
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        settler: Settler,
+        forwarder: Forwarder,
+        filters: Filters,
+        max_chars: int,
+    ) -> None:
+        self._history = history
+        self._settler = settler
+        self._forwarder = forwarder
+        self._filters = filters
+        self._max_chars = max_chars
+
+    async def answer(self, conversation: Conversation, answer: CallAnswer) -> Answered:
+        """What became of an answer, wherever its call is."""
+        await self._check(answer)
+        for _ in range(ATTEMPTS):
+            if (met := await self._here(conversation, answer)) is not None:
+                return met
+            if (runner := await self._forwarder.runner_of(conversation)) is None:
+                return await self._known(conversation, answer)
+            there = await self._forwarder.answer(conversation, runner, answer)
+            if there is not None and there.state is not None:
+                return Answered(there.state, already=there.already)
+        raise StoreDown(_AGAIN)
+
+    async def answer_here(self, conversation: Conversation, answer: CallAnswer) -> Answered:
+        """What became of an answer that another replica passed on."""
+        return await self._here(conversation, answer) or await self._known(conversation, answer)
+
+    async def _here(self, conversation: Conversation, answer: CallAnswer) -> Answered | None:
+        """None where no turn here has the call, or waits for it."""
+        while (live := conversation.calling(answer.call_id)) is not None:
+            if (met := await self._settler.answer(conversation, live, answer)) is not None:
+                return met
+            await _changed(live)
+        return None
+
+    async def _known(self, conversation: Conversation, answer: CallAnswer) -> Answered:
+        """By what the store has of a call that nobody waits for."""
+        meta = await self._history.load(conversation.keys)
+        call = await self._history.call(conversation.keys, answer.call_id)
+        if call is None or meta is None:
+            raise NotFound(f'There is no call "{answer.call_id}" in this conversation.')
+        if answered(call, answer) == call:
+            return Answered(call.state, already=True)
+        if meta.running is not None:
+            raise StoreDown(_AGAIN)
+        raise Conflict("The call was cancelled.")
+
+    async def _check(self, answer: CallAnswer) -> None:
+        texts = (answer.content, answer.error) if isinstance(answer, Result) else (answer.args,)
+        if any(len(text) > self._max_chars for text in texts if text):
+            raise ContentTooLong(f"What is said to a call has {self._max_chars} characters at most.")
+        await self._filters.check(*texts)
+
+
+async def _changed(live: LiveTurn) -> None:
+    """Returns once a turn that could take no answer is ready to, or over."""
+    waits = [asyncio.ensure_future(live.stages.released.wait())]
+    if not live.turn.is_over:
+        waits.append(asyncio.ensure_future(live.stages.ready.wait()))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,107 @@
+"""A turn that waits for calls goes on where its replica died: here, under another name, with all that the store has of it.
+
+Its name is the fence of its writes. So what the other replica still writes, if it only stood still, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.directory import Directory
+from sessions.conversation.following import follow_up_to
+from sessions.records import Meta
+from sessions.running.announcing import Announcer
+from sessions.running.closing import closing
+from sessions.store.history.coding import encode_message, encode_turn
+from sessions.store.history.history import History
+from sessions.store.history.transactions import Ending
+from sessions.store.ownership import RunningTurn
+from sessions.turn.calls import Calls
+from sessions.turn.live_turn import Following, LiveTurn, Nobody
+from sessions.turn.turn import Names
+
+COMEBACK_S = 60.0
+"""Its clients lost their connections with the replica: they have so long to come back, whatever they asked for."""
+
+Begin = Callable[[Conversation, LiveTurn], None]
+
+_log = structlog.get_logger("midstream.turns")
+
+
+class TakingOver:
+    """Takes turns over. `begins` is told once what begins them, before the first is."""
+
+    def __init__(self, *, directory: Directory, history: History, announcer: Announcer) -> None:
+        self._directory = directory
+        self._history = history
+        self._announcer = announcer
+        self._begin: Begin | None = None
+
+    def begins(self, begin: Begin) -> None:
+        """What waits here from now on."""
+        self._begin = begin
+
+    async def take_over(self, orphan: RunningTurn) -> bool:
+        """Whether it was a turn that waits for calls: it waits here now, or elsewhere. Raises StoreDown."""
+        with self._directory.using(orphan.owner, orphan.conversation_id) as conversation:
+            kept = await self._history.following(conversation.keys)
+            following = None if kept is None else Following.decoded(kept)
+            if following is None or following.turn_id != orphan.turn_id:
+                return False
+            return await self._take_over(conversation, following)
+
+    async def _take_over(self, conversation: Conversation, old: Following) -> bool:
+        new = _renamed(old, conversation)
+        await self._announcer.announce(conversation, new.turn_id)
+        named = new.encoded()
+        watched = await self._history.go_on(
+            conversation.keys, old.turn_id, next_id=new.turn_id, following=named
+        )
+        if watched is None:
+            await self._announcer.withdraw(new.turn_id)
+            return False
+        message = await self._history.message(conversation.keys, new.message_id)
+        meta = await self._history.load(conversation.keys) or Meta.new("")
+        await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
+        live = LiveTurn.waiting(new, Calls(message.calls if message is not None else ()), Nobody())
+        conversation.go_on(live, seq=meta.seq, watched=watched)
+        _log.info("waiting turn taken over", turn_id=new.turn_id, follows=new.follows)
+        if self._begin is None:
+            raise RuntimeError("Nothing begins turns here.")
+        self._begin(conversation, live)
+        await self._end_queue(conversation, live, meta.queue)
+        return True
+
+    async def _end_queue(self, conversation: Conversation, live: LiveTurn, queue: Sequence[str]) -> None:
+        """What waited in the dead replica's memory has its end: nobody else knows what it asked for."""
+        for place, turn_id in enumerate(queue, start=1):
+            if (record := await self._history.turn(conversation.keys, turn_id)) is None:
+                continue
+            async with conversation.locks.ordering:
+                if live.journal is None or live.delivery.end is not None:
+                    return  # the reaper ends them behind it
+                seq = conversation.next_seq()
+                ending = closing(conversation.conversation_id, record, (), seq=seq)
+                await live.journal.write(ending.done, _exit(ending, " ".join(queue[place:])))
+                conversation.publish_done(ending.done)
+
+
+def _exit(ending: Ending, queue: str) -> bytes:
+    """What the store changes besides when a turn ends in the queue."""
+    turn = ending.turn
+    reply = [turn.message_id, turn.reply_id, encode_message(ending.reply).decode()]
+    ended = [turn.turn_id, encode_turn(turn).decode()]
+    return msgspec.json.encode({"set": ["queue", queue], "ended": ended, "reply": reply})
+
+
+def _renamed(old: Following, conversation: Conversation) -> Following:
+    send = msgspec.structs.replace(
+        old.send,
+        conversation_id=conversation.conversation_id,
+        grace_s=max(old.send.grace_s, COMEBACK_S),
+    )
+    return msgspec.structs.replace(old, turn_id=Names.new().turn_id, send=send)

@@ -1,0 +1,138 @@
+"""Runs the server's tools for a turn that waits for their calls: each call is claimed in the store before it starts, once.
+
+A claim stands with the replica that made it. Where that dies, only a tool that is declared idempotent runs again; else
+the call is lost, and the model is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from functools import partial
+
+import msgspec
+import structlog
+
+from sessions.conversation.conversation import Conversation
+from sessions.errors import Filtered, OwnershipLost, StoreFault
+from sessions.events import CallState, Status
+from sessions.exchange.settling import Change, Settler
+from sessions.filters.chain import Filters
+from sessions.records import CallRecord
+from sessions.tools.server_tool import CallContext, Progress, ToolFailed, ToolLost
+from sessions.tools.tool_box import ToolBox
+from sessions.turn.calls import RESULTS_CHARS, claimed, done, is_to_be_run, lost
+from sessions.turn.live_turn import LiveTurn
+
+PROGRESS_DIGITS = 3
+
+_log = structlog.get_logger("midstream.tools")
+
+
+class ToolRuns:
+    """The calls that run here for one turn. `begin` starts those that may; their tasks are the group's."""
+
+    def __init__(
+        self, conversation: Conversation, live: LiveTurn, *, box: ToolBox, settler: Settler, filters: Filters
+    ) -> None:
+        self._conversation = conversation
+        self._live = live
+        self._box = box
+        self._settler = settler
+        self._filters = filters
+        self._begun: set[str] = set()
+
+    async def recover(self) -> None:
+        """Looks after calls that a dead replica had begun. Raises OwnershipLost, StoreFault."""
+        for call in self._open():
+            if call.state is CallState.RUNNING and call.where == "server" and not self._is_mine(call):
+                tool = self._box.tool(call.name)
+                again = partial(claimed, runner=self._settler.replica)
+                await self._change(call, again if tool is not None and tool.idempotent else lost)
+
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        """Starts all calls that wait for nobody, or were allowed, and are not begun so far."""
+        for call in self._open():
+            may_run = is_to_be_run(call) or (call.state is CallState.RUNNING and self._is_mine(call))
+            if may_run and call.call_id not in self._begun:
+                self._begun.add(call.call_id)
+                tasks.create_task(self._run(call))
+
+    def _open(self) -> tuple[CallRecord, ...]:
+        awaited = self._live.exchange.awaited
+        return awaited.open if awaited is not None else ()
+
+    def _is_mine(self, call: CallRecord) -> bool:
+        return call.where == "server" and call.runner == self._settler.replica
+
+    async def _run(self, call: CallRecord) -> None:
+        """One call to its end, once its claim is certain. Raises OwnershipLost, StoreFault."""
+        with self._live.exchange.running_tool():
+            if call.state is CallState.WAITING:
+                claim = await self._change(call, partial(claimed, runner=self._settler.replica))
+                if claim is None:  # it moved meanwhile
+                    return
+                call = claim
+            await self._settler.until_certain(self._conversation, self._live)
+            change = await self._outcome(call)
+            await self._change(call, change)
+
+    async def _change(self, call: CallRecord, change: Change) -> CallRecord | None:
+        return await self._settler.change(self._conversation, self._live, call.call_id, change)
+
+    async def _outcome(self, call: CallRecord) -> Change:
+        """What becomes of a call. A task's boundary: whatever a tool raises is this call's alone."""
+        try:
+            content = await self._result(call)
+            await self._filters.check(content)
+        except ToolLost as why:
+            return partial(lost, why=str(why))
+        except ToolFailed as why:
+            return partial(done, error=str(why))
+        except Filtered:
+            return partial(done, error="A filter of this server holds the result back.")
+        except (OwnershipLost, StoreFault):
+            raise
+        except Exception:  # noqa: BLE001 - see above
+            incident = secrets.token_hex(4)
+            _log.exception("tool failed", tool=call.name, incident=incident)
+            return partial(done, error=f"The tool failed by an internal error, number {incident}.")
+        return partial(done, content=content)
+
+    async def _result(self, call: CallRecord) -> str:
+        """Raises ToolFailed."""
+        if self._live.exchange.generation.offered(call.name) is None:
+            raise ToolFailed(f'There is no tool "{call.name}".')
+        try:
+            arguments = msgspec.json.decode(call.runs_with)
+        except (msgspec.DecodeError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise ToolFailed("The arguments are no JSON object.")
+        content = await self._box.run(call.name, arguments, self._context(call))
+        awaited = self._live.exchange.awaited
+        if awaited is not None and awaited.result_chars + len(content) > RESULTS_CHARS:
+            raise ToolFailed(f"The results of one reply have {RESULTS_CHARS} characters at most.")
+        return content
+
+    def _context(self, call: CallRecord) -> CallContext:
+        owner = hashlib.sha256(str(self._conversation.owner).encode()).hexdigest()
+        return CallContext(
+            owner=owner,
+            conversation=self._conversation.conversation_id,
+            call_id=call.call_id,
+            progress=partial(self._tell_progress, call),
+        )
+
+    def _tell_progress(self, call: CallRecord, progress: Progress) -> None:
+        share = progress.done / progress.total if progress.total else None
+        status = Status(
+            conversation_id=self._conversation.conversation_id,
+            turn_id=self._live.record.follows,
+            state="tool",
+            call_id=call.call_id,
+            progress=None if share is None else round(min(max(share, 0.0), 1.0), PROGRESS_DIGITS),
+            message=progress.message or None,
+        )
+        self._conversation.publish_status(self._live, status)

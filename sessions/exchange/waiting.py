@@ -1,0 +1,212 @@
+"""The turn that follows calls: it waits until they are settled, is accepted then, and is run as any other.
+
+Nothing is refused any more: what it can't be answered for is its end. Where its end is decided before, the calls that are
+open are cancelled first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from time import monotonic
+from typing import TypeVar
+
+import msgspec
+
+from engine.messages import Request
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.requests import accepted_event, asker, request_of
+from sessions.errors import Refused, StoreDown, StoreFault
+from sessions.events import Failure
+from sessions.exchange.settling import Settler
+from sessions.exchange.tool_runs import ToolRuns
+from sessions.filters.chain import Filters
+from sessions.records import Meta
+from sessions.store.history.coding import encode_turn
+from sessions.store.history.history import History
+from sessions.store.history.keys import now_ms
+from sessions.tools.tool_box import ToolBox
+from sessions.turn.calls import cancelled, expired
+from sessions.turn.choosing import Answering
+from sessions.turn.live_turn import LiveTurn
+from sessions.turn.policy import SystemPrompt, ToolLimits
+from sessions.turn.prompt import Prompt, Prompts
+from sessions.turn.sends import Generation
+
+AGAIN_S = 1.0
+
+T = TypeVar("T")
+
+
+class Waiting:
+    """Brings turns that follow calls to the point where they may run."""
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        prompts: Prompts,
+        settler: Settler,
+        box: ToolBox,
+        filters: Filters,
+        limits: ToolLimits,
+        is_draining: Callable[[], bool],
+    ) -> None:
+        self._history = history
+        self._prompts = prompts
+        self._settler = settler
+        self._box = box
+        self._filters = filters
+        self._limits = limits
+        self._is_draining = is_draining
+
+    async def next(self, conversation: Conversation, live: LiveTurn) -> Request:
+        """What is to run, once all calls are settled or its end is decided. Raises OwnershipLost."""
+        try:
+            await self._until_settled(conversation, live)
+            return await self._accepted(conversation, live)
+        except StoreFault as fault:  # its end says so
+            return self.given_up(conversation, live, Failure(code=fault.code, message=str(fault)))
+
+    def given_up(self, conversation: Conversation, live: LiveTurn, failure: Failure) -> Request:
+        """A turn that can't run, for its end to say so."""
+        live.failure = failure
+        if live.exchange.awaited is not None:
+            for call in live.exchange.awaited.open:
+                live.exchange.awaited.put(cancelled(call))
+        if live.turn.accepted_at is None:
+            live.turn.accept(now=monotonic())
+        return self._request(conversation, live, None, SystemPrompt("", ""), Answering(live.record.model))
+
+    async def _until_settled(self, conversation: Conversation, live: LiveTurn) -> None:
+        runs = ToolRuns(conversation, live, box=self._box, settler=self._settler, filters=self._filters)
+        await runs.recover()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._watch(conversation, live, partial(runs.begin, tasks))
+                if live.turn.is_over:
+                    raise _Stopped
+        except ExceptionGroup as several:  # of a tool's task, or this one's: the first says what is wrong
+            for one in several.exceptions:
+                if not isinstance(one, _Stopped):
+                    raise one from None
+        await self._settler.cancel_all(conversation, live)
+        if self._is_draining() and not live.turn.is_over:
+            await asyncio.Event().wait()  # another replica goes on, or this one when it is back
+
+    async def _watch(self, conversation: Conversation, live: LiveTurn, begin: Callable[[], None]) -> None:
+        """Returns when nothing is open, or the turn's end is decided. Starts tools, and has calls expire."""
+        awaited = live.exchange.awaited
+        while awaited is not None and awaited.open and not live.turn.is_over:
+            live.exchange.news.clear()
+            now = now_ms()
+            for call in awaited.open:
+                await self._settler.change(conversation, live, call.call_id, partial(expired, now_ms=now))
+            begin()
+            due = [call.expires_at for call in awaited.open if call.expires_at is not None]
+            await _first(live.exchange.news, live.engine.stopping, within_ms=min(due) - now if due else None)
+
+    async def _accepted(self, conversation: Conversation, live: LiveTurn) -> Request:
+        """Accepts the turn, which has its place already. Raises OwnershipLost, StoreFault."""
+        meta = await self._lasting(partial(self._history.load, conversation.keys)) or Meta.new("")
+        system = self._prompts.system(meta, self._generation(live))
+        prompt = await self._prompt(conversation, live, meta)
+        requested = live.record.model
+        answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
+        async with conversation.locks.ordering:
+            live.choose(answering.model)
+            await self._write(conversation, live, prompt.context_from if prompt else meta.context_from)
+        return self._request(conversation, live, prompt, system, answering)
+
+    async def _write(self, conversation: Conversation, live: LiveTurn, context_from: str | None) -> None:
+        if live.journal is None:
+            raise RuntimeError("The turn was not made ready.")
+        live.record = msgspec.structs.replace(live.record, accepted_seq=conversation.next_seq())
+        event = accepted_event(conversation, live.record, live.send, conversation.published.epoch)
+        await live.journal.write(event, _entry(live, context_from))
+        live.turn.accept(now=monotonic())
+        live.delivery.fallback = live.record.fallback
+        conversation.publish_accepted(live, event)
+
+    async def _prompt(self, conversation: Conversation, live: LiveTurn, meta: Meta) -> Prompt | None:
+        message = await self._lasting(
+            partial(self._history.message, conversation.keys, live.record.message_id)
+        )
+        if message is None:
+            live.failure = Failure(code="internal", message="The store does not have this reply any more.")
+        if message is None or live.turn.is_over or live.exchange.awaited is None:
+            return None
+        making = self._prompts.prompt(
+            conversation.keys,
+            msgspec.structs.replace(message, calls=live.exchange.awaited.records),
+            self._generation(live),
+            meta,
+            requested=live.record.model,
+            client=asker(conversation.owner, live.send.group),
+        )
+        try:
+            return await live.engine.in_time(making)
+        except StoreFault:
+            raise
+        except Refused as refused:  # too late to refuse it: its end says why
+            live.failure = Failure(
+                code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
+            )
+        return None
+
+    @staticmethod
+    async def _lasting(read: Callable[[], Awaitable[T]]) -> T:
+        """What is read from a store that may not answer for a while. Raises StoreFault."""
+        while True:
+            try:
+                return await read()
+            except StoreFault:
+                raise
+            except StoreDown:
+                await asyncio.sleep(AGAIN_S)
+
+    def _generation(self, live: LiveTurn) -> Generation:
+        return live.exchange.generation.in_round(live.exchange.round, at_most=self._limits.max_rounds)
+
+    def _request(
+        self,
+        conversation: Conversation,
+        live: LiveTurn,
+        prompt: Prompt | None,
+        system: SystemPrompt,
+        answering: Answering,
+    ) -> Request:
+        return request_of(
+            conversation,
+            live.record.turn_id,
+            prompt,
+            self._generation(live),
+            system,
+            group=live.send.group,
+            answering=answering,
+        )
+
+
+class _Stopped(Exception):
+    """The turn's end is decided: tools that run for it are stopped."""
+
+
+def _entry(live: LiveTurn, context_from: str | None) -> bytes:
+    """What the store changes besides when a turn that waited is accepted."""
+    record = live.record
+    fields = [f"turn:{record.turn_id}", encode_turn(record).decode(), "updated_at", str(now_ms())]
+    if context_from is not None:
+        fields += ["context_from", context_from]
+    return msgspec.json.encode({"set": fields, "unset": ["follow"]})
+
+
+async def _first(*events: asyncio.Event, within_ms: int | None) -> None:
+    """Returns once one of the events is set, or the time is up."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    within_s = None if within_ms is None else max(within_ms, 0) / 1000
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,77 @@
+"""Several replies of one request, read as one: the pieces of all of them as they come. One reader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.waiting_pieces import Piece
+
+MOST_REPLIES = 4
+"""Of one request."""
+
+
+class Replies:
+    """Iterate it for pieces, each with the number of its reply, from 0 on. Replies that have some take turns."""
+
+    def __init__(self) -> None:
+        """Take none yet. `news` is set by each where something of it waits."""
+        self.news = asyncio.Event()
+        self._replies: list[EphemeralReply] = []
+        self._reading: list[int] = []
+
+    def add(self, reply: EphemeralReply) -> None:
+        """Take one more, whose news is that of all; before any is read."""
+        self._reading.append(len(self._replies))
+        self._replies.append(reply)
+
+    @property
+    def all(self) -> tuple[EphemeralReply, ...]:
+        """The replies, in the order in which they were asked for."""
+        return tuple(self._replies)
+
+    def __len__(self) -> int:
+        return len(self._replies)
+
+    def __getitem__(self, number: int) -> EphemeralReply:
+        return self._replies[number]
+
+    @property
+    def first(self) -> EphemeralReply:
+        """The first one, whose turn names the request."""
+        return self._replies[0]
+
+    def when_late(self, cut_off: Callable[[], None]) -> None:
+        """Has this called where the reader is too late for one of them."""
+        for reply in self._replies:
+            reply.cut_off = cut_off
+
+    def cancel(self) -> None:
+        """Ends all of them that run."""
+        for reply in self._replies:
+            reply.cancel()
+
+    def get_nowait(self) -> tuple[int, Piece | None] | None:
+        """The next piece and whose it is; no piece at that reply's end. None where nothing waits. Raises StopAsyncIteration behind all ends."""
+        if not self._reading:
+            raise StopAsyncIteration
+        for number in list(self._reading):
+            self._reading.remove(number)
+            try:
+                piece = self._replies[number].get_nowait()
+            except StopAsyncIteration:
+                return number, None
+            self._reading.append(number)
+            if piece is not None:
+                return number, piece
+        return None
+
+    def __aiter__(self) -> Replies:
+        return self
+
+    async def __anext__(self) -> tuple[int, Piece | None]:
+        while (told := self.get_nowait()) is None:
+            self.news.clear()
+            await self.news.wait()
+        return told

@@ -1,0 +1,117 @@
+"""Pieces of a reply that wait for its one reader: text with what is told of its tokens, thoughts, calls. Pure."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+
+import msgspec
+
+from engine.messages import ChosenToken, ToolCall
+from sessions.filters.filtered_reply import Released
+
+TOLD_AT_ONCE = 64
+"""Tokens: what is told of one may be twenty times as long as the token, and nobody else is served while it is encoded."""
+_LIKELY_BYTES = 192
+_CALL_BYTES = 256
+"""Of memory, beside its texts."""
+
+
+class Text(msgspec.Struct, frozen=True):
+    """Text, none perhaps, and what is told of tokens whose text has been told by now."""
+
+    text: str
+    logprobs: tuple[ChosenToken, ...] = ()
+
+
+class Thought(msgspec.Struct, frozen=True):
+    """What the model thinks aloud, never empty."""
+
+    text: str
+
+
+Piece = Text | Thought | ToolCall
+
+
+class _Passage:
+    """Neighbours of one kind, which are taken as one."""
+
+    __slots__ = ("bytes", "is_thought", "logprobs", "texts")
+
+    def __init__(self, *, is_thought: bool) -> None:
+        self.is_thought = is_thought
+        self.texts: list[str] = []
+        self.logprobs: list[ChosenToken] = []
+        self.bytes = 0
+
+    def put(self, released: Released) -> None:
+        self.texts.append(released.text)
+        self.logprobs += released.logprobs
+        self.bytes += sys.getsizeof(released.text) + sum(map(_size, released.logprobs))
+
+    def take(self) -> Text | Thought:
+        """All of the text, and so many tokens as may be told at once."""
+        text, told = "".join(self.texts), tuple(self.logprobs[:TOLD_AT_ONCE])
+        self.texts.clear()
+        del self.logprobs[:TOLD_AT_ONCE]
+        self.bytes = sum(map(_size, self.logprobs))
+        return Thought(text) if self.is_thought else Text(text, told)
+
+
+class WaitingPieces:
+    """Keeps the order; text and thoughts merge with their neighbours while the reader is late. `bytes`: memory, about."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[_Passage | ToolCall] = deque()
+        self.bytes = 0
+
+    def hear(self, released: Released) -> None:
+        """Takes text in."""
+        self._put(released, is_thought=False)
+
+    def think(self, released: Released) -> None:
+        """Takes thoughts in."""
+        self._put(released, is_thought=True)
+
+    def call(self, call: ToolCall) -> None:
+        """Takes a call in."""
+        self._pieces.append(call)
+        self.bytes += _call_size(call)
+
+    def take(self) -> Piece | None:
+        """The oldest piece. Of a text with many tokens some come later, with later text or none. None: nothing waits."""
+        if not self._pieces:
+            return None
+        first = self._pieces[0]
+        if isinstance(first, ToolCall):
+            self._pieces.popleft()
+            self.bytes -= _call_size(first)
+            return first
+        self.bytes -= first.bytes
+        piece = first.take()
+        self.bytes += first.bytes
+        if not first.logprobs:
+            self._pieces.popleft()
+        return piece
+
+    def clear(self) -> None:
+        """Drops all."""
+        self._pieces.clear()
+        self.bytes = 0
+
+    def _put(self, released: Released, *, is_thought: bool) -> None:
+        last = self._pieces[-1] if self._pieces else None
+        if not isinstance(last, _Passage) or last.is_thought is not is_thought:
+            last = _Passage(is_thought=is_thought)
+            self._pieces.append(last)
+        self.bytes -= last.bytes
+        last.put(released)
+        self.bytes += last.bytes
+
+
+def _size(token: ChosenToken) -> int:
+    return _LIKELY_BYTES * (1 + len(token.top))
+
+
+def _call_size(call: ToolCall) -> int:
+    return _CALL_BYTES + sum(map(sys.getsizeof, (call.call_id, call.name, call.arguments)))

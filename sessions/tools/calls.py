@@ -1,0 +1,108 @@
+"""Runs calls as tasks of their own: whoever waits for one leaves at once, in time, and with a result of a bounded size."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from sessions.tools.live_call import LiveCall
+from sessions.tools.patience import Patience
+from sessions.tools.places import Places
+from sessions.tools.result_text import REASON_BYTES, RESULT_BYTES, cut_to
+from sessions.tools.server_tool import CallContext, ToolFailed, ToolLost
+
+GOODBYE_S = 1.0
+"""That calls have to end when their source does."""
+
+_log = structlog.get_logger("midstream.tools")
+
+Work = Callable[[LiveCall], Awaitable[str]]
+
+
+class Calls:
+    """The calls of one source. `result_bytes`: of a result; what is longer is cut."""
+
+    def __init__(self, places: Places, *, result_bytes: int = RESULT_BYTES) -> None:
+        self._places = places
+        self._result_bytes = result_bytes
+        self._tasks: set[asyncio.Task[str]] = set()
+
+    def __len__(self) -> int:
+        """How many have not ended, those that nobody waits for among them."""
+        return len(self._tasks)
+
+    async def run(self, tool: str, work: Work, context: CallContext, *, limit_s: float) -> str:
+        """Do the work within `limit_s` seconds, those that it waits for a place among them, and return its result.
+
+        Raises ToolFailed, and ToolLost where the time is up. A cancelled caller does not wait for the work to end.
+        """
+        patience = Patience(limit_s)
+        begun: list[asyncio.Task[str]] = []
+        try:
+            async with patience.lasting():
+                call = LiveCall(context, place=await self._places.take(context.owner), patience=patience)
+                begun.append(self._begin(tool, work, call))
+                try:
+                    await asyncio.wait(begun)
+                finally:
+                    call.close()
+                    begun[0].cancel()
+        except TimeoutError:
+            raise _too_late(limit_s, ran=bool(begun)) from None
+        return self._result(begun[0])
+
+    async def end(self) -> None:
+        """Cancel what runs, and wait for it a little."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GOODBYE_S)
+
+    def _begin(self, tool: str, work: Work, call: LiveCall) -> asyncio.Task[str]:
+        task = asyncio.ensure_future(_worked(tool, work, call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: call.place.let_go())
+        task.add_done_callback(lambda done: _note(tool, done))
+        return task
+
+    def _result(self, task: asyncio.Task[str]) -> str:
+        if task.cancelled():
+            raise ToolFailed("The tool gave up.")
+        return cut_to(task.result(), self._result_bytes)
+
+
+async def _worked(tool: str, work: Work, call: LiveCall) -> str:
+    """Do the work. Whatever it raises becomes words for the model; raises ToolFailed and nothing else."""
+    try:
+        return await work(call)
+    except ToolLost as failure:
+        raise ToolLost(cut_to(str(failure), REASON_BYTES)) from failure
+    except ToolFailed as failure:
+        raise ToolFailed(cut_to(str(failure), REASON_BYTES)) from failure
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the border of others' code
+        raise _failure(tool, error) from None
+
+
+def _failure(tool: str, error: BaseException) -> ToolFailed:
+    """What the model is told of an exception: its type. Messages of libraries quote addresses, paths and passwords."""
+    incident = secrets.token_hex(4)
+    _log.error("tool failed", tool=tool, incident=incident, exc_info=error)
+    return ToolFailed(f"The tool failed with {type(error).__name__}. The server's log has it as {incident}.")
+
+
+def _too_late(limit_s: float, *, ran: bool) -> ToolFailed:
+    if ran:
+        return ToolLost(
+            f"The tool did not answer within {limit_s:g} s. It is not known whether it did its work."
+        )
+    return ToolFailed(f"Too many calls of tools ran: within {limit_s:g} s this one was not started.")
+
+
+def _note(tool: str, task: asyncio.Task[str]) -> None:
+    """Write down how a call ended, also one that nobody waits for."""
+    outcome = "cancelled" if task.cancelled() else "failed" if task.exception() else "done"
+    _log.info("tool called", tool=tool, outcome=outcome)

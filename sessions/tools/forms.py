@@ -1,0 +1,147 @@
+"""Forms that a tool asks a user to fill in: which are served, and whether an answer fits. Pure.
+
+MCP's restricted schemas: https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#requested-schema
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+FORM_BYTES = 16 * 1024
+"""Of a form's schema."""
+MESSAGE_CHARS = 4096
+"""Of the words that go with it."""
+MOST_FIELDS = 32
+MOST_CHOICES = 256
+ANSWER_CHARS = 16_384
+"""Of one text in an answer, where the form allows as much."""
+
+
+class FormRefused(ValueError):
+    """A form that is not served. The message is for whoever wrote the tool."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One of several values; its title is for people."""
+
+    const: str
+
+
+Choices = Annotated[tuple[str, ...], Meta(min_length=1, max_length=MOST_CHOICES)]
+Titled = Annotated[tuple[Choice, ...], Meta(min_length=1, max_length=MOST_CHOICES)]
+
+
+class Items(msgspec.Struct, frozen=True, rename="camel"):
+    """What may be chosen together."""
+
+    enum: Choices | None = None
+    any_of: Titled | None = None
+
+
+class Field(msgspec.Struct, frozen=True, rename="camel"):
+    """One field of a form, in the words of JSON Schema."""
+
+    type: Literal["string", "number", "integer", "boolean", "array"]
+    enum: Choices | None = None
+    one_of: Titled | None = None
+    items: Items | None = None
+    min_length: int = 0
+    max_length: int = ANSWER_CHARS
+    minimum: float | None = None
+    maximum: float | None = None
+    min_items: int = 0
+    max_items: int = MOST_CHOICES
+
+    @property
+    def choices(self) -> tuple[str, ...] | None:
+        """The values that may be chosen; None where the user writes one."""
+        source = self.items or self
+        titled = source.any_of if isinstance(source, Items) else source.one_of
+        return source.enum if titled is None else tuple(choice.const for choice in titled)
+
+
+class Form(msgspec.Struct, frozen=True):
+    """A flat object. `required`: the fields that an answer must have."""
+
+    type: Literal["object"]
+    properties: Annotated[dict[str, Field], Meta(max_length=MOST_FIELDS)]
+    required: tuple[str, ...] = ()
+
+
+def form_of(schema: str) -> Form:
+    """Read a form's schema. Raises FormRefused."""
+    if len(schema.encode("utf-8", "replace")) > FORM_BYTES:
+        raise FormRefused(f"A form may have {FORM_BYTES} bytes.")
+    try:
+        form = msgspec.json.decode(schema.encode(), type=Form)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise FormRefused(f"A form is a flat object of plain fields: {error}.") from None
+    if unknown := set(form.required) - form.properties.keys():
+        raise FormRefused(f"A form requires {min(unknown)!r}, which is none of its fields.")
+    return form
+
+
+def misfit(form: Form, content: dict[str, Any]) -> str | None:
+    """Say what in an answer is not what the form asks for; None where it fits."""
+    return next(_misfits(form, content), None)
+
+
+def _misfits(form: Form, content: dict[str, Any]) -> Iterator[str]:
+    for name in form.required:
+        if name not in content:
+            yield f"{name} is missing"
+    for name, value in content.items():
+        field = form.properties.get(name)
+        if field is None:
+            yield f"{name} was not asked for"
+        elif (wanted := _unmet(field, value)) is not None:
+            yield f"{name} must be {wanted}"
+
+
+def _unmet(field: Field, value: Any) -> str | None:
+    """Say what a value should be; None where it is."""
+    match field.type:
+        case "boolean":
+            return None if isinstance(value, bool) else "true or false"
+        case "integer" | "number":
+            return _unmet_number(field, value)
+        case "string":
+            return _unmet_text(field, value)
+        case "array":
+            return _unmet_choices(field, value)
+
+
+def _unmet_number(field: Field, value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "a number"
+    if field.type == "integer" and value != value // 1:
+        return "a whole number"
+    if field.minimum is not None and value < field.minimum:
+        return f"{field.minimum:g} or more"
+    if field.maximum is not None and value > field.maximum:
+        return f"{field.maximum:g} or less"
+    return None
+
+
+def _unmet_text(field: Field, value: Any) -> str | None:
+    if not isinstance(value, str):
+        return "a text"
+    if field.choices is not None:
+        return None if value in field.choices else "one of the choices"
+    if not field.min_length <= len(value) <= min(field.max_length, ANSWER_CHARS):
+        return f"{field.min_length} to {min(field.max_length, ANSWER_CHARS)} characters"
+    return None
+
+
+def _unmet_choices(field: Field, value: Any) -> str | None:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        return "a list of choices"
+    if field.choices is not None and not set(value) <= set(field.choices):
+        return "a list of the choices"
+    if not field.min_items <= len(value) <= min(field.max_items, MOST_CHOICES):
+        return f"{field.min_items} to {min(field.max_items, MOST_CHOICES)} choices"
+    return None

@@ -1,0 +1,77 @@
+"""How an operator says what kind of tool a function is. All that such a function needs is imported from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, overload
+
+import msgspec
+
+from sessions.tools.server_tool import (
+    Accepted,
+    Approval,
+    CallContext,
+    Declined,
+    Dismissed,
+    Elicitation,
+    Progress,
+    ToolFailed,
+    ToolLost,
+)
+
+__all__ = [
+    "Accepted",
+    "CallContext",
+    "Declined",
+    "Dismissed",
+    "Elicitation",
+    "Progress",
+    "ToolFailed",
+    "ToolLost",
+    "tool",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_MARK = "__midstream_tool__"
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a declaration says. None: what the function or the settings say."""
+
+    name: str | None = None
+    description: str | None = None
+    approval: Approval = Approval.NEVER
+    idempotent: bool = False
+    timeout_s: float | None = None
+
+
+@overload
+def tool(function: Function, /) -> Function: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approval: Literal["never", "always"] = "never",
+    idempotent: bool = False,
+    timeout_s: float | None = None,
+) -> Callable[[Function], Function]: ...
+def tool(function: Any = None, /, *, approval: Literal["never", "always"] = "never", **said: Any) -> Any:
+    """Declare a function a tool; a function without a declaration is one as if nothing had been said.
+
+    `name`, `description`: instead of the function's own. `approval`: whether a user has to allow each call.
+    `idempotent`: a call whose end is not known may be run again. `timeout_s`: seconds that a call may take.
+    """
+    declared = Declared(approval=Approval(approval), **said)
+
+    def declare(one: Function) -> Function:
+        setattr(one, _MARK, declared)
+        return one
+
+    return declare if function is None else declare(function)
+
+
+def declared_of(function: object) -> Declared:
+    """What was declared about a function."""
+    found = getattr(function, _MARK, None)
+    return found if isinstance(found, Declared) else Declared()

@@ -1,0 +1,100 @@
+"""One function as a tool: its description for the model, and what one run of it gives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from sessions.tools.functions.declared import declared_of
+from sessions.tools.functions.docstring import documented
+from sessions.tools.functions.signature import BadSignature, Signature
+from sessions.tools.live_call import LiveCall
+from sessions.tools.server_tool import NAME, ServerTool
+
+
+class FunctionTool:
+    """A function, what it takes, and how it is offered. `timeout_s`: None where the settings say it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Raises BadSignature where the function can't be a tool."""
+        declared = declared_of(function)
+        said = documented(inspect.getdoc(function))
+        name = str(declared.name or getattr(function, "__name__", ""))
+        if re.fullmatch(NAME, name) is None:
+            raise BadSignature(f"its name {name!r} is not 1 to 64 of A-Z, a-z, 0-9, _ and -")
+        self._function = function
+        self._signature = Signature(function, said.parameters)
+        self.waits = _is_async(function)
+        self.timeout_s = declared.timeout_s
+        self.tool = ServerTool(
+            name=name,
+            description=said.description if declared.description is None else declared.description,
+            parameters=self._signature.schema,
+            approval=declared.approval,
+            idempotent=declared.idempotent,
+        )
+
+    async def run(self, arguments: dict[str, Any], call: LiveCall) -> str:
+        """Run the function to its end, in a thread where it does not wait by itself.
+
+        Raises ToolFailed for arguments that do not fit, and what the function raises.
+        """
+        given = self._signature.bound(arguments, call.context)
+        if self.waits:
+            return _text(await self._function(**given))
+        return await _in_thread(lambda: _text(self._function(**given)), call)
+
+
+def _text(result: object) -> str:
+    """A result as text: a text as it is, all else as JSON. Raises TypeError for what is no JSON."""
+    if isinstance(result, str):
+        return result
+    return "The tool is done." if result is None else msgspec.json.encode(result).decode()
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    inner = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    return inspect.iscoroutinefunction(inspect.unwrap(inner))
+
+
+async def _in_thread(work: Callable[[], str], call: LiveCall) -> str:
+    """Do it in a thread of its own, which holds the call's place until it ends: nobody can end a thread from outside.
+
+    The thread is a daemon's: a function that never returns does not keep the server from ending.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[str | BaseException] = loop.create_future()
+    carried = contextvars.copy_context()
+
+    def settle(outcome: str | BaseException) -> None:
+        call.place.let_go()
+        if not ended.done():
+            ended.set_result(outcome)
+
+    def body() -> None:
+        outcome = carried.run(_outcome, work)
+        with suppress(RuntimeError):  # the loop has ended meanwhile: nobody waits any more
+            loop.call_soon_threadsafe(settle, outcome)
+
+    call.place.hold()
+    threading.Thread(target=body, name="tool", daemon=True).start()
+    outcome = await ended
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+def _outcome(work: Callable[[], str]) -> str | BaseException:
+    """What the work gives or raises: the border of its thread."""
+    try:
+        return work()
+    except BaseException as raised:  # noqa: BLE001 - whoever waits raises it again
+        return raised

@@ -1,0 +1,66 @@
+"""The operator's functions as a source of tools: which there are, and how many of them run at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sessions.tools.calls import Calls
+from sessions.tools.functions.function_tool import FunctionTool
+from sessions.tools.places import Places
+from sessions.tools.result_text import RESULT_BYTES
+from sessions.tools.server_tool import CallContext, ServerTool
+
+LIMIT_S = 30.0
+"""That a call may take, where neither the function nor the operator says it."""
+THREADS = 32
+OWNERS_THREADS = 8
+"""That one owner may have; a thread counts until its function returns, however long nobody waits for it."""
+WAITING = 256
+OWNERS_WAITING = 16
+"""The same of functions that run on the event loop."""
+
+
+class FunctionTools:
+    """A source that never changes. `limit_s`: seconds of a call; `result_bytes`: of its result."""
+
+    def __init__(
+        self,
+        tools: Sequence[FunctionTool],
+        *,
+        limit_s: float = LIMIT_S,
+        result_bytes: int = RESULT_BYTES,
+        threads: Places | None = None,
+    ) -> None:
+        self._tools = {one.tool.name: one for one in tools}
+        self._offered = tuple(self._tools[name].tool for name in sorted(self._tools))
+        self._limit_s = limit_s
+        self._in_threads = Calls(
+            threads or Places(total=THREADS, each=OWNERS_THREADS), result_bytes=result_bytes
+        )
+        self._on_loop = Calls(Places(total=WAITING, each=OWNERS_WAITING), result_bytes=result_bytes)
+
+    def offered(self) -> tuple[ServerTool, ...]:
+        """The tools by name."""
+        return self._offered
+
+    async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
+        """Run one call. Raises ToolFailed."""
+        tool = self._tools[name]
+        calls = self._on_loop if tool.waits else self._in_threads
+        return await calls.run(
+            name,
+            lambda call: tool.run(arguments, call),
+            context,
+            limit_s=self._limit_s if tool.timeout_s is None else tool.timeout_s,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """At the end what runs is cancelled; threads that go on are left behind."""
+        try:
+            yield
+        finally:
+            await self._on_loop.end()
+            await self._in_threads.end()

@@ -1,0 +1,191 @@
+"""Stands between the library and the network: what a server may send, how fast, and what of it the library hears.
+
+The library ends a whole session over one connection that broke. So an exchange that fails is answered here instead,
+and only the call that it belonged to notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
+from http import HTTPStatus
+from typing import cast
+
+import httpx2
+import msgspec
+
+from sessions.tools.mcp_servers.event_lines import EventLines
+from sessions.tools.mcp_servers.pace import Pace
+from sessions.tools.mcp_servers.wire_call import CURRENT, WireCall
+
+ANSWER_S = 10.0
+"""That a server has to answer what is no call: a notification, the opening of a stream."""
+GOODBYE_S = 1.0
+"""That it has to acknowledge the end of a session."""
+BURST_TIMES = 2
+"""So many of the largest messages are read at full speed."""
+_SESSION = "mcp-session-id"
+_EVENTS = "text/event-stream"
+
+
+class Cut(httpx2.StreamError):
+    """A body is not read to its end. The library takes it as the end of this exchange alone."""
+
+
+class _Envelope(msgspec.Struct):
+    """A message as far as it matters here: a request has a method and an id."""
+
+    id: str | int | None = None
+    method: str | None = None
+
+
+class Guard(httpx2.AsyncBaseTransport):
+    """One session's way to its server. `most_bytes`: of one message. `doubt`: called where the session may have ended."""
+
+    def __init__(
+        self,
+        inner: httpx2.AsyncBaseTransport,
+        *,
+        most_bytes: int,
+        connect_s: float,
+        doubt: Callable[[], None],
+    ) -> None:
+        self.trouble = ""
+        """What went wrong last, for the operator."""
+        self.gone = False
+        """Whether the server knows the session no more."""
+        self._inner = inner
+        self._most_bytes = most_bytes
+        self._connect_s = connect_s
+        self._doubt = doubt
+        self._pace = Pace(burst=BURST_TIMES * most_bytes)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Exchange one request for an answer; failures are answers with a status of 5xx, or 410 for calls that are over."""
+        call = CURRENT.get()
+        if call is not None and request.method == "GET" and (call.over or call.fault.done()):
+            return httpx2.Response(HTTPStatus.GONE)  # nobody waits for the rest of that answer
+        request.headers["accept-encoding"] = "identity"
+        request.extensions = {**request.extensions, "timeout": self._times(request)}
+        try:
+            async with call.reading() if call is not None else nullcontext():
+                response = await self._inner.handle_async_request(request)
+        except (httpx2.TransportError, TimeoutError) as error:
+            return self._broken(call, error)
+        return await self._looked_at(request, response, call)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._inner.aclose()
+
+    def _times(self, request: httpx2.Request) -> dict[str, float | None]:
+        """A call has its own limit, and an open stream none; all else is answered soon."""
+        times: dict[str, float | None] = dict.fromkeys(("connect", "pool", "write"), self._connect_s)
+        if request.method == "DELETE":
+            return dict.fromkeys((*times, "read"), GOODBYE_S)
+        if request.method == "GET":
+            return times | {"read": None}
+        sent = msgspec.json.decode(request.content, type=_Envelope)
+        return times | {"read": None if sent.id is not None and sent.method is not None else ANSWER_S}
+
+    def _broken(self, call: WireCall | None, error: Exception) -> httpx2.Response:
+        reached = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+        self.trouble = f"{'the connection broke' if reached else 'it is not reached'}: {type(error).__name__}"
+        if call is not None:
+            words = (
+                "The connection to the tool's server broke. It is not known whether the tool did its work."
+                if reached
+                else "The tool's server is not reached. The tool was not run."
+            )
+            call.fail(words, ran=reached)
+        self._doubt()
+        return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def _looked_at(
+        self, request: httpx2.Request, response: httpx2.Response, call: WireCall | None
+    ) -> httpx2.Response:
+        """The answer as the library gets it."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            self.trouble = "its answers are compressed, though that was not asked for"
+            if call is not None:
+                call.fail("The tool's answer can't be read.", ran=True)
+            return httpx2.Response(HTTPStatus.BAD_GATEWAY)
+        self._note(request, response, call)
+        response.headers.pop("set-cookie", None)
+        response.stream = GuardedBody(response, call, pace=self._pace, most_bytes=self._most_bytes)
+        return response
+
+    def _note(self, request: httpx2.Request, response: httpx2.Response, call: WireCall | None) -> None:
+        """Keep what a refusal means, as the library tells its status to nobody."""
+        status = response.status_code
+        if status < HTTPStatus.BAD_REQUEST or request.method != "POST":
+            return
+        self.trouble = f"it answers with HTTP status {status}"
+        words = f"The tool's server answered with HTTP status {status}."
+        if status == HTTPStatus.NOT_FOUND and _SESSION in request.headers:
+            self.trouble, self.gone = "it knows the session no more", True
+            words = "The tool's server has begun anew. The tool was not run."
+            self._doubt()
+        elif response.headers.get("content-type", "").startswith("application/json"):
+            return  # the library reads there what the matter is
+        if call is not None:
+            call.fail(words, ran=status >= HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+class GuardedBody(httpx2.AsyncByteStream):
+    """A body that is read at its server's pace, as far as it may go, and no longer than somebody waits for it."""
+
+    def __init__(
+        self, response: httpx2.Response, call: WireCall | None, *, pace: Pace, most_bytes: int
+    ) -> None:
+        self._inner = cast("httpx2.AsyncByteStream", response.stream)
+        self._events = (
+            EventLines() if response.headers.get("content-type", "").lower().startswith(_EVENTS) else None
+        )
+        self._call = call
+        self._pace = pace
+        self._most_bytes = most_bytes
+        self._size = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Give what may pass. Raises Cut."""
+        parts = aiter(self._inner)
+        while (part := await self._next(parts)) is not None:
+            passed, events = (part, 0) if self._events is None else self._events.feed(part)
+            self._count(len(part))
+            if passed:
+                yield passed
+            await self._wait(size=len(part), events=events)
+        if self._events is not None and (rest := self._events.rest()):
+            yield rest
+
+    async def aclose(self) -> None:
+        """Close the connection, where the body was not read to its end."""
+        await self._inner.aclose()
+
+    async def _next(self, parts: AsyncIterator[bytes]) -> bytes | None:
+        try:
+            async with self._call.reading() if self._call is not None else nullcontext():
+                return await anext(parts, None)
+        except (httpx2.TransportError, TimeoutError) as error:
+            raise Cut(f"The body broke off: {type(error).__name__}.") from error
+
+    def _count(self, size: int) -> None:
+        """Raises Cut where the server says more than it may."""
+        self._size += size
+        if self._call is not None:
+            self._call.spend(size)
+        largest = self._size if self._events is None else self._events.largest
+        if largest > self._most_bytes:
+            if self._call is not None:
+                self._call.fail("The tool's answer has more bytes than are read.", ran=False)
+            raise Cut(f"A message has more than {self._most_bytes} bytes.")
+        if self._call is not None and self._call.fault.done():
+            raise Cut("The call has failed.")
+
+    async def _wait(self, *, size: int, events: int) -> None:
+        pause = self._pace.pause(size=size, events=events, now=asyncio.get_running_loop().time())
+        if pause > 0:
+            await asyncio.sleep(pause)

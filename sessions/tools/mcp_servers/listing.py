@@ -1,0 +1,150 @@
+"""Which tools of a server's list are offered, and as what. Pure: what a server says is checked, and never trusted.
+
+Each bound leaves out a tool whole: half of a description may say the opposite of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import Draft202012Validator, validator_for
+
+from sessions.tools.mcp_servers.server_file import ALL, ServerOptions
+from sessions.tools.server_tool import NAME, Approval, ServerTool
+
+MOST_TOOLS = 128
+"""Of one server."""
+DESCRIPTION_BYTES = 4096
+SCHEMA_BYTES = 32 * 1024
+LIST_BYTES = 256 * 1024
+"""Of all names, descriptions and schemas of one server: each prompt has them."""
+SCHEMA_DEPTH = 64
+
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class RemoteTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as its server describes it. `read_only`, `idempotent`: what its annotations say."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    read_only: bool
+    idempotent: bool
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """What is offered of a server. `remote`: the server's name of each tool; `left_out`: names, each with the reason."""
+
+    tools: tuple[ServerTool, ...] = ()
+    remote: dict[str, str] = {}
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+class _LeftOut(Exception):
+    """Why a tool is not offered."""
+
+
+def listing_of(tools: Iterable[RemoteTool], options: ServerOptions) -> Listing:
+    """The tools that the options allow, by name. Takes milliseconds for each schema: not for the event loop."""
+    found: dict[str, tuple[ServerTool, str]] = {}
+    left_out: list[tuple[str, str]] = []
+    size = 0
+    for tool in _allowed(tools, options):
+        try:
+            offered = _offered(tool, options, taken=found)
+        except _LeftOut as why:
+            left_out.append((tool.name, str(why)))
+            continue
+        if len(found) < MOST_TOOLS and size + _size(offered) <= LIST_BYTES:
+            size += _size(offered)
+            found[offered.name] = (offered, tool.name)
+        else:
+            left_out.append((tool.name, f"a server may offer {MOST_TOOLS} tools, {LIST_BYTES} bytes in all"))
+    left_out += _missing(options, {tool for _, tool in found.values()} | {name for name, _ in left_out})
+    names = sorted(found)
+    return Listing(
+        tools=tuple(found[name][0] for name in names),
+        remote={name: found[name][1] for name in names},
+        left_out=tuple(left_out),
+    )
+
+
+def _allowed(tools: Iterable[RemoteTool], options: ServerOptions) -> Iterator[RemoteTool]:
+    return (tool for tool in tools if ALL in options.tools or tool.name in options.tools)
+
+
+def _missing(options: ServerOptions, seen: set[str]) -> Iterator[tuple[str, str]]:
+    return ((name, "the server has no such tool") for name in options.tools if name not in {ALL, *seen})
+
+
+def _offered(tool: RemoteTool, options: ServerOptions, *, taken: dict[str, Any]) -> ServerTool:
+    """The tool as it is offered. Raises _LeftOut."""
+    name = options.prefix + _ODD.sub("_", tool.name)
+    if re.fullmatch(NAME, name) is None:
+        raise _LeftOut("its name has more than 64 characters, or none")
+    if name in taken:
+        raise _LeftOut("another of the server's tools has its name")
+    if len(tool.description.encode("utf-8", "replace")) > DESCRIPTION_BYTES:
+        raise _LeftOut(f"its description has more than {DESCRIPTION_BYTES} bytes")
+    return ServerTool(
+        name=name,
+        description=tool.description.encode("utf-8", "replace").decode(),
+        parameters=_checked(tool.schema),
+        approval=_approval(tool, options),
+        idempotent=tool.idempotent or tool.read_only or _named(tool.name, options.idempotent),
+    )
+
+
+def _approval(tool: RemoteTool, options: ServerOptions) -> Approval:
+    """The operator's word on this tool, then that on all, then what the server says."""
+    for name in (tool.name, ALL):
+        if name in options.always_ask:
+            return Approval.ALWAYS
+        if name in options.never_ask:
+            return Approval.NEVER
+    return Approval.NEVER if tool.read_only else Approval.ALWAYS
+
+
+def _named(name: str, names: Iterable[str]) -> bool:
+    return name in names or ALL in names
+
+
+def _checked(schema: dict[str, Any]) -> str:
+    """A schema as text. Raises _LeftOut where it is no JSON Schema of an object that stands by itself."""
+    for part in _parts(schema, SCHEMA_DEPTH):
+        for word in ("$ref", "$dynamicRef"):
+            if isinstance(target := part.get(word), str) and not target.startswith("#"):
+                raise _LeftOut("its schema refers to another document")
+    try:
+        text = msgspec.json.encode(schema).decode()
+    except (TypeError, ValueError):
+        raise _LeftOut("its schema is no JSON") from None
+    if len(text) > SCHEMA_BYTES:
+        raise _LeftOut(f"its schema has more than {SCHEMA_BYTES} bytes")
+    if schema.get("type") != "object":
+        raise _LeftOut("its schema is not of an object")
+    try:
+        validator_for(schema, default=Draft202012Validator).check_schema(schema)
+    except (SchemaError, RecursionError):
+        raise _LeftOut("its schema is no JSON Schema") from None
+    return text
+
+
+def _parts(value: Any, depth: int) -> Iterator[dict[str, Any]]:
+    """Every object in a schema. Raises _LeftOut where it is too deep."""
+    if depth == 0:
+        raise _LeftOut(f"its schema is more than {SCHEMA_DEPTH} deep")
+    if isinstance(value, dict):
+        yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for one in inner:
+        yield from _parts(one, depth - 1)
+
+
+def _size(tool: ServerTool) -> int:
+    return len(tool.name) + len(tool.description.encode()) + len(tool.parameters)

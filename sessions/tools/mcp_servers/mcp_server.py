@@ -1,0 +1,200 @@
+"""One MCP server as a source of tools: its session is kept, lost, and opened anew with pauses that grow."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import structlog
+from pydantic import ValidationError
+
+from sessions.tools.calls import Calls
+from sessions.tools.live_call import LiveCall
+from sessions.tools.mcp_servers.guard import Guard
+from sessions.tools.mcp_servers.listing import Listing
+from sessions.tools.mcp_servers.remote_call import called
+from sessions.tools.mcp_servers.server_file import ServerOptions
+from sessions.tools.mcp_servers.session import Session, TooManyTools, guard_of, opened
+from sessions.tools.places import Places
+from sessions.tools.result_text import RESULT_BYTES
+from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed
+
+CALLS = 64
+OWNERS_CALLS = 8
+"""That one owner may have at one server, of all that run there."""
+MOST_NAMED = 10
+"""Tools that one line of the log names."""
+NAME_CHARS = 64
+GOODBYE_S = 2.0
+"""That a session has to end, once and again; its server has half of it to say so."""
+GOODBYES = 3
+
+_log = structlog.get_logger("midstream.tools")
+
+
+class Tempo(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds. `first`, `longest`: pauses before a session is opened anew, each twice the one before it.
+
+    `apart`: between two looks at a list, however often the server says that it is another one.
+    """
+
+    first: float = 1.0
+    longest: float = 60.0
+    apart: float = 5.0
+
+
+class McpServer:
+    """One server. Its tools are offered while a session is open."""
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        headers: Mapping[str, str],
+        *,
+        result_bytes: int = RESULT_BYTES,
+        tempo: Tempo | None = None,
+    ) -> None:
+        """Take all headers of its requests. Raises OSError where `ca_file` can't be read."""
+        self._options = options
+        self._headers = headers
+        self._tempo = tempo or Tempo()
+        self._trust = ssl.create_default_context(cafile=options.ca_file)
+        self._calls = Calls(Places(total=CALLS, each=OWNERS_CALLS), result_bytes=result_bytes)
+        self._session: Session | None = None
+        self._listing = Listing()
+        self._look = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._pause = self._tempo.first
+
+    def offered(self) -> tuple[ServerTool, ...]:
+        """The tools by name; none while the server is away."""
+        return self._listing.tools
+
+    async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
+        """Run one call there. Raises ToolFailed."""
+        session, remote = self._session, self._listing.remote.get(name)
+        if session is None or remote is None:
+            raise ToolFailed("The tool's server is not reached now. The tool was not run.")
+
+        async def work(call: LiveCall) -> str:
+            return await called(session, remote, arguments, call, self._options)
+
+        return await self._calls.run(name, work, context, limit_s=self._options.call_s)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The server's session, kept open. Entered when its first handshake has succeeded or failed."""
+        keeping = asyncio.create_task(self._keep())
+        try:
+            await self._tried.wait()
+            yield
+        finally:
+            await self._calls.end()
+            await _cancelled(keeping)
+
+    async def _keep(self) -> None:
+        """Open one session after the other."""
+        clock, task = asyncio.get_running_loop(), asyncio.current_task()
+        while True:
+            begun = clock.time()
+            why = await self._ended()
+            self._session, self._listing = None, Listing()
+            self._tried.set()
+            if task is not None and task.cancelling():
+                return  # where a session ends by an error at the same moment, the library may swallow this
+            if clock.time() - begun > self._tempo.longest:
+                self._pause = self._tempo.first
+            _log.warning("tool server away", server=self._options.name, why=why, again_in_s=self._pause)
+            await asyncio.sleep(self._pause)
+            self._pause = min(self._pause * 2, self._tempo.longest)
+
+    async def _ended(self) -> str:
+        """Hold a session for as long as it lasts, and say why it ended."""
+        self._look.clear()
+        guard = guard_of(self._options, trust=self._trust, doubt=self._look.set)
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self._options.connect_s):
+                    session = await stack.enter_async_context(
+                        opened(self._options, guard, headers=self._headers, changed=self._look.set)
+                    )
+                    listing = await session.listing()
+                self._begin(session, listing)
+                await self._held(session, guard)
+        except Exception as error:  # noqa: BLE001 - the task's border: whatever a server makes the library raise
+            return reason_of(error, guard.trouble)
+        return guard.trouble
+
+    def _begin(self, session: Session, listing: Listing) -> None:
+        _log.info("tool server connected", server=self._options.name, protocol=session.protocol)
+        self._session = session
+        self._offer(listing)
+        self._tried.set()
+
+    async def _held(self, session: Session, guard: Guard) -> None:
+        """Look at the list when it is said to be another one, when there is doubt, and from time to time.
+
+        Returns where the server knows the session no more. Raises what the library raises where it has ended.
+        """
+        clock = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow(session))
+            while True:
+                looked = clock.time()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._look.wait(), self._options.refresh_s)
+                if guard.gone:
+                    following.cancel()
+                    return
+                await asyncio.sleep(looked + self._tempo.apart - clock.time())
+                self._look.clear()
+                async with asyncio.timeout(self._options.connect_s):
+                    self._offer(await session.listing())
+
+    async def _follow(self, session: Session) -> None:
+        """Hear of changes; a stream of them that ends is opened again after a while."""
+        while session.tells_changes:
+            await session.changes(self._look.set)
+            await asyncio.sleep(self._tempo.longest)
+
+    def _offer(self, listing: Listing) -> None:
+        """Offer what is listed. The log has what is new about it."""
+        if listing == self._listing:
+            return
+        self._listing = listing
+        left_out = {name[:NAME_CHARS]: why for name, why in listing.left_out[:MOST_NAMED]}
+        _log.info(
+            "tools of a server",
+            server=self._options.name,
+            offered=len(listing.tools),
+            left_out=len(listing.left_out),
+            why=left_out,
+        )
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    """Cancel a task, again where that got lost on its way, and go on without it where nothing helps."""
+    for _ in range(GOODBYES):
+        task.cancel()
+        await asyncio.wait({task}, timeout=GOODBYE_S)
+        if task.done():
+            return
+    _log.error("a session with a tool server does not end")
+
+
+def reason_of(error: Exception, trouble: str) -> str:
+    """Why a session ended, for the operator: what the network said, or else what kind of error it was."""
+    leaf: BaseException = error
+    while isinstance(leaf, BaseExceptionGroup):
+        leaf = leaf.exceptions[0]
+    if isinstance(leaf, TooManyTools):
+        return str(leaf)
+    if isinstance(leaf, ValidationError):
+        return "it says what is not of the protocol"
+    if isinstance(leaf, TimeoutError):
+        return "it does not answer in time"
+    return trouble or f"the library gave up: {type(leaf).__name__}"

@@ -1,0 +1,28 @@
+"""How fast a server is read: a burst at once, then so much a second. Pure; is handed its clock.
+
+A leaky bucket as a meter (ITU-T I.371, appendix I). The server notices by its socket's window, nobody else does.
+"""
+
+from __future__ import annotations
+
+EVENT_COSTS = 8192
+"""An event costs as much as so many bytes: it is parsed and checked several times, however short it is."""
+RATE = 512 * 1024
+"""Bytes a second: 64 events."""
+
+
+class Pace:
+    """What one server may send. `burst`: bytes that are read without a pause."""
+
+    def __init__(self, *, burst: int, rate: int = RATE) -> None:
+        self._burst = burst
+        self._rate = rate
+        self._level = 0.0
+        self._since = 0.0
+
+    def pause(self, *, size: int, events: int, now: float) -> float:
+        """Count what was read; return the seconds to wait before more is."""
+        self._level = max(0.0, self._level - (now - self._since) * self._rate)
+        self._since = now
+        self._level += size + events * EVENT_COSTS
+        return max(0.0, (self._level - self._burst) / self._rate)

@@ -1,0 +1,66 @@
+"""One call of a server's tool, from its arguments to its text, with words for all that can go wrong on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import mcp_types
+from mcp import MCPError
+from pydantic import ValidationError
+
+from sessions.tools.live_call import LiveCall
+from sessions.tools.mcp_servers.content_text import text_of
+from sessions.tools.mcp_servers.server_file import ServerOptions
+from sessions.tools.mcp_servers.session import Session
+from sessions.tools.mcp_servers.wire_call import ANSWERS_TIMES, CURRENT, WireCall
+from sessions.tools.result_text import REASON_BYTES, cut_to
+from sessions.tools.server_tool import ToolFailed, ToolLost
+
+
+async def called(
+    session: Session, name: str, arguments: dict[str, Any], call: LiveCall, options: ServerOptions
+) -> str:
+    """Run a tool by its server's name. Raises ToolFailed, as soon as it is known that no answer will come.
+
+    Who cancels it leaves at once; the server is told of that meanwhile, which holds the call's place.
+    """
+    wire = WireCall(call.context.elicit, most_bytes=ANSWERS_TIMES * options.max_response_bytes)
+    CURRENT.set(wire)
+    exchange = asyncio.ensure_future(session.call(name, arguments, call.context, wire))
+    call.place.hold()
+    exchange.add_done_callback(lambda _: call.place.let_go())
+    exchange.add_done_callback(_heard)
+    try:
+        await asyncio.wait((exchange, wire.fault), return_when=asyncio.FIRST_COMPLETED)
+        if wire.fault.done():
+            raise wire.fault.result()
+        return _text(exchange)
+    finally:
+        wire.end()
+        exchange.cancel()
+
+
+def _heard(exchange: asyncio.Future[mcp_types.CallToolResult]) -> None:
+    """Look at an error that nobody waits for: it was told, or nobody wants to know."""
+    if not exchange.cancelled():
+        exchange.exception()
+
+
+def _text(exchange: asyncio.Future[mcp_types.CallToolResult]) -> str:
+    """What a call gave. Raises ToolFailed."""
+    try:
+        result = exchange.result()
+    except MCPError as error:
+        raise _refused(error) from None
+    except ValidationError:
+        raise ToolFailed("The tool's server answered with what is no result of a tool.") from None
+    if result.is_error:
+        raise ToolFailed(cut_to(text_of(result), REASON_BYTES))
+    return text_of(result)
+
+
+def _refused(error: MCPError) -> ToolFailed:
+    if error.code in {mcp_types.CONNECTION_CLOSED, mcp_types.PARSE_ERROR}:
+        return ToolLost("The tool's server gave no answer. It is not known whether the tool did its work.")
+    return ToolFailed(f"The tool's server refused the call: {cut_to(error.message, REASON_BYTES)}")

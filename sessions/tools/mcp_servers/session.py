@@ -1,0 +1,194 @@
+"""One session with a server: its handshake, its list of tools, and a call. Knows nothing of other sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any, cast
+
+import httpx2
+import mcp_types
+from mcp import Client, MCPError
+from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter
+
+from sessions.tools.mcp_servers.guard import Guard
+from sessions.tools.mcp_servers.listing import Listing, RemoteTool, listing_of
+from sessions.tools.mcp_servers.questions import asked, asked_by_server
+from sessions.tools.mcp_servers.server_file import ServerOptions
+from sessions.tools.mcp_servers.wire_call import WireCall
+from sessions.tools.server_tool import CallContext, Progress, ToolFailed
+
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
+
+MOST_PAGES = 32
+MOST_LISTED = 2048
+"""Tools that are read of a server's list, however few of them are offered."""
+MOST_ROUNDS = 16
+"""That a server may answer a call by asking for more."""
+ROUND_S = 0.25
+"""Before a call is sent again whose server wants nothing but that."""
+
+_ANSWER: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
+    mcp_types.CallToolResult | mcp_types.InputRequiredResult
+)
+
+
+class TooManyTools(Exception):
+    """A server's list has no end, or none in sight."""
+
+
+class Session:
+    """A session that is open."""
+
+    def __init__(self, client: Client, options: ServerOptions) -> None:
+        self._client = client
+        self._options = options
+
+    @property
+    def protocol(self) -> str:
+        """The version of MCP that both speak."""
+        return self._client.protocol_version
+
+    async def listing(self) -> Listing:
+        """Ask for the tools. Raises MCPError, TooManyTools and pydantic's ValidationError."""
+        found: list[mcp_types.Tool] = []
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            params = mcp_types.PaginatedRequestParams(cursor=cursor) if cursor else None
+            page = await self._client.session.list_tools(params=params)
+            found += page.tools
+            cursor = page.next_cursor
+            if len(found) > MOST_LISTED:
+                break
+            if cursor is None:
+                return await asyncio.to_thread(listing_of, [_remote(tool) for tool in found], self._options)
+        raise TooManyTools(f"its list has more than {MOST_LISTED} tools or {MOST_PAGES} pages")
+
+    @property
+    def tells_changes(self) -> bool:
+        """Whether changes of the list come over a stream that is asked for."""
+        return self.protocol in MODERN_PROTOCOL_VERSIONS
+
+    async def changes(self, changed: Callable[[], None]) -> None:
+        """Follow what the server says about its list, until the stream ends."""
+        try:
+            async with self._client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    changed()
+        except (MCPError, SubscriptionLost):
+            return  # the list is looked at from time to time anyway
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], context: CallContext, wire: WireCall
+    ) -> mcp_types.CallToolResult:
+        """Run a tool by its server's name, and ask its user what the server asks.
+
+        Raises ToolFailed, MCPError and pydantic's ValidationError.
+        """
+        responses: mcp_types.InputResponses | None = None
+        state: str | None = None
+        for _ in range(MOST_ROUNDS):
+            params = mcp_types.CallToolRequestParams(
+                name=name,
+                arguments=arguments,
+                input_responses=responses,
+                request_state=state,
+                _meta=self._meta(context),
+            )
+            answer = await _sent(self._client.session, params, context)
+            if isinstance(answer, mcp_types.CallToolResult):
+                return answer
+            responses, state = await _answered(answer, wire), answer.request_state
+        raise ToolFailed(f"The tool asked for more {MOST_ROUNDS} times.")
+
+    def _meta(self, context: CallContext) -> mcp_types.RequestParamsMeta:
+        """What a server may know of a call beside its arguments."""
+        meta: dict[str, Any] = {"midstream/call": context.call_id}
+        if self._options.identify:
+            meta |= {"midstream/owner": context.owner, "midstream/conversation": context.conversation}
+        return cast("mcp_types.RequestParamsMeta", meta)
+
+
+async def _sent(
+    session: ClientSession, params: mcp_types.CallToolRequestParams, context: CallContext
+) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+    """One round of a call.
+
+    Not `call_tool`, which would match the result against patterns of the server's own, for as long as they take.
+    """
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        context.progress(Progress(done=progress, total=total, message=message or ""))
+
+    request = mcp_types.CallToolRequest(params=params)
+    return await session.send_request(request, _ANSWER, progress_callback=heard)
+
+
+async def _answered(needed: mcp_types.InputRequiredResult, wire: WireCall) -> mcp_types.InputResponses:
+    """What a server asks for within a result. Raises ToolFailed."""
+    if not needed.input_requests:
+        await asyncio.sleep(ROUND_S)
+    responses: mcp_types.InputResponses = {}
+    for key, request in (needed.input_requests or {}).items():
+        if not isinstance(request, mcp_types.ElicitRequest):
+            raise ToolFailed("The tool's server asked for what is not served here.")
+        outcome = await asked(wire, request.params)
+        if isinstance(outcome, mcp_types.ErrorData):
+            raise ToolFailed(outcome.message)
+        responses[key] = outcome
+    return responses
+
+
+def _remote(tool: mcp_types.Tool) -> RemoteTool:
+    hints = tool.annotations
+    return RemoteTool(
+        name=tool.name,
+        description=tool.description or "",
+        schema=tool.input_schema,
+        read_only=hints is not None and hints.read_only_hint is True,
+        idempotent=hints is not None and hints.idempotent_hint is True,
+    )
+
+
+def guard_of(options: ServerOptions, *, trust: ssl.SSLContext, doubt: Callable[[], None]) -> Guard:
+    """The way to a server. `trust`: which certificates are believed. `doubt`: called when the session may have ended."""
+    return Guard(
+        httpx2.AsyncHTTPTransport(verify=trust, trust_env=False, limits=_LIMITS),
+        most_bytes=options.max_response_bytes,
+        connect_s=options.connect_s,
+        doubt=doubt,
+    )
+
+
+@asynccontextmanager
+async def opened(
+    options: ServerOptions, guard: Guard, *, headers: Mapping[str, str], changed: Callable[[], None]
+) -> AsyncIterator[Session]:
+    """A session from its handshake to its end. `changed` is called when the list of tools is another one.
+
+    Raises what the library raises.
+    """
+
+    async def heard(message: IncomingMessage) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            changed()
+
+    async with httpx2.AsyncClient(transport=guard, headers=dict(headers), trust_env=False) as http:
+        client = Client(
+            streamable_http_client(
+                options.url, http_client=http, max_sse_event_size=options.max_response_bytes
+            ),
+            cache=None,
+            elicitation_callback=asked_by_server,
+            message_handler=heard,
+            client_info=mcp_types.Implementation(name="midstream", version=version("midstream")),
+        )
+        async with client:
+            yield Session(client, options)

@@ -1,0 +1,51 @@
+"""How long a call may take. The clock stands still while a user is asked: people take as long as they take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+
+class Patience:
+    """So many seconds. Used once."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._left = limit_s
+        self._pauses = 0
+        self._limit: asyncio.Timeout | None = None
+
+    @asynccontextmanager
+    async def lasting(self) -> AsyncIterator[None]:
+        """Raises TimeoutError from the block when the time is up."""
+        try:
+            async with asyncio.timeout(self._left) as self._limit:
+                yield
+        finally:
+            self._limit = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the clock within the block; blocks may overlap."""
+        self._stop()
+        try:
+            yield
+        finally:
+            self._go_on()
+
+    def _stop(self) -> None:
+        self._pauses += 1
+        limit = self._running
+        if self._pauses == 1 and limit is not None and (end := limit.when()) is not None:
+            self._left = end - asyncio.get_running_loop().time()
+            limit.reschedule(None)
+
+    def _go_on(self) -> None:
+        self._pauses -= 1
+        if self._pauses == 0 and (limit := self._running) is not None:
+            limit.reschedule(asyncio.get_running_loop().time() + self._left)
+
+    @property
+    def _running(self) -> asyncio.Timeout | None:
+        """The clock, where it has not run out yet."""
+        return None if self._limit is None or self._limit.expired() else self._limit

@@ -1,0 +1,88 @@
+"""Places for calls that run at once: so many in all, and no owner has all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+
+from sessions.tools.server_tool import ToolFailed
+
+MOST_WAITING = 256
+"""Calls that wait for a place. Further ones are refused."""
+
+
+class Place:
+    """One place that was taken. It is free again when all who hold it have let go."""
+
+    def __init__(self, places: Places, owner: str) -> None:
+        self._places = places
+        self._owner = owner
+        self._holders = 1
+
+    def hold(self) -> None:
+        """Keep the place for one more, a thread that goes on by itself."""
+        self._holders += 1
+
+    def let_go(self) -> None:
+        """Say that one who held the place has ended. Called as often as it is held."""
+        self._holders -= 1
+        if self._holders == 0:
+            self._places.give_back(self._owner)
+
+
+class Places:
+    """`total` places, of which an owner has `each` at most. Whoever asked first goes first, as far as both allow."""
+
+    def __init__(self, *, total: int, each: int) -> None:
+        self._free = total
+        self._each = each
+        self._held: Counter[str] = Counter()
+        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+
+    @property
+    def free(self) -> int:
+        """How many nobody holds."""
+        return self._free
+
+    def take_nowait(self, owner: str) -> bool:
+        """Take a place where one is free for the owner; say whether it was."""
+        if self._free <= 0 or self._held[owner] >= self._each:
+            return False
+        self._free -= 1
+        self._held[owner] += 1
+        return True
+
+    async def take(self, owner: str) -> Place:
+        """Wait for a place and take it. Raises ToolFailed where too many wait already."""
+        if not self.take_nowait(owner):
+            await self._wait(owner)
+        return Place(self, owner)
+
+    def give_back(self, owner: str) -> None:
+        """Free a place, and hand it to the first who may have it."""
+        self._free += 1
+        self._held[owner] -= 1
+        if not self._held[owner]:
+            del self._held[owner]
+        self._fill()
+
+    async def _wait(self, owner: str) -> None:
+        if len(self._waiting) >= MOST_WAITING:
+            raise ToolFailed("Too many calls of tools wait already. This one was not run.")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((owner, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_back(owner)  # its turn came in the same moment
+            else:
+                self._waiting.remove((owner, turn))
+            raise
+
+    def _fill(self) -> None:
+        for waiter in list(self._waiting):
+            owner, turn = waiter
+            if not turn.done() and self.take_nowait(owner):
+                self._waiting.remove(waiter)
+                turn.set_result(None)

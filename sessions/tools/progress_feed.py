@@ -1,0 +1,65 @@
+"""Progress of one call, merged: whoever reports it ten thousand times a second is heard a few times, the newest each time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from threading import Lock
+
+from sessions.tools.server_tool import Progress
+
+INTERVAL_S = 0.25
+"""Between two reports."""
+MESSAGE_CHARS = 200
+
+
+def plain(progress: Progress) -> Progress | None:
+    """Return a report as it may be shown; None for one that has no number."""
+    if not math.isfinite(progress.done):
+        return None
+    total = progress.total if progress.total is not None and math.isfinite(progress.total) else None
+    message = progress.message.encode("utf-8", "replace").decode()[:MESSAGE_CHARS]
+    return Progress(done=progress.done, total=total, message=message)
+
+
+class ProgressFeed:
+    """Takes reports from any thread and hands the newest on, on the event loop. Made on the loop."""
+
+    def __init__(self, heard: Callable[[Progress], None], *, interval_s: float = INTERVAL_S) -> None:
+        self._heard = heard
+        self._interval_s = interval_s
+        self._loop = asyncio.get_running_loop()
+        self._lock = Lock()
+        self._newest: Progress | None = None
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting = False
+        self._closed = False
+
+    def tell(self, progress: Progress) -> None:
+        """Report how far the call is. Returns at once."""
+        with self._lock:
+            self._newest = progress
+            if self._waiting or self._closed:
+                return
+            self._waiting = True
+            self._loop.call_soon_threadsafe(self._arm)
+
+    def close(self) -> None:
+        """Nothing is heard any more. Called on the loop."""
+        with self._lock:
+            self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        if not self._closed:
+            self._timer = self._loop.call_at(max(self._due, self._loop.time()), self._hand_on)
+
+    def _hand_on(self) -> None:
+        with self._lock:
+            newest, self._waiting = self._newest, False
+        self._due = self._loop.time() + self._interval_s
+        if newest is not None and (shown := plain(newest)) is not None:
+            self._heard(shown)

@@ -1,0 +1,84 @@
+"""All server tools under one roof: what is offered now, and one call of one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+
+from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed, ToolSource
+
+_log = structlog.get_logger("midstream.tools")
+
+
+class ToolBox:
+    """The tools of all sources. Where two have one name, the earlier source has it."""
+
+    def __init__(self, sources: Sequence[ToolSource] = ()) -> None:
+        self._sources = tuple(sources)
+        self._seen: tuple[tuple[ServerTool, ...], ...] = ()
+        self._offered: dict[str, tuple[ServerTool, ToolSource]] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """All sources at work, for as long as the context is open. They begin and end at the same time, not in turn."""
+        over = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            begun = [asyncio.Event() for _ in self._sources]
+            for source, begins in zip(self._sources, begun, strict=True):
+                group.create_task(_at_work(source, begins, over))
+            for begins in begun:
+                await begins.wait()
+            try:
+                yield
+            finally:
+                over.set()
+
+    def offered(self) -> tuple[ServerTool, ...]:
+        """The tools that are there now, in an order that stays the same while they do."""
+        return tuple(tool for tool, _ in self._current().values())
+
+    def tool(self, name: str) -> ServerTool | None:
+        """The tool of that name; None where there is none now."""
+        found = self._current().get(name)
+        return found and found[0]
+
+    async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
+        """Run one call to its end and return its result for the model, cut to its limit.
+
+        Raises ToolFailed with words for the model, and ToolLost where it is not known whether the tool did its work.
+        Cancelling the task cancels the call: the tool is told where it can be, and nothing of it is heard any more.
+        """
+        found = self._current().get(name)
+        if found is None:
+            raise ToolFailed(f"There is no tool {name!r} now.")
+        return await found[1].run(name, arguments, context)
+
+    def _current(self) -> dict[str, tuple[ServerTool, ToolSource]]:
+        """The tools by their names; put together anew where a source has others than before."""
+        lists = tuple(source.offered() for source in self._sources)
+        if lists != self._seen:
+            self._seen = lists
+            self._offered = self._collected(lists)
+        return self._offered
+
+    def _collected(
+        self, lists: tuple[tuple[ServerTool, ...], ...]
+    ) -> dict[str, tuple[ServerTool, ToolSource]]:
+        found: dict[str, tuple[ServerTool, ToolSource]] = {}
+        for source, tools in zip(self._sources, lists, strict=True):
+            for tool in tools:
+                if tool.name in found:
+                    _log.warning("tool left out: another source has its name", tool=tool.name)
+                else:
+                    found[tool.name] = (tool, source)
+        return found
+
+
+async def _at_work(source: ToolSource, begins: asyncio.Event, over: asyncio.Event) -> None:
+    async with source.running():
+        begins.set()
+        await over.wait()

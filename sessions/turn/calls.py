@@ -1,0 +1,244 @@
+"""The calls of one reply, from the moment they are told until the last of them is settled. Pure; clocks are passed in.
+
+    WAITING ──allow, claim──► RUNNING ──result──► DONE
+       │                         ├──────────────► LOST
+       ├──────deny───────────────┼──────────────► DENIED
+       └──────cancel, expire─────┴──────────────► CANCELLED, EXPIRED
+
+Nothing moves a settled call. What came before is answered as it was then; what contradicts it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from engine.messages import ToolCall
+from sessions.errors import Conflict, ContentTooLong
+from sessions.events import CallState, Journalled, ToolState
+from sessions.events import ToolCall as ToolCalled
+from sessions.records import CallRecord, digest
+
+RESULTS_CHARS = 256 * 1024
+"""Of all results of one reply together; a further one is refused. A model's window holds less, as a rule."""
+MAX_CALLS = 128
+"""Of one reply; what it calls beyond them is not carried out."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
+    """What came of a call that a client ran: `content`, or else an `error`."""
+
+    call_id: str
+    content: str | None = None
+    error: str | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
+    """Whether a call may run. `args_sha256`: of the arguments that were looked at; `args`: others, to run with instead."""
+
+    call_id: str
+    args_sha256: str
+    allow: bool
+    args: str | None = None
+
+
+CallAnswer = Result | Decision
+
+
+class Calls:
+    """The calls of one reply, in order."""
+
+    def __init__(self, records: Iterable[CallRecord] = ()) -> None:
+        self._records = {record.call_id: record for record in records}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def records(self) -> tuple[CallRecord, ...]:
+        """All of them."""
+        return tuple(self._records.values())
+
+    @property
+    def open(self) -> tuple[CallRecord, ...]:
+        """Those that are not settled."""
+        return tuple(record for record in self.records if not record.state.is_settled)
+
+    def get(self, call_id: str) -> CallRecord | None:
+        """One of them."""
+        return self._records.get(call_id)
+
+    def put(self, record: CallRecord) -> None:
+        """Take a call in, or what became of it."""
+        self._records[record.call_id] = record
+
+    def keep(self, chars: int) -> list[str]:
+        """Forget the calls behind so much of the text, and return their ids."""
+        gone = [record.call_id for record in self.records if record.off > chars]
+        for call_id in gone:
+            del self._records[call_id]
+        return gone
+
+    def answered(self, answer: CallAnswer, *, runner: str) -> CallRecord:
+        """Return a call as an answer leaves it, which is the same one where that came before.
+
+        `runner`: who runs it, where the server does. Raises Conflict, ContentTooLong, KeyError.
+        """
+        call = self._records[answer.call_id]
+        moved = answered(call, answer, runner=runner)
+        if moved != call and isinstance(answer, Result):
+            self._refuse_too_much(answer)
+        return moved
+
+    @property
+    def result_chars(self) -> int:
+        """Of all results so far."""
+        return sum(len(text) for one in self.records for text in (one.content, one.error) if text)
+
+    def _refuse_too_much(self, result: Result) -> None:
+        if self.result_chars + len(result.content or result.error or "") > RESULTS_CHARS:
+            raise ContentTooLong(f"The results of one reply have {RESULTS_CHARS} characters at most.")
+
+
+def answered(call: CallRecord, answer: CallAnswer, *, runner: str = "") -> CallRecord:
+    """Return a call as an answer leaves it; the same one where that came before. Raises Conflict."""
+    match answer:
+        case Result():
+            return _with_result(call, answer)
+        case Decision():
+            return _decided(call, answer, runner)
+
+
+def _with_result(call: CallRecord, result: Result) -> CallRecord:
+    if call.where == "server":
+        raise Conflict("The server runs this call, and has its result.")
+    if call.state is CallState.DONE:
+        if (call.content, call.error) != (result.content, result.error):
+            raise Conflict("The call has another result.")
+        return call
+    _refuse_settled(call)
+    if call.state is CallState.WAITING and call.needs == "approval":
+        raise Conflict("The call was not allowed so far.")
+    return done(call, content=result.content, error=result.error)
+
+
+def _decided(call: CallRecord, decision: Decision, runner: str) -> CallRecord:
+    if call.needs == "none":
+        raise Conflict("The call needs nobody's approval.")
+    if decision.args_sha256 != digest(call.args):
+        raise Conflict("`args_sha256` is not of the arguments of this call.")
+    if call.state is CallState.WAITING:
+        return _allowed(call, decision, runner) if decision.allow else _moved(call, CallState.DENIED)
+    was_allowed = call.state in (CallState.RUNNING, CallState.DONE)
+    if was_allowed and decision.allow and call.runs_with == _args(call, decision):
+        return call
+    if call.state is CallState.DENIED and not decision.allow:
+        return call
+    if not was_allowed:
+        _refuse_settled(call)
+    raise Conflict("The call was allowed before.")
+
+
+def _allowed(call: CallRecord, decision: Decision, runner: str) -> CallRecord:
+    args = _args(call, decision)
+    return msgspec.structs.replace(
+        call,
+        state=CallState.RUNNING,
+        allowed=None if args == call.args else args,
+        runner=runner if call.where == "server" else "",
+    )
+
+
+def _args(call: CallRecord, decision: Decision) -> str:
+    return call.args if decision.args is None else decision.args
+
+
+_WORDS = {
+    CallState.DONE: "The call has its result.",
+    CallState.DENIED: "The call was denied.",
+    CallState.CANCELLED: "The call was cancelled.",
+    CallState.EXPIRED: "The call has expired.",
+    CallState.LOST: "The call was lost with whoever ran it.",
+}
+
+
+def _refuse_settled(call: CallRecord) -> None:
+    if call.state.is_settled:
+        raise Conflict(_WORDS[call.state])
+
+
+def _moved(call: CallRecord, state: CallState) -> CallRecord:
+    return msgspec.structs.replace(call, state=state)
+
+
+def done(call: CallRecord, *, content: str | None = None, error: str | None = None) -> CallRecord:
+    """Return an open call with what came of it."""
+    return msgspec.structs.replace(call, state=CallState.DONE, content=content, error=error)
+
+
+def claimed(call: CallRecord, *, runner: str) -> CallRecord:
+    """Return a call of a server's tool as one that a replica runs from here on."""
+    return msgspec.structs.replace(call, state=CallState.RUNNING, runner=runner)
+
+
+def cancelled(call: CallRecord) -> CallRecord:
+    """Return an open call as cancelled, a settled one as it is."""
+    return call if call.state.is_settled else _moved(call, CallState.CANCELLED)
+
+
+def lost(call: CallRecord, *, why: str | None = None) -> CallRecord:
+    """Return a call of which nobody knows whether it was carried out: its runner died, or its tool says so."""
+    return msgspec.structs.replace(call, state=CallState.LOST, error=why)
+
+
+def expired(call: CallRecord, *, now_ms: int) -> CallRecord:
+    """Return a call as expired, where it waited for a client for too long; else as it is."""
+    runs = call.state is CallState.RUNNING and call.where == "server"
+    if call.expires_at is None or call.state.is_settled or runs or now_ms < call.expires_at:
+        return call
+    return _moved(call, CallState.EXPIRED)
+
+
+def is_to_be_run(call: CallRecord) -> bool:
+    """Whether the server may start it: it waits for nobody."""
+    return call.where == "server" and call.needs == "none" and call.state is CallState.WAITING
+
+
+def read_as(call: CallRecord) -> str:
+    """Return what the model reads as the result of a call."""
+    match call.state:
+        case CallState.DONE:
+            return f"Error: {call.error}" if call.content is None else call.content
+        case CallState.DENIED:
+            return "The user did not allow this call. It was not carried out."
+        case CallState.EXPIRED:
+            return "Nobody answered in time. The call was not carried out."
+        case CallState.LOST:
+            return call.error or "The call was interrupted. Whether it was carried out is not known."
+        case _:
+            return "The call was cancelled."
+
+
+def is_object(text: str) -> bool:
+    """Whether a text is a JSON object."""
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def as_written(call: CallRecord) -> ToolCall:
+    """Return a call as the model wrote it."""
+    return ToolCall(call_id=call.call_id, name=call.name, arguments=call.args)
+
+
+def calls_of(events: Sequence[Journalled]) -> tuple[CallRecord, ...]:
+    """The calls of a reply as its events left them."""
+    calls = Calls()
+    for event in events:
+        if isinstance(event, ToolCalled):
+            calls.put(CallRecord.of(event))
+        elif isinstance(event, ToolState) and (known := calls.get(event.call_id)) is not None:
+            calls.put(known.after(event))
+    return calls.records

@@ -1,0 +1,150 @@
+"""What a reply is made of so far: text, what was thought beside it, and where it called; and what of it a cut keeps. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from engine.text.characters import floor_boundary
+from sessions.events import Delta, Kept, Reasoning, Text
+
+Kind = Literal["", "text", "thought", "call"]
+
+
+class Mark(NamedTuple):
+    """Where a reply stands behind one piece: its seq and kind, and how much of everything there is then."""
+
+    seq: int
+    kind: Kind
+    chars: int
+    thought: int
+    tokens: int
+
+
+class Pieces:
+    """A reply's pieces in the order of their seqs."""
+
+    __slots__ = ("_conversation_id", "_marks", "_text", "_thoughts", "_turn_id", "calls", "reasoning_tokens")
+
+    def __init__(self, *, conversation_id: str, turn_id: str) -> None:
+        self._conversation_id = conversation_id
+        self._turn_id = turn_id
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._marks = [Mark(0, "", 0, 0, 0)]
+        self.calls = 0
+        self.reasoning_tokens = 0
+
+    @property
+    def text(self) -> str:
+        """All of the text."""
+        return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        """All that was thought."""
+        return "".join(self._thoughts)
+
+    @property
+    def end(self) -> Mark:
+        """Where it stands now."""
+        return self._marks[-1]
+
+    def extend(self, text: str, *, tokens: int, seq: int) -> Delta:
+        """Take more text."""
+        _, _, chars, thought, total = self.end
+        self._text.append(text)
+        self._marks.append(Mark(seq, "text", chars + len(text), thought, total + tokens))
+        return self._delta(text, tokens=tokens, seq=seq, off=chars)
+
+    def think(self, text: str, *, tokens: int, seq: int) -> Reasoning:
+        """Take more of what was thought."""
+        _, _, chars, thought, total = self.end
+        self._thoughts.append(text)
+        self.reasoning_tokens += tokens
+        self._marks.append(Mark(seq, "thought", chars, thought + len(text), total + tokens))
+        return self._reasoning(text, tokens=tokens, seq=seq, off=thought)
+
+    def call(self, *, tokens: int, seq: int) -> None:
+        """Note a call."""
+        _, _, chars, thought, total = self.end
+        self.calls += 1
+        self._marks.append(Mark(seq, "call", chars, thought, total + tokens))
+
+    def first_seq(self, kind: Kind) -> int | None:
+        """The seq of the first piece of a kind; None where there is none."""
+        return next((mark.seq for mark in self._marks if mark.kind == kind), None)
+
+    def kept(self, *, seen: int, thought: int) -> Kept:
+        """What a cut keeps: whole characters of what was seen, and all that was thought before that, or that was seen of it."""
+        chars = floor_boundary(self.text, min(seen, self.end.chars))
+        before = self._thought_before(chars)
+        return Kept(chars, max(before, floor_boundary(self.reasoning, min(thought, self.end.thought))))
+
+    def _thought_before(self, chars: int) -> int:
+        """How much was thought before the last text, or the last call, that is within `chars`."""
+        text = bisect_left(self._marks, chars, key=lambda mark: mark.chars)
+        last = bisect_right(self._marks, chars, key=lambda mark: mark.chars) - 1
+        while self._marks[last].kind == "thought":
+            last -= 1
+        return max(self._marks[text].thought if chars else 0, self._marks[last].thought)
+
+    def tokens_of(self, kept: Kept) -> int:
+        """How many tokens are behind the pieces that are kept whole."""
+
+        def is_beyond(mark: Mark) -> bool:
+            return mark.chars > kept.chars or mark.thought > kept.reasoning
+
+        return self._marks[bisect_left(self._marks, True, key=is_beyond) - 1].tokens
+
+    def tokens_until(self, seq: int) -> int:
+        """How many tokens are behind the pieces up to a seq."""
+        return self._marks[self._behind(seq) - 1].tokens
+
+    def told_behind(self, seq: int, *, until: int) -> list[Text]:
+        """The text and the reasoning that came with the seqs behind `seq`, up to `until`; neighbours of a kind are one."""
+        first, last = self._behind(seq), self._behind(until)
+        runs = groupby(range(first, last), key=lambda place: self._marks[place].kind)
+        return [told for kind, places in runs if (told := self._run(kind, list(places))) is not None]
+
+    def _behind(self, seq: int) -> int:
+        return bisect_right(self._marks, seq, key=lambda mark: mark.seq)
+
+    def _run(self, kind: Kind, places: list[int]) -> Text | None:
+        before, end = self._marks[places[0] - 1], self._marks[places[-1]]
+        tokens = end.tokens - before.tokens
+        told: Text
+        if kind == "text":
+            text = self.text[before.chars : end.chars]
+            told = self._delta(text, tokens=tokens, seq=end.seq, off=before.chars)
+        elif kind == "thought":
+            text = self.reasoning[before.thought : end.thought]
+            told = self._reasoning(text, tokens=tokens, seq=end.seq, off=before.thought)
+        else:
+            return None
+        return msgspec.structs.replace(told, first_seq=self._marks[places[0]].seq)
+
+    def _delta(self, text: str, *, tokens: int, seq: int, off: int) -> Delta:
+        return Delta(
+            conversation_id=self._conversation_id,
+            turn_id=self._turn_id,
+            seq=seq,
+            first_seq=seq,
+            off=off,
+            text=text,
+            tokens=tokens,
+        )
+
+    def _reasoning(self, text: str, *, tokens: int, seq: int, off: int) -> Reasoning:
+        return Reasoning(
+            conversation_id=self._conversation_id,
+            turn_id=self._turn_id,
+            seq=seq,
+            first_seq=seq,
+            off=off,
+            text=text,
+            tokens=tokens,
+        )

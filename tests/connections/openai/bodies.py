@@ -1,0 +1,47 @@
+"""Bodies of requests, and what becomes of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from connections.openai.asking import ask_of, asks_of, chat_request, completion_request
+from connections.openai.problems import Problem
+from connections.wire.frames import Limits
+from sessions.running.ephemeral import Ask
+
+LIMITS = Limits(
+    max_frame_bytes=1,
+    max_content_chars=20,
+    max_new_tokens=100,
+    context_tokens=100,
+    max_active_turns=1,
+    max_queued_turns=1,
+    messages_per_minute=None,
+)
+A_SENTENCE = re.compile(r"[`A-Z][^\"'\n]*\.")
+"""No quotes of Python's, no types of a library's."""
+USER = {"role": "user", "content": "Hello!"}
+
+
+def asked(**fields: Any) -> Ask:
+    """What a chat's body asks."""
+    body = msgspec.json.encode({"model": "m", "messages": [USER]} | fields)
+    return ask_of(chat_request(body), LIMITS)
+
+
+def completions(**fields: Any) -> list[Ask]:
+    """What a body of the completions' door asks."""
+    return asks_of(completion_request(msgspec.json.encode({"model": "m"} | fields)), LIMITS)
+
+
+def refused(**fields: Any) -> tuple[str | None, str]:
+    """The field's name and the code."""
+    with pytest.raises(Problem) as problem:
+        completions(**fields) if "prompt" in fields else asked(**fields)
+    assert problem.value.status == 400
+    assert A_SENTENCE.fullmatch(str(problem.value)), str(problem.value)
+    return problem.value.param, problem.value.word

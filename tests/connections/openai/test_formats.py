@@ -1,0 +1,85 @@
+"""The format that a reply has to have, by whichever of its names."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.openai.requests.formats import MAX_CHOICES, MAX_GRAMMAR_CHARS, MAX_PATTERN_CHARS
+from connections.openai.requests.schemas import MAX_SCHEMA_BYTES
+from engine.reply_spec import Grammar, JsonObject, JsonSchema, Regex
+from tests.connections.openai.bodies import asked, completions, refused
+
+SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {}}, "required": ["b"]}
+WRITTEN = JsonSchema(json.dumps(SCHEMA, separators=(",", ":")))
+
+
+def of_schema(schema: Any = SCHEMA, **more: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "it", "schema": schema, **more}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, JsonObject()),
+        ({"response_format": of_schema()}, WRITTEN),
+        ({"response_format": of_schema(strict=True)}, WRITTEN),
+        ({"guided_json": SCHEMA}, WRITTEN),
+        ({"guided_json": json.dumps(SCHEMA)}, WRITTEN),
+        ({"guided_regex": "[ab]+"}, Regex("[ab]+")),
+        ({"guided_choice": ["yes", "no."]}, Regex(r"(yes|no\.)")),
+        ({"guided_grammar": 'start: "a"'}, Grammar('start: "a"')),
+        ({"structured_outputs": {"json": SCHEMA}}, WRITTEN),
+        ({"structured_outputs": {"regex": "a"}}, Regex("a")),
+        ({"structured_outputs": {"choice": ["a"]}}, Regex("(a)")),
+        ({"structured_outputs": {"grammar": 'start: "a"'}}, Grammar('start: "a"')),
+        ({"structured_outputs": {"json_object": True}}, JsonObject()),
+        ({"structured_outputs": {}}, None),
+    ],
+)
+def test_every_name_means_the_same_format_at_both_doors(fields: dict[str, Any], wanted: Any) -> None:
+    assert asked(**fields).spec.format == wanted
+    assert [ask.spec.format for ask in completions(prompt="x", **fields)] == [wanted]
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=9), min_size=1, max_size=9))
+def test_a_choice_is_a_pattern_of_these_texts_and_no_other(texts: list[str]) -> None:
+    made = asked(guided_choice=texts).spec.format
+    assert isinstance(made, Regex)
+    assert all(re.fullmatch(made.pattern, text) for text in texts)
+    assert not re.fullmatch(made.pattern, "".join(texts) + "!")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema", "invalid_value"),
+        ({"response_format": of_schema(None)}, "response_format.json_schema.schema", "invalid_value"),
+        ({"response_format": of_schema([])}, "response_format.json_schema.schema", "invalid_value"),
+        ({"response_format": of_schema({"x": "y" * MAX_SCHEMA_BYTES})}, "response_format.json_schema.schema", "invalid_value"),
+        ({"response_format": "json_object"}, "response_format", "invalid_type"),
+        ({"guided_json": "{"}, "guided_json", "invalid_value"),
+        ({"guided_json": "[" * 5000}, "guided_json", "invalid_value"),
+        ({"guided_regex": ""}, "guided_regex", "invalid_value"),
+        ({"guided_regex": "x" * (MAX_PATTERN_CHARS + 1)}, "guided_regex", "invalid_value"),
+        ({"guided_grammar": "x" * (MAX_GRAMMAR_CHARS + 1)}, "guided_grammar", "invalid_value"),
+        ({"guided_choice": []}, "guided_choice", "invalid_value"),
+        ({"guided_choice": ["a", ""]}, "guided_choice", "invalid_value"),
+        ({"guided_choice": ["a"] * (MAX_CHOICES + 1)}, "guided_choice", "invalid_value"),
+        ({"guided_choice": ["x" * MAX_PATTERN_CHARS]}, "guided_choice", "invalid_value"),
+        ({"structured_outputs": {"structural_tag": {}}}, "structured_outputs.structural_tag", "unsupported_parameter"),
+        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs.choice", "invalid_value"),
+        ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex", "invalid_value"),
+    ],
+)  # fmt: skip
+def test_a_format_that_can_not_be_had_is_refused_by_name(
+    fields: dict[str, Any], param: str, code: str
+) -> None:
+    assert refused(**fields) == (param, code)

@@ -1,0 +1,199 @@
+"""The tools of a request, the calls in its history, and the names under which they are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.openai.requests.messages import MAX_NAME_CHARS
+from connections.openai.requests.schemas import MAX_SCHEMA_BYTES
+from connections.openai.requests.tools import MAX_DESCRIPTION_CHARS, MAX_TOOLS
+from engine.messages import Message, ToolCall
+from engine.reply_spec import PLAIN, ReplySpec, Tool
+from tests.connections.openai.bodies import USER, asked, refused
+
+SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
+NAMES = st.text(st.sampled_from("abzAZ019_-"), min_size=1, max_size=64)
+
+
+def tool(name: str = "look", **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **more}}
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def called(**more: Any) -> dict[str, Any]:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
+    return {"role": "assistant", "content": None, "tool_calls": [call | more]}
+
+
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "A tree."}
+
+
+def test_a_tool_is_its_name_its_words_and_its_schema_as_it_was_written() -> None:
+    spec = asked(tools=[tool(description="Looks.", parameters=SCHEMA, strict=True), tool("bare")]).spec
+    written = '{"type":"object","properties":{"b":{"type":"string"},"a":{"type":"integer"}}}'
+    assert spec.tools == (Tool("look", "Looks.", written), Tool("bare"))
+    assert (spec.tool_choice, spec.parallel_calls) == ("auto", True)
+
+
+def test_one_call_at_a_time_may_be_asked_for() -> None:
+    assert asked(tools=[tool()], parallel_tool_calls=False).spec.parallel_calls is False
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", "required"])
+def test_the_choice_is_the_models_or_not(choice: str) -> None:
+    assert asked(tools=[tool()], tool_choice=choice).spec.tool_choice == choice
+
+
+def test_one_function_may_be_asked_for_by_its_name() -> None:
+    spec = asked(tools=[tool(), tool("go")], tool_choice=named("go")).spec
+    assert (spec.tool_choice, spec.tool_name) == ("named", "go")
+
+
+def test_some_of_the_tools_may_be_allowed() -> None:
+    for mode in ("auto", "required"):
+        allowed = {"mode": mode, "tools": [named("go")]}
+        choice = {"type": "allowed_tools", "allowed_tools": allowed}
+        spec = asked(tools=[tool(), tool("go")], tool_choice=choice).spec
+        assert (spec.tools, spec.tool_choice) == ((Tool("go"),), mode)
+
+
+def test_who_forbids_calls_shows_no_tools() -> None:
+    assert asked(tools=[tool()], tool_choice="none").spec.shown_tools == ()
+    assert asked(tool_choice="none").spec == PLAIN
+
+
+@given(NAMES)
+def test_any_name_of_letters_digits_and_lines_is_taken(name: str) -> None:
+    assert asked(tools=[tool(name)]).spec == ReplySpec(tools=(Tool(name),))
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"tools": [tool("a b")]}, "tools[0].function.name", "invalid_value"),
+        ({"tools": [tool("")]}, "tools[0].function.name", "invalid_value"),
+        ({"tools": [tool("x" * 65)]}, "tools[0].function.name", "invalid_value"),
+        ({"tools": [tool(), tool()]}, "tools[1].function.name", "invalid_value"),
+        ({"tools": [tool(str(number)) for number in range(MAX_TOOLS + 1)]}, "tools", "invalid_value"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "invalid_value"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0].type", "invalid_value"),
+        ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters", "invalid_value"),
+        ({"tools": [tool(parameters="{}")]}, "tools[0].function.parameters", "invalid_value"),
+        (
+            {"tools": [tool(parameters={"x": "y" * MAX_SCHEMA_BYTES})]},
+            "tools[0].function.parameters",
+            "invalid_value",
+        ),
+        (
+            {"tools": [tool(description="x" * (MAX_DESCRIPTION_CHARS + 1))]},
+            "tools[0].function.description",
+            "invalid_value",
+        ),
+        ({"tools": {}}, "tools", "invalid_type"),
+        ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
+        ({"tool_choice": named("look")}, "tool_choice.function.name", "invalid_value"),
+        ({"tools": [tool()], "tool_choice": "any"}, "tool_choice", "invalid_value"),
+        ({"tools": [tool()], "tool_choice": named("go")}, "tool_choice.function.name", "invalid_value"),
+        ({"tools": [tool()], "tool_choice": {"type": "function"}}, "tool_choice", "invalid_value"),
+        (
+            {"tools": [tool()], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "all", "tools": []}}},
+            "tool_choice.allowed_tools.mode",
+            "invalid_value",
+        ),
+        (
+            {"tools": [tool()], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}},
+            "tool_choice",
+            "invalid_value",
+        ),
+        (
+            {"tools": [tool()], "tool_choice": "required", "response_format": {"type": "json_object"}},
+            "response_format",
+            "invalid_value",
+        ),
+    ],
+)  # fmt: skip
+def test_tools_that_can_not_be_had_are_refused_by_name(fields: dict[str, Any], param: str, code: str) -> None:
+    assert refused(**fields) == (param, code)
+
+
+def test_calls_and_their_results_stand_in_the_history() -> None:
+    messages = asked(messages=[USER, called(), RESULT]).messages
+    assert messages[1:] == (
+        Message("assistant", "", calls=(ToolCall("c1", "look", '{"a": 1}'),)),
+        Message("tool", "A tree.", call_id="c1"),
+    )
+
+
+def test_a_call_without_arguments_has_an_empty_object() -> None:
+    for function in ({"name": "look"}, {"name": "look", "arguments": ""}):
+        messages = asked(messages=[USER, called(function=function), RESULT]).messages
+        assert messages[1].calls == (ToolCall("c1", "look", "{}"),)
+
+
+def test_what_a_tool_said_may_be_long_and_in_parts() -> None:
+    """Its length is bounded by the body and by the window, as an assistant's is."""
+    parts = [{"type": "text", "text": "x" * 30}, {"type": "text", "text": "y"}]
+    messages = asked(messages=[USER, called(), RESULT | {"content": parts}]).messages
+    assert messages[2].content == "x" * 30 + "\ny"
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_what_was_thought_is_taken_back(field: str) -> None:
+    messages = asked(
+        messages=[USER, {"role": "assistant", "content": "A tree.", field: "Let me see."}, USER]
+    ).messages
+    assert messages[1] == Message("assistant", "A tree.", reasoning="Let me see.")
+
+
+def test_what_was_thought_may_be_a_part() -> None:
+    parts = [
+        {"type": "thinking", "thinking": "Let me see."},
+        {"type": "reasoning", "text": "Hm."},
+        {"type": "text", "text": "A tree."},
+    ]
+    messages = asked(messages=[USER, {"role": "assistant", "content": parts}, USER]).messages
+    assert messages[1] == Message("assistant", "A tree.", reasoning="Let me see.\nHm.")
+
+
+@pytest.mark.parametrize(
+    ("messages", "param", "code"),
+    [
+        ([RESULT], "messages[0].tool_call_id", "invalid_value"),
+        ([called(), RESULT | {"tool_call_id": "c2"}], "messages[1].tool_call_id", "invalid_value"),
+        ([called(), {"role": "tool", "content": "x"}], "messages[1].tool_call_id", "invalid_value"),
+        ([called(), RESULT | {"content": None}], "messages[1].content", "invalid_value"),
+        ([called(id="")], "messages[0].tool_calls[0].id", "invalid_value"),
+        ([called(id="x" * (MAX_NAME_CHARS + 1))], "messages[0].tool_calls[0].id", "invalid_value"),
+        ([called(type="custom")], "messages[0].tool_calls[0].type", "invalid_value"),
+        ([called(function={"name": ""})], "messages[0].tool_calls[0].function.name", "invalid_value"),
+        (
+            [called(function={"name": "look", "arguments": "[]"})],
+            "messages[0].tool_calls[0].function.arguments",
+            "invalid_value",
+        ),
+        (
+            [called(function={"name": "look", "arguments": "{"})],
+            "messages[0].tool_calls[0].function.arguments",
+            "invalid_value",
+        ),
+        (
+            [called(function={"name": "look", "arguments": "[" * 5000})],
+            "messages[0].tool_calls[0].function.arguments",
+            "invalid_value",
+        ),
+        ([called() | {"role": "user", "content": "x"}], "messages[0].tool_calls", "invalid_value"),
+        ([{"role": "user", "content": [{"type": "thinking", "text": "x"}]}], "messages[0].content[0].type", "invalid_value"),
+        ([called() | {"tool_calls": [{}]}], "messages[0].tool_calls[0].function", "missing_required_parameter"),
+    ],
+)  # fmt: skip
+def test_a_history_that_does_not_hang_together_is_refused_by_name(
+    messages: list[Any], param: str, code: str
+) -> None:
+    assert refused(messages=messages) == (param, code)

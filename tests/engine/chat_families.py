@@ -1,0 +1,119 @@
+"""Tokenizers of families of models as far as their replies need them: their tokens, and templates in their ways. Made here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tokenizers import AddedToken
+from transformers import PreTrainedTokenizerFast
+
+from tests.engine.conftest import small_tokenizer
+
+LAST_ASKED = (
+    "{% set ns = namespace(asked=-1) %}"
+    "{% for m in messages %}{% if m.role == 'user' %}{% set ns.asked = loop.index0 %}{% endif %}{% endfor %}"
+)
+
+QWEN = LAST_ASKED + (
+    "{% if tools %}<|im_start|>system\n"
+    "{% if messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}"
+    "You may call these:\n<tools>{% for tool in tools %}{{ '\n' }}{{ tool | tojson }}{% endfor %}{{ '\n' }}</tools>\n"
+    'Write a call as <tool_call>\n{"name": …, "arguments": …}\n</tool_call><|im_end|>\n'
+    "{% elif messages[0].role == 'system' %}<|im_start|>system\n{{ messages[0].content }}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}"
+    "{% if m.role == 'user' or (m.role == 'system' and not loop.first) %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+    "{% elif m.role == 'assistant' %}<|im_start|>assistant\n"
+    "{% if m.reasoning_content and loop.index0 > ns.asked %}"
+    "<think>\n{{ m.reasoning_content.strip('\n') }}\n</think>\n\n{% endif %}"
+    "{{ m.content }}"
+    "{% for call in m.tool_calls %}{% if m.content or not loop.first %}{{ '\n' }}{% endif %}<tool_call>\n"
+    '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}\n</tool_call>'
+    "{% endfor %}<|im_end|>\n"
+    "{% elif m.role == 'tool' %}"
+    "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}"
+    "{{ '\n' }}<tool_response>\n{{ m.content }}\n</tool_response>"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
+    "{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+"""Calls as Hermes; reasoning of the exchange that is going on is kept, that of earlier ones is not."""
+
+LLAMA = (
+    "{% if tools %}<|start_header_id|>system<|end_header_id|>\n\n"
+    "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}"
+    'Call one by {"name": …, "parameters": …}.<|eot_id|>{% endif %}'
+    "{% for m in messages %}"
+    "{% if m.tool_calls %}"
+    "{% if m.tool_calls | length != 1 %}{{ raise_exception('one call at a time') }}{% endif %}"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    '{"name": "{{ m.tool_calls[0].function.name }}", '
+    '"parameters": {{ m.tool_calls[0].function.arguments | tojson }}}<|eot_id|>'
+    "{% else %}<|start_header_id|>{{ 'ipython' if m.role == 'tool' else m.role }}<|end_header_id|>\n\n"
+    "{{ m.content | trim }}<|eot_id|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+"""A call is the whole reply, and a message has one."""
+
+MISTRAL = (
+    LAST_ASKED.replace("asked=-1", "asked=-1, turn=0") + "{% for m in messages %}"
+    "{% if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) %}"
+    "{% if (m.role == 'user') != (ns.turn % 2 == 0) %}{{ raise_exception('roles have to alternate') }}{% endif %}"
+    "{% set ns.turn = ns.turn + 1 %}{% endif %}"
+    "{% if m.role == 'user' %}{% if tools and loop.index0 == ns.asked %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]"
+    "{% endif %}[INST] {{ m.content }}[/INST]"
+    "{% elif m.tool_calls %}[TOOL_CALLS][{% for call in m.tool_calls %}"
+    "{% if call.id | length != 9 %}{{ raise_exception('ids have nine letters') }}{% endif %}"
+    '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}, "id": "{{ call.id }}"}'
+    "{% if not loop.last %}, {% endif %}{% endfor %}]</s>"
+    "{% elif m.role == 'assistant' %} {{ m.content }}</s>"
+    "{% elif m.role == 'tool' %}{% if m.tool_call_id | length != 9 %}{{ raise_exception('nine letters') }}{% endif %}"
+    '[TOOL_RESULTS]{"content": {{ m.content | tojson }}, "call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]'
+    "{% else %}{{ raise_exception('no such role') }}{% endif %}{% endfor %}"
+)
+"""Tools stand before the last words of the user, ids have nine letters, roles alternate, and there is no system role."""
+
+R1 = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}<|bot|>{{ m.content.split('</think>')[-1] }}<|end|>"
+    "{% else %}<|{{ m.role }}|>{{ m.content }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|bot|><think>\n{% endif %}"
+)
+"""The prompt opens the reasoning, which no later prompt has."""
+
+PLAIN = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Neither tools nor reasoning."""
+
+
+def family(template: str, special: tuple[str, ...], added: tuple[str, ...] = ()) -> PreTrainedTokenizerFast:
+    tokenizer = small_tokenizer()
+    tokenizer.add_tokens([AddedToken(name, special=True, normalized=False) for name in special])
+    tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in added])
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+CHATML = ("<|im_start|>", "<|im_end|>")
+
+FAMILIES: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
+    "qwen": lambda: family(
+        QWEN,
+        CHATML,
+        ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"),
+    ),
+    "llama": lambda: family(
+        LLAMA, ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>")
+    ),
+    "mistral": lambda: family(
+        MISTRAL,
+        (
+            *("[INST]", "[/INST]", "[TOOL_CALLS]", "[ARGS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
+            *("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+        ),
+    ),
+    "r1": lambda: family(R1, ("<|bot|>", "<|user|>", "<|system|>", "<|end|>"), ("<think>", "</think>")),
+    "plain": lambda: family(PLAIN, CHATML),
+}

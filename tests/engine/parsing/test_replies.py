@@ -1,0 +1,132 @@
+"""What is parsed of a reply, and what is shown of it, goes by what was asked and by the model's real tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from engine.messages import Message, Params, Request
+from engine.parsing.known import format_of
+from engine.parsing.parsed_reply import ParsedReply
+from engine.parsing.replies import Beginning, Replies
+from engine.reply_spec import PLAIN, ReplySpec
+from engine.text.pieces import Piece, Thought
+from engine.text.reply_memory import ReplyMemory
+from engine.text.reply_text import ReplyText
+from tests.engine.chat_families import FAMILIES
+from tests.engine.parsing.reading import TOOLS, add, in_json
+from tests.engine.parsing.test_parser import hermes
+
+ASKS = ReplySpec(tools=TOOLS)
+ADD = add()
+
+
+@cache
+def tokenizer(name: str) -> PreTrainedTokenizerFast:
+    return FAMILIES[name]()
+
+
+def written(
+    name: str,
+    text: str,
+    spec: ReplySpec = PLAIN,
+    *,
+    begins: Beginning = Beginning(),  # noqa: B008 - a value
+    params: Params = Params(),  # noqa: B008 - a value
+) -> tuple[ReplyText | ParsedReply, list[Piece]]:
+    """A reply that a model of a family writes, by its tokens, and what is told of it."""
+    replies = Replies(tokenizer(name), format_of(tokenizer(name)))
+    request = Request("r", (Message("user", "hi"),), params, spec=spec)
+    reply, _ = replies.begin(request, begins, ReplyMemory().notes(""))
+    told: list[Piece] = []
+    for token_id in tokenizer(name).encode(text, add_special_tokens=False):
+        told += reply.push(token_id).pieces
+    return reply, joined([*told, *reply.flush()])
+
+
+def joined(pieces: Sequence[Piece]) -> list[Piece]:
+    made: list[Piece] = []
+    for piece in pieces:
+        if made and isinstance(piece, str) and isinstance(made[-1], str):
+            made[-1] += piece
+        elif made and isinstance(piece, Thought) and isinstance(made[-1], Thought):
+            made[-1] = Thought(made[-1].text + piece.text)
+        else:
+            made.append(piece)
+    return made
+
+
+CALLS = {
+    "qwen": f"So:\n{hermes(ADD)}",
+    "llama": f"<|python_tag|>{in_json(ADD, 'parameters')}",
+    "mistral": f"[TOOL_CALLS]add[ARGS]{ADD.arguments}",
+}
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_the_tokens_of_a_family_make_its_calls(name: str) -> None:
+    reply, told = written(name, CALLS[name], ASKS)
+    assert told[-1] == ADD
+    assert reply.written == CALLS[name]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("qwen", CALLS["qwen"]), ("mistral", f"add{ADD.arguments}")])
+def test_without_tools_a_reply_is_what_it_was_before_there_were_any(name: str, shown: str) -> None:
+    """Added tokens are text, special ones are none."""
+    assert written(name, CALLS[name])[1] == [shown]
+    assert written(name, CALLS[name], ReplySpec(tools=TOOLS, tool_choice="none"))[1] == [shown]
+
+
+def test_special_tokens_are_shown_only_where_that_is_asked() -> None:
+    shows = Params(special_tokens=True)
+    for text in ("a<|im_start|>b", "<think>a</think><|im_end|>b"):
+        hidden, shown = written("qwen", text)[1], written("qwen", text, params=shows)[1]
+        assert "<|im" not in str(hidden)
+        assert "<|im" in str(shown)
+    assert written("mistral", CALLS["mistral"], params=shows)[1] == [CALLS["mistral"]]
+    assert written("mistral", "a [ARGS] b", ASKS, params=shows)[1] == ["a [ARGS] b"]
+
+
+def test_a_call_that_is_none_is_told_without_its_special_tokens() -> None:
+    reply, told = written("mistral", "[TOOL_CALLS]add[ARGS]1", ASKS)
+    assert told == ["add1"]
+    assert reply.written == "[TOOL_CALLS]add[ARGS]1"
+    assert written("qwen", "<tool_call>none</tool_call>", ASKS)[1] == ["<tool_call>none</tool_call>"]
+
+
+def test_a_model_without_reasoning_and_tools_has_the_plain_path() -> None:
+    assert isinstance(written("plain", "a", ASKS)[0], ReplyText)
+    assert isinstance(written("llama", "a")[0], ReplyText)
+    assert isinstance(written("llama", "a", ASKS)[0], ParsedReply)
+    assert isinstance(written("r1", "a")[0], ParsedReply)
+
+
+def test_reasoning_is_parsed_whatever_the_spec_says_of_it() -> None:
+    for spec in (PLAIN, ReplySpec(reasoning="off"), ASKS):
+        assert written("qwen", "<think>\na\n</think>\n\nb", spec)[1] == [Thought("a"), "b"]
+
+
+def test_reasoning_that_the_prompt_opened_goes_on() -> None:
+    begins = Beginning(opened="<think>\n")
+    reply, told = written("r1", "a\n</think>\n\nb", begins=begins)
+    assert told == [Thought("a"), "b"]
+    assert reply.written == "a\n</think>\n\nb"
+
+
+def test_a_reply_that_goes_on_is_told_from_where_it_ended() -> None:
+    before = tokenizer("r1").encode("a b</think>c", add_special_tokens=False)
+    begins = Beginning("<think>\n", before)
+    reply, told = written("r1", " d", begins=begins)
+    assert told == [" d"]
+    assert reply.written == "a b</think>c d"
+
+
+def test_scores_are_kept_where_they_are_asked_for() -> None:
+    replies = Replies(tokenizer("qwen"), format_of(tokenizer("qwen")))
+    notes = ReplyMemory().notes("")
+    asked = Request("r", (), Params(top_logprobs=0))
+    assert replies.begin(asked, Beginning(), notes).logprobs is not None
+    assert replies.begin(Request("r", ()), Beginning(), notes).logprobs is None

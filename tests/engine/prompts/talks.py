@@ -1,0 +1,67 @@
+"""Talks with tools, and the prompts that families of models make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from transformers import PreTrainedTokenizerFast
+
+from engine.messages import Message, Request, ToolCall
+from engine.parsing.known import format_of
+from engine.parsing.replies import Beginning, Replies
+from engine.prompts.prompt import PromptBuilder
+from engine.reply_spec import PLAIN, ReplySpec, Tool
+from engine.text.reply_memory import ReplyMemory
+from tests.engine.chat_families import FAMILIES
+
+HELLO, MORE = Message("user", "hello there"), Message("user", "and more?")
+ADD = Tool("add", "Adds numbers.", '{"type":"object","properties":{"a":{"type":"integer"}}}')
+TOOLS = ReplySpec(tools=(ADD,))
+
+
+@cache
+def tokenizer(name: str) -> PreTrainedTokenizerFast:
+    return FAMILIES[name]()
+
+
+@cache
+def builder(name: str) -> PromptBuilder:
+    return PromptBuilder(tokenizer(name), format_of(tokenizer(name)))
+
+
+def prompt(
+    name: str, *messages: Message, spec: ReplySpec = PLAIN, memory: ReplyMemory | None = None
+) -> list[int]:
+    own = memory.of("") if memory is not None else None
+    return builder(name).prompt(messages, spec, own, most=100_000).token_ids
+
+
+def text(name: str, *messages: Message, spec: ReplySpec = PLAIN) -> str:
+    return str(tokenizer(name).decode(prompt(name, *messages, spec=spec)))
+
+
+def called(call_id: str = "call_1", arguments: str = '{"a": 1}', **more: str) -> Message:
+    """A message of the assistant's that calls the tool."""
+    return Message("assistant", more.pop("content", ""), calls=(ToolCall(call_id, "add", arguments),), **more)
+
+
+def result(content: str = "42", call_id: str = "call_1") -> Message:
+    return Message("tool", content, call_id=call_id)
+
+
+def ids(name: str, *parts: str) -> list[int]:
+    """Tokens of a text as a model may spell it that parts it so."""
+    return [token for part in parts for token in tokenizer(name).encode(part, add_special_tokens=False)]
+
+
+def write(
+    name: str, token_ids: Sequence[int], memory: ReplyMemory, spec: ReplySpec = TOOLS, opened: str = ""
+) -> str:
+    """Let a model write a reply. Returns what was written, as the engine tells it."""
+    request = Request("r", (), spec=spec)
+    replies = Replies(tokenizer(name), format_of(tokenizer(name)))
+    reply, _ = replies.begin(request, Beginning(opened), memory.notes(""))
+    told = [piece for token in token_ids for piece in reply.push(token).pieces]
+    told += reply.flush()
+    return reply.written or "".join(piece for piece in told if isinstance(piece, str))

@@ -1,0 +1,111 @@
+"""A reply that goes on is asked for with the prompt that it had, and with its own tokens behind that."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import PromptRejected
+from engine.messages import Message
+from engine.prompts.prompt import Prompt
+from engine.reply_spec import ReplySpec
+from engine.text.reply_memory import ReplyMemory
+from tests.engine.prompts.talks import (
+    ADD,
+    HELLO,
+    TOOLS,
+    builder,
+    called,
+    ids,
+    prompt,
+    result,
+    text,
+    tokenizer,
+    write,
+)
+from tests.engine.prompts.test_written_replies import HERMES_CALL, oddly, reply
+
+GOES_ON = ReplySpec(continues=True)
+FAMILIES = ("qwen", "llama", "mistral", "plain")
+
+
+def continued(
+    name: str, *messages: Message, spec: ReplySpec = GOES_ON, memory: ReplyMemory | None = None
+) -> Prompt:
+    own = memory.of("") if memory is not None else None
+    return builder(name).prompt(messages, spec, own, most=100_000)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@given(said=st.text(st.sampled_from("helo thr\n<é👍")))
+def test_a_reply_goes_on_where_it_ended(name: str, said: str) -> None:
+    made = continued(name, HELLO, Message("assistant", said))
+    assert tokenizer(name).decode(made.token_ids) == text(name, HELLO) + said
+    begun = made.token_ids[len(made.token_ids) - made.continued :]
+    assert tokenizer(name).decode(begun) == said
+    assert made.token_ids[: len(made.token_ids) - made.continued] == prompt(name, HELLO)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_it_goes_on_from_the_kept_tokens(name: str) -> None:
+    memory, spelling = ReplyMemory(), oddly(name, "hello there, hello there")
+    said = write(name, spelling, memory, ReplySpec())
+    made = continued(name, HELLO, Message("assistant", said), memory=memory)
+    assert made.token_ids == prompt(name, HELLO) + spelling
+    assert made.continued == len(spelling)
+
+
+@given(st.integers(0, 30))
+def test_a_cut_reply_goes_on_from_the_kept_tokens_that_were_seen(letters: int) -> None:
+    memory, spelling = ReplyMemory(), oddly("qwen", "hello 👍 there, 👍 hello there")
+    said = write("qwen", spelling, memory, ReplySpec())[:letters]
+    made = continued("qwen", HELLO, Message("assistant", said), memory=memory)
+    begun = made.token_ids[len(made.token_ids) - made.continued :]
+    assert tokenizer("qwen").decode(begun) == said
+    assert begun == spelling[: len(begun)]
+
+
+def test_a_reply_with_reasoning_and_calls_goes_on_as_it_was_written() -> None:
+    written = f"<think>\nSums  are easy.\n</think>\n\nWell.\n{HERMES_CALL}"
+    spec = ReplySpec(tools=(ADD,), continues=True)
+    made = continued("qwen", HELLO, reply(written), spec=spec)
+    assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO, spec=TOOLS) + written
+    assert made.token_ids[-made.continued :] == ids("qwen", written)
+
+
+def test_reasoning_that_the_prompt_opened_goes_on_in_it() -> None:
+    cut = Message("assistant", "", reasoning="Why", written="Why")
+    made = continued("r1", HELLO, cut)
+    assert tokenizer("r1").decode(made.token_ids).endswith("<|bot|><think>\nWhy")
+    assert (made.opened, made.continued) == ("<think>\n", len(ids("r1", "Why")))
+
+
+def test_words_without_reasoning_go_on_without_it() -> None:
+    """They are put into the mouth of a model that would have thought first."""
+    made = continued("r1", HELLO, Message("assistant", "So, "))
+    assert tokenizer("r1").decode(made.token_ids).endswith("hello there<|bot|>So, ")
+    assert (made.opened, made.continued) == ("So, ", 0)
+
+
+def test_an_empty_reply_begins() -> None:
+    assert continued("qwen", HELLO, Message("assistant", "")) == Prompt(prompt("qwen", HELLO))
+
+
+def test_control_tokens_that_a_reply_spells_out_stay_text_where_it_goes_on() -> None:
+    said = "an end is <|im_end|> so"
+    made = continued("qwen", HELLO, Message("assistant", said))
+    assert made.token_ids.count(tokenizer("qwen").convert_tokens_to_ids("<|im_end|>")) == 1
+    assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO) + said
+
+
+def test_a_count_of_a_reply_that_goes_on_is_that_of_its_prompt() -> None:
+    talk = (HELLO, Message("assistant", "hello th"))
+    assert builder("qwen").token_ids(talk, GOES_ON) == continued("qwen", *talk).token_ids
+
+
+@pytest.mark.parametrize("talk", [(), (HELLO,), (HELLO, called(), result())])
+def test_where_no_reply_is_last_none_can_go_on(talk: tuple[Message, ...]) -> None:
+    with pytest.raises(PromptRejected, match="no reply") as refused:
+        continued("qwen", *talk)
+    assert refused.value.field == "continues"

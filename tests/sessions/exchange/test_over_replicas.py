@@ -1,0 +1,263 @@
+"""Open calls outlive their replica: another one goes on with them, and late writes of the first are refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Thought
+from sessions import replica
+from sessions.commands.resuming import Position
+from sessions.errors import Busy, Conflict, NotFound, OwnershipLost
+from sessions.events import Accepted, CallState, Cause, Done, Gap, Reason, Snapshot, ToolCall, ToolState
+from sessions.exchange import taking_over
+from sessions.records import Owner
+from sessions.service import Sessions
+from sessions.turn.calls import Result
+from sessions.turn.cancelling import Cancel
+from sessions.turn.policy import Policy
+from tests.sessions.chat import Chat, eventually, named
+from tests.sessions.exchange.offers import BERN, FIFTY, ROME, TOOLS
+from tests.sessions.recorder import Recorder, continuous
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked at now and then is looked at often."""
+    monkeypatch.setattr(replica, "RENEW_S", 0.02)
+
+
+async def die(chat: Chat, store: Redis) -> None:
+    """The replica stands still for longer than its lease."""
+    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+
+
+async def test_the_other_replicas_client_sees_calls_and_brings_the_result(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    await chat.exchange("Hello?")
+    await other.history()
+    done = await chat.play("Weather?", Thought("Hm."), "I look.", BERN, tools=TOOLS)
+    await other.reader.next(Done)
+    assert other.reader.of(ToolCall) == reader.of(ToolCall)
+    told = await other.result(done.open[0], "Rain.", place=None)
+    assert (told.state, told.already) == (CallState.DONE, False)
+    assert (await other.result(done.open[0], "Rain.")).already
+    with pytest.raises(Exception, match="another result"):
+        await other.result(done.open[0], "Sun.")
+    await chat.follow("It rains.")
+    await other.reader.next(Done, count=2)
+    assert other.reader.of(ToolState) == reader.of(ToolState)
+    assert other.reader.of(Accepted)[-1].follows == done.turn_id
+    assert continuous(other.reader.events)
+    assert other.engine.requests == []
+
+
+async def test_the_other_replicas_client_allows_cancels_and_asks_again(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    await chat.play("Pay!", FIFTY, FIFTY, tools=TOOLS)
+    await other.history()
+    call = reader.of(ToolCall)[0]
+    assert (await other.decide(call)).state is CallState.RUNNING
+    with pytest.raises(NotFound):
+        await other.result("call_of_nobody", "Paid.")
+    with pytest.raises(Busy):
+        await other.send("Hello?")
+    met = await other.sessions.cancel_elsewhere(other.owner, Cancel(conversation_id="room"))
+    assert not met.already
+    end = await other.reader.next(Done)
+    assert (end.reason, end.cancel and end.cancel.cause) == (Reason.CANCELLED, Cause.CLIENT)
+    await chat.quiet()
+    with pytest.raises(Conflict, match="cancelled"):
+        await other.result(call.call_id, "Paid.")
+    assert continuous(other.reader.events)
+
+
+async def test_the_other_replicas_history_and_snapshot_show_open_calls(chat: Chat, other: Chat) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    page = await other.history()
+    assert isinstance(page.messages[1].calls, tuple)
+    assert page.messages[1].calls[0].state is CallState.WAITING
+    back = Recorder()
+    await other.sessions.resume(other.owner, back, "room", Position("another", 0), ref=None)
+    assert [call.call_id for call in back.of(Snapshot)[0].calls] == list(done.open)
+    other.leave(back)
+    await other.result(done.open[0], "Rain.")
+    await chat.follow("Rain.")
+
+
+async def test_where_the_replica_dies_another_one_goes_on(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    await other.history()
+    await chat.result(done.open[0], "Rain.")
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    await other.result(done.open[1], "Sun.")
+    end = await other.follow("Both.")
+    assert end.reason is Reason.STOP
+    said = other.engine.requests[-1].messages
+    assert [message.content for message in said if message.role == "tool"] == ["Rain.", "Sun."]
+    assert continuous(other.reader.events)
+    await chat.quiet()
+    assert len(chat.engine.requests) == 1
+    assert await named(store) == 0
+
+
+async def test_a_result_for_a_dead_replica_is_taken_by_the_one_that_is_asked(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    await other.history()
+    await die(chat, store)
+    await other.result(done.open[0], "Rain.")
+    assert (await other.follow("Rain.")).reason is Reason.STOP
+    await chat.quiet()
+
+
+async def test_what_a_replica_that_stood_still_writes_late_is_refused(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    await other.history()
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    with pytest.raises(OwnershipLost):
+        await chat.sessions.parts.base.settler.answer(
+            chat.room,
+            chat.room.turns[0],
+            Result(call_id=done.open[0], content="Late."),
+        )
+    await other.result(done.open[0], "Sun.")
+    await other.result(done.open[1], "Sun.")
+    await other.follow("So.")
+    await chat.quiet()
+    page = await other.history(Recorder())
+    assert isinstance(page.messages[1].calls, tuple)
+    assert [call.content for call in page.messages[1].calls] == ["Sun.", "Sun."]
+    assert continuous(other.reader.events)
+
+
+async def test_a_reply_whose_replica_died_while_it_called_leaves_cancelled_calls(
+    chat: Chat, other: Chat, store: Redis, engine: ScriptedEngine
+) -> None:
+    engine.script([Thought("Hm."), "I look.", BERN, ROME, "And"])
+    await chat.send("Weather?", tools=TOOLS)
+    await eventually(lambda: bool(engine.requests))
+    for _ in range(4):
+        await chat.step()
+    call = chat.reader.of(ToolCall)[0]
+    await chat.result(call.call_id, "Rain.")
+    await other.history()
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    end = await other.reader.next(Done)
+    assert (end.reason, end.open) == (Reason.INTERRUPTED, ())
+    page = await other.history(Recorder())
+    reply = page.messages[1]
+    assert (reply.reasoning, reply.content) == ("Hm.", "I look.")
+    assert isinstance(reply.calls, tuple)
+    assert [one.state for one in reply.calls] == [CallState.DONE, CallState.CANCELLED]
+    assert end.usage.reasoning_tokens == 1
+    chat.engine.step()
+    await chat.quiet()
+    await other.exchange("And now?")
+    roles = [message.role for message in other.engine.requests[-1].messages]
+    assert roles == ["user", "assistant", "tool", "tool", "user"]
+
+
+async def test_messages_that_waited_there_have_their_end(chat: Chat, other: Chat, store: Redis) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    sending = chat.begin_send("And tomorrow?", on_busy="enqueue")
+    queued = await chat.reader.next(Accepted, count=2)
+    await other.history()
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    end = await other.reader.next(Done)
+    assert (end.turn_id, end.reason) == (queued.turn_id, Reason.INTERRUPTED)
+    await other.result(done.open[0], "Rain.")
+    await other.follow("Rain.")
+    assert continuous(other.reader.events)
+    await chat.quiet()
+    await sending
+    await other.sessions.parts.peers.reaper.reap()
+    assert await named(store) == 0
+    await other.exchange("And now?")
+
+
+async def test_clients_have_time_to_come_back_where_the_replica_died(
+    chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking_over, "COMEBACK_S", 0.05)
+    await chat.play("Weather?", BERN, tools=TOOLS)
+    await die(chat, store)
+    chat.leave()
+    await other.sessions.parts.peers.reaper.reap()
+    room = other.sessions.parts.base.directory.get(other.owner, "room")
+    assert room is not None
+    assert not room.turns[0].turn.is_over
+    await eventually(lambda: not room.turns)
+    page = await other.history(Recorder())
+    assert isinstance(page.messages[1].calls, tuple)
+    assert page.messages[1].calls[0].state is CallState.CANCELLED
+    await chat.quiet()
+
+
+async def test_a_service_that_comes_back_alone_goes_on_with_what_it_left(
+    store: Redis, owner: Owner, engine: ScriptedEngine
+) -> None:
+    async with Sessions(client=store, engine=engine, policy=_policy()).running(alone=True):
+        pass
+    first = Sessions(client=store, engine=engine, policy=_policy())
+    async with first.running(alone=True):
+        chat = Chat(first, engine, owner, Recorder())
+        done = await chat.play("Weather?", BERN, tools=TOOLS)
+        seen = chat.reader.events
+    second = Sessions(client=store, engine=engine, policy=_policy())
+    async with second.running(alone=True):
+        chat = Chat(second, engine, owner, Recorder())
+        await chat.resume(chat.reader, seen[-1].seq)  # type: ignore[attr-defined]
+        assert chat.reader.of(Gap) == []
+        await chat.result(done.open[0], "Rain.")
+        await chat.follow("Rain.")
+        assert continuous([*seen, *chat.reader.events[1:]])
+        with pytest.raises(Conflict):
+            await chat.result(done.open[0], "Sun.")
+    assert await named(store) == 0
+
+
+def _policy() -> Policy:
+    return Policy(ttl_s=60, max_turns=10)
+
+
+async def test_a_message_that_came_while_nobody_had_the_calls_is_busy_then(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    await chat.play("Weather?", BERN, tools=TOOLS)
+    await die(chat, store)
+    with pytest.raises(Busy):
+        await other.send("Hello?")
+    other.cancel()
+    await other.reader.next(Done)
+    await other.quiet()
+    await chat.quiet()
+
+
+async def test_a_message_that_interrupts_does_so_where_nobody_had_the_calls(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    await chat.play("Weather?", BERN, tools=TOOLS)
+    await die(chat, store)
+    other.engine.script("Fine.")
+    await other.running("Never mind.", "Fine.", on_busy="interrupt")
+    other.engine.step()
+    end = (await other.reader.next(Done, count=2)).reason
+    assert end is Reason.STOP
+    assert other.reader.of(Done)[0].reason is Reason.CANCELLED
+    await asyncio.sleep(0)
+    await chat.quiet()

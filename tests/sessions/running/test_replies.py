@@ -1,0 +1,169 @@
+"""Several replies of one request: one prompt, one reader, an end for each."""
+
+from __future__ import annotations
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.messages import Message, Params, ToolCall
+from engine.reply_spec import Regex, ReplySpec, Tool
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call
+from sessions.errors import BadParams, ContextOverflow, Filtered, Overloaded
+from sessions.events import Reason
+from sessions.filters.chain import Filters
+from sessions.filters.list_filter import ListFilter, Lists
+from sessions.records import Owner
+from sessions.running.ephemeral import Ask
+from sessions.running.replies import Replies
+from sessions.running.waiting_pieces import Piece, Text
+from sessions.service import Sessions
+from sessions.turn.policy import Policy
+from tests.sessions.chat import eventually
+
+ALICE = Owner("anonymous", "alice")
+HELLO = (Message("user", "Hello!"),)
+LOOK = Tool("look", "Looks around.")
+
+
+async def begun(sessions: Sessions, engine: ScriptedEngine, *asks: Ask) -> Replies:
+    replies = await sessions.answers(ALICE, asks)
+    await eventually(lambda: len(engine.requests) == len(replies))
+    return replies
+
+
+async def test_they_are_read_as_one_and_take_turns(sessions: Sessions, engine: ScriptedEngine) -> None:
+    for reply in ("One two", "Three four"):
+        engine.script(reply)
+    replies = await begun(sessions, engine, Ask(HELLO, replies=2))
+    told: list[tuple[int, Piece | None]] = []
+    for _ in range(3):
+        engine.step()
+        told += [await anext(replies), await anext(replies)]
+    assert told == [
+        (0, Text("One")),
+        (1, Text("Three")),
+        (0, Text(" two")),
+        (1, Text(" four")),
+        (0, None),
+        (1, None),
+    ]
+    with pytest.raises(StopAsyncIteration):
+        await anext(replies)
+    assert [replies[number].ended.reason for number in range(2)] == [Reason.STOP, Reason.STOP]
+
+
+async def test_a_seed_makes_each_another_one(sessions: Sessions, engine: ScriptedEngine) -> None:
+    largest = 2**63 - 1
+    await begun(sessions, engine, Ask(HELLO, Params(seed=largest), replies=2))
+    assert [request.params.seed for request in engine.requests] == [largest, 0]
+    assert engine.requests[0].cache_salt == engine.requests[1].cache_salt
+
+
+async def test_who_leaves_ends_them_all(sessions: Sessions, engine: ScriptedEngine) -> None:
+    replies = await begun(sessions, engine, Ask(HELLO, replies=3))
+    engine.step()
+    replies.cancel()
+    async for _ in replies:
+        pass
+    assert [replies[number].ended.reason for number in range(3)] == [Reason.CANCELLED] * 3
+    assert sessions.statistics().turns == 0
+
+
+async def test_a_request_that_is_refused_leaves_nothing_of_any(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    with pytest.raises(ContextOverflow):
+        await sessions.answers(ALICE, [Ask(HELLO), Ask((Message("user", "word " * 200),), replies=2)])
+    assert (sessions.statistics().turns, engine.requests) == (0, [])
+
+
+async def test_each_takes_a_place(store: Redis, engine: ScriptedEngine) -> None:
+    floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=2))
+    async with floor.running(alone=True):
+        with pytest.raises(Overloaded):
+            await floor.answers(ALICE, [Ask(HELLO, replies=3)])
+        assert floor.statistics().turns == 0
+
+
+async def test_a_raw_prompt_has_no_system_prompt(store: Redis, engine: ScriptedEngine) -> None:
+    floor = Sessions(
+        client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=9, system_prompt="Be kind.")
+    )
+    async with floor.running(alone=True):
+        await begun(floor, engine, Ask(HELLO, spec=ReplySpec(raw=True)))
+        (request,) = engine.requests
+    assert (request.messages, request.spec.raw, request.shares_system) == (HELLO, True, False)
+
+
+async def test_tools_that_a_model_can_not_be_shown_are_ignored_or_refused_as_the_operator_says(
+    store: Redis,
+) -> None:
+    engine = ScriptedEngine(features=())
+    for unsupported in ("ignore", "refuse"):
+        policy = Policy(ttl_s=60, max_turns=9, unsupported_tools=unsupported)  # type: ignore[arg-type]
+        floor = Sessions(client=store, engine=engine, policy=policy)
+        async with floor.running(alone=True):
+            for choice in ("required", "named"):
+                spec = ReplySpec(tools=(LOOK,), tool_choice=choice, tool_name="look")  # type: ignore[arg-type]
+                with pytest.raises(BadParams) as refused:
+                    await floor.answer(ALICE, Ask(HELLO, spec=spec))
+                assert refused.value.field == "tools"
+            free = Ask(HELLO, spec=ReplySpec(tools=(LOOK,)))
+            if unsupported == "refuse":
+                with pytest.raises(BadParams):
+                    await floor.answer(ALICE, free)
+            else:
+                reply = await floor.answer(ALICE, free)
+                assert reply.ignored == ("tools",)
+                assert [request.spec for request in engine.requests] in ([], [ReplySpec()])
+
+
+async def test_results_of_tools_are_not_told_to_a_model_that_has_none(store: Redis) -> None:
+    engine = ScriptedEngine(features=())
+    floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=9))
+    called = Message("assistant", "", calls=(ToolCall("c1", "look", "{}"),))
+    async with floor.running(alone=True):
+        for messages, field in (
+            ((*HELLO, called), "tool_calls"),
+            ((*HELLO, Message("tool", "A tree.", call_id="c1")), "role"),
+        ):
+            with pytest.raises(BadParams) as refused:
+                await floor.answer(ALICE, Ask(messages))
+            assert refused.value.field == field
+    assert engine.requests == []
+
+
+async def test_what_a_client_has_the_model_read_passes_filters_and_fits_the_window(
+    store: Redis, engine: ScriptedEngine
+) -> None:
+    words = ListFilter(incoming=Lists(["darn"], [], max_chars=9), outgoing=Lists([], [], max_chars=9))
+    policy = Policy(ttl_s=60, max_turns=9, filters=Filters([words]))
+    floor = Sessions(client=store, engine=engine, policy=policy)
+    called = Message("assistant", "", calls=(ToolCall("c1", "look", '{"at":"darn"}'),))
+    async with floor.running(alone=True):
+        for ask in (
+            Ask((*HELLO, called)),
+            Ask((Message("assistant", "", reasoning="Oh darn."), *HELLO)),
+            Ask(HELLO, spec=ReplySpec(tools=(Tool("look", "A darn tool."),))),
+        ):
+            with pytest.raises(Filtered):
+                await floor.answer(ALICE, ask)
+        with pytest.raises(ContextOverflow):
+            await floor.answer(ALICE, Ask(HELLO, spec=ReplySpec(tools=(Tool("look", "word " * 200),))))
+        with pytest.raises(BadParams) as refused:
+            await floor.answer(ALICE, Ask(HELLO, spec=ReplySpec(format=Regex("("))))
+        assert refused.value.field == "format"
+    assert engine.requests == []
+
+
+async def test_a_reply_that_calls_waits_for_its_tools_and_others_do_not(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    engine.script([Call("look")])
+    engine.script("One.")
+    replies = await begun(sessions, engine, Ask(HELLO, spec=ReplySpec(tools=(LOOK,)), replies=2))
+    engine.step(3)
+    async for _ in replies:
+        pass
+    assert [replies[number].ended.reason for number in range(2)] == [Reason.TOOLS, Reason.STOP]

@@ -1,0 +1,405 @@
+"""Functions of the operator: called with what they want, bounded in time and size, and nobody else notices when they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import structlog
+
+from sessions.tools.functions.declared import (
+    Accepted,
+    CallContext,
+    Dismissed,
+    Elicitation,
+    Progress,
+    ToolFailed,
+    ToolLost,
+    tool,
+)
+from sessions.tools.places import Places
+from tests.sessions.tools.calling import User, Watcher, box_of, call_of
+
+FORM = '{"type": "object", "properties": {"ok": {"type": "boolean"}}}'
+caller: ContextVar[str] = ContextVar("caller", default="nobody")
+
+
+@dataclass
+class Place:
+    latitude: float
+    longitude: float
+
+
+def weather(city: str, days: int = 1) -> str:
+    """Tell the weather of a city."""
+    return f"{city}: sun, for {days} days"
+
+
+async def distance(start: Place, end: Place) -> dict[str, float]:
+    return {"degrees": abs(start.latitude - end.latitude) + abs(start.longitude - end.longitude)}
+
+
+class Gate:
+    """A function that waits in its thread until the test opens it."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.opened = threading.Event()
+
+    def wait(self) -> str:
+        self.entered.release()
+        self.opened.wait(60)
+        return "through"
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    one = Gate()
+    yield one
+    one.opened.set()
+
+
+async def entered(gate: Gate) -> None:
+    """Returns when one more call is inside."""
+    await asyncio.to_thread(gate.entered.acquire)
+
+
+async def test_a_function_is_called_with_the_arguments_of_the_model() -> None:
+    assert await box_of(weather).run("weather", {"city": "Bern"}, call_of()) == "Bern: sun, for 1 days"
+
+
+async def test_what_is_no_text_becomes_json() -> None:
+    arguments = {
+        "start": {"latitude": 1, "longitude": 2},
+        "end": {"latitude": 1.5, "longitude": 2},
+    }
+    assert await box_of(distance).run("distance", arguments, call_of()) == '{"degrees":0.5}'
+
+
+async def test_a_function_that_returns_nothing_is_done() -> None:
+    def remember(text: str) -> None: ...
+
+    assert await box_of(remember).run("remember", {"text": "x"}, call_of()) == "The tool is done."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "missing required field `city`"),
+        ({"city": 3}, "Expected `str`, got `int` - at `$.city`"),
+        ({"city": "Bern", "when": "now"}, "unknown field `when`"),
+    ],
+)
+async def test_the_model_is_told_what_is_wrong_about_its_arguments(
+    arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ToolFailed, match="The arguments do not fit") as failure:
+        await box_of(weather).run("weather", arguments, call_of())
+    assert words in str(failure.value)
+
+
+async def test_a_tool_that_is_not_there_is_named() -> None:
+    with pytest.raises(ToolFailed, match="no tool 'sing' now"):
+        await box_of(weather).run("sing", {}, call_of())
+
+
+async def test_what_a_tool_says_on_purpose_reaches_the_model() -> None:
+    def find(name: str) -> str:
+        raise ToolFailed(f"Nobody is called {name}.")
+
+    with pytest.raises(ToolFailed, match=r"^Nobody is called Ann\.$"):
+        await box_of(find).run("find", {"name": "Ann"}, call_of())
+
+
+def exits() -> str:
+    sys.exit("secret")
+
+
+async def exits_on_the_loop() -> str:
+    sys.exit("secret")
+
+
+def stops() -> str:
+    raise StopIteration("secret")
+
+
+def connects() -> str:
+    raise ConnectionError("postgres://user:secret@10.0.0.1/")
+
+
+async def cancels() -> str:
+    raise asyncio.CancelledError("secret")
+
+
+@pytest.mark.parametrize("function", [exits, exits_on_the_loop, stops, connects, cancels])
+async def test_other_exceptions_are_told_by_their_type_alone(
+    function: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Messages of libraries hold addresses and passwords; neither the model nor the log gets them from here."""
+    with pytest.raises(ToolFailed) as failure:
+        await box_of(function).run(function.__name__, {}, call_of())
+    assert "secret" not in str(failure.value)
+
+
+async def test_a_failure_is_found_in_the_log_by_its_number() -> None:
+    with (
+        structlog.testing.capture_logs() as lines,
+        pytest.raises(ToolFailed, match="ConnectionError") as told,
+    ):
+        await box_of(connects).run("connects", {}, call_of())
+    (line,) = [line for line in lines if line["event"] == "tool failed"]
+    assert line["tool"] == "connects"
+    assert line["incident"] in str(told.value)
+
+
+async def test_a_result_that_is_no_json_fails_the_call() -> None:
+    def look() -> object:
+        return object()
+
+    with pytest.raises(ToolFailed, match="TypeError"):
+        await box_of(look).run("look", {}, call_of())
+
+
+async def test_a_long_result_is_cut_and_says_so() -> None:
+    def read() -> str:
+        return "ü" * 1000
+
+    text = await box_of(read, result_bytes=101).run("read", {}, call_of())
+    assert text.startswith("ü" * 50 + "\n[")
+    assert "1000 characters" in text
+    assert "first 50" in text
+
+
+async def test_a_slow_call_is_lost_when_its_time_is_up() -> None:
+    @tool(timeout_s=0.05)
+    async def wait() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    with pytest.raises(ToolLost, match=r"within 0.05 s"):
+        await box_of(wait).run("wait", {}, call_of())
+
+
+async def test_a_function_in_a_thread_is_left_behind_when_its_time_is_up(gate: Gate) -> None:
+    box = box_of(gate.wait, limit_s=0.05)
+    with pytest.raises(ToolLost):
+        await box.run("wait", {}, call_of())
+
+
+async def test_a_cancelled_call_is_cancelled_in_the_function() -> None:
+    inside, left = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+        return "never"
+
+    running = asyncio.create_task(box_of(wait).run("wait", {}, call_of()))
+    await inside.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await left.wait()
+
+
+async def test_a_function_that_ignores_its_cancellation_keeps_nobody_waiting() -> None:
+    inside, opened = asyncio.Event(), asyncio.Event()
+
+    async def stubborn() -> str:
+        inside.set()
+        while not opened.is_set():
+            try:
+                await opened.wait()
+            except asyncio.CancelledError:
+                continue
+        return "at last"
+
+    running = asyncio.create_task(box_of(stubborn).run("stubborn", {}, call_of()))
+    await inside.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    opened.set()
+
+
+async def test_a_thread_holds_its_place_until_its_function_returns(gate: Gate) -> None:
+    """A thread can't be ended: who is in one counts, though nobody waits for it."""
+    box = box_of(gate.wait, threads=Places(total=1, each=1), limit_s=60)
+    first = asyncio.create_task(box.run("wait", {}, call_of("alice")))
+    await entered(gate)
+    first.cancel()
+    second = asyncio.create_task(box.run("wait", {}, call_of("bob")))
+    done, _ = await asyncio.wait({first}, return_when=asyncio.FIRST_COMPLETED)
+    assert done == {first}
+    assert not gate.entered.acquire(blocking=False)
+    gate.opened.set()
+    assert await second == "through"
+
+
+async def test_one_owner_does_not_get_all_threads(gate: Gate) -> None:
+    box = box_of(gate.wait, weather, threads=Places(total=3, each=2), limit_s=60)
+    hers = [asyncio.create_task(box.run("wait", {}, call_of("alice"))) for _ in range(5)]
+    await entered(gate)
+    await entered(gate)
+    assert await box.run("weather", {"city": "Bern"}, call_of("bob")) == "Bern: sun, for 1 days"
+    gate.opened.set()
+    assert await asyncio.gather(*hers) == ["through"] * 5
+
+
+async def test_a_call_that_gets_no_thread_in_time_was_not_started(gate: Gate) -> None:
+    box = box_of(gate.wait, threads=Places(total=1, each=1), limit_s=0.05)
+    with pytest.raises(ToolLost):
+        await box.run("wait", {}, call_of())
+    with pytest.raises(ToolFailed, match="was not started") as failure:
+        await box.run("wait", {}, call_of())
+    assert not isinstance(failure.value, ToolLost)
+
+
+async def test_a_function_knows_whose_call_it_is() -> None:
+    def who(context: CallContext) -> str:
+        return f"{context.owner} {context.conversation} {context.call_id}"
+
+    assert await box_of(who).run("who", {}, call_of("alice", "c7")) == "alice talk c7"
+    with pytest.raises(ToolFailed, match="unknown field `context`"):
+        await box_of(who).run("who", {"context": {}}, call_of())
+
+
+async def test_a_thread_has_the_context_of_its_caller() -> None:
+    def who() -> str:
+        return caller.get()
+
+    caller.set("the turn")
+    assert await box_of(who).run("who", {}, call_of()) == "the turn"
+
+
+async def test_a_function_asks_its_user() -> None:
+    async def order(item: str, context: CallContext) -> str:
+        answer = await context.elicit(Elicitation(message=f"Order {item}?", schema=FORM))
+        return f"{answer}"
+
+    user = User()
+    running = asyncio.create_task(box_of(order).run("order", {"item": "tea"}, call_of(elicit=user.elicit)))
+    assert (await user.answers(Accepted(content={"ok": True}))).message == "Order tea?"
+    assert await running == "Accepted(content={'ok': True})"
+
+
+async def test_the_clock_stands_still_while_a_user_thinks() -> None:
+    @tool(timeout_s=0.1)
+    async def order(context: CallContext) -> str:
+        await context.elicit(Elicitation(message="Really?", schema=FORM))
+        return "ordered"
+
+    @tool(timeout_s=0.1)
+    async def wait() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    user, box = User(), box_of(order, wait)
+    running = asyncio.create_task(box.run("order", {}, call_of(elicit=user.elicit)))
+    _, waiting = await user.asked.get()
+    with pytest.raises(ToolLost):  # as much time is up, by now
+        await box.run("wait", {}, call_of())
+    waiting.set_result(Dismissed())
+    assert await running == "ordered"
+
+
+async def test_an_answer_that_does_not_fit_fails_the_call() -> None:
+    async def order(context: CallContext) -> str:
+        return f"{await context.elicit(Elicitation(message='Really?', schema=FORM))}"
+
+    user = User()
+    running = asyncio.create_task(box_of(order).run("order", {}, call_of(elicit=user.elicit)))
+    await user.answers(Accepted(content={"ok": "perhaps"}))
+    with pytest.raises(ToolFailed, match="ok must be true or false"):
+        await running
+
+
+async def test_a_call_asks_eight_questions_at_most() -> None:
+    async def nag(context: CallContext) -> str:
+        while True:
+            await context.elicit(Elicitation(message="Now?", schema=FORM))
+
+    with pytest.raises(ToolFailed, match="8 questions"):
+        await box_of(nag).run("nag", {}, call_of())
+
+
+async def test_a_question_ends_with_its_call() -> None:
+    async def order(context: CallContext) -> str:
+        return f"{await context.elicit(Elicitation(message='Really?', schema=FORM))}"
+
+    user = User()
+    running = asyncio.create_task(box_of(order).run("order", {}, call_of(elicit=user.elicit)))
+    _, waiting = await user.asked.get()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await asyncio.wait({waiting}, timeout=5)
+    assert waiting.cancelled()
+
+
+async def test_a_question_after_the_end_of_its_call_reaches_nobody() -> None:
+    inside, opened, answered = asyncio.Event(), asyncio.Event(), asyncio.Queue[object]()
+
+    async def late(context: CallContext) -> str:
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await opened.wait()
+            answered.put_nowait(await context.elicit(Elicitation(message="Late?", schema=FORM)))
+        return "never"
+
+    user = User()
+    running = asyncio.create_task(box_of(late).run("late", {}, call_of(elicit=user.elicit)))
+    await inside.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    opened.set()
+    assert await answered.get() == Dismissed()
+    assert user.asked.empty()
+
+
+async def test_progress_from_a_thread_is_heard() -> None:
+    watcher = Watcher()
+
+    def count(context: CallContext) -> str:
+        context.progress(Progress(done=1, total=2, message="half"))
+        return "counted"
+
+    await box_of(count).run("count", {}, call_of(progress=watcher))
+    assert await watcher.seen.get() == Progress(done=1, total=2, message="half")
+
+
+async def test_functions_that_run_are_cancelled_when_the_box_is_closed() -> None:
+    inside = asyncio.Event()
+
+    async def wait() -> str:
+        inside.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    box = box_of(wait)
+    async with box.running():
+        running = asyncio.create_task(box.run("wait", {}, call_of()))
+        await inside.wait()
+    with pytest.raises(ToolFailed, match="gave up"):
+        await running
+
+
+async def test_every_call_has_a_line_in_the_log_without_content() -> None:
+    with structlog.testing.capture_logs() as lines:
+        await box_of(weather).run("weather", {"city": "Bern"}, call_of())
+    assert [line for line in lines if line["event"] == "tool called"] == [
+        {"event": "tool called", "log_level": "info", "tool": "weather", "outcome": "done"}
+    ]
+    assert "Bern" not in str(lines)

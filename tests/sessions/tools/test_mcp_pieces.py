@@ -1,0 +1,181 @@
+"""The pure pieces behind an MCP server: its lines, its pace, its list, and the text of what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from typing import Any
+
+import mcp_types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.upstream.server_sent_events import EventReader
+from sessions.tools.mcp_servers.content_text import text_of
+from sessions.tools.mcp_servers.event_lines import LATEST_MS, SOONEST_MS, EventLines
+from sessions.tools.mcp_servers.listing import (
+    DESCRIPTION_BYTES,
+    LIST_BYTES,
+    MOST_TOOLS,
+    RemoteTool,
+    listing_of,
+)
+from sessions.tools.mcp_servers.pace import EVENT_COSTS, Pace
+from sessions.tools.server_tool import NAME, Approval
+from tests.sessions.tools.servers import options_of
+
+LINES = st.sampled_from(
+    [
+        b"",
+        b"data: a",
+        b"data",
+        b"event: message",
+        b": note",
+        b"id: 7",
+        b"retry: 0",
+        b"retry: 99999999999",
+        b"x" * 9,
+    ]
+)
+ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
+
+
+@given(st.lists(st.tuples(LINES, ENDS), max_size=12), st.lists(st.integers(0, 60), max_size=8))
+def test_lines_pass_however_they_are_cut(lines: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
+    whole = b"".join(line + end for line, end in lines)
+    places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
+    reader, passed, events = EventLines(), b"", 0
+    for start, end in pairwise(places):
+        out, ended = reader.feed(whole[start:end])
+        passed += out
+        events += ended
+    passed += reader.rest()
+    once, counted = EventLines().feed(whole)
+    assert (passed, events) == (once, counted)
+    assert EventReader().feed(passed) == EventReader().feed(whole)
+    assert b": note" not in passed
+    for line in passed.splitlines():
+        if line.startswith(b"retry: "):
+            assert SOONEST_MS <= int(line[7:]) <= LATEST_MS
+
+
+@given(st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 50), st.floats(0, 5)), max_size=30))
+def test_a_server_is_read_no_faster_than_its_pace(reads: list[tuple[int, int, float]]) -> None:
+    pace, now, cost = Pace(burst=65536, rate=10_000), 0.0, 0
+    for size, events, later in reads:
+        now += later
+        cost += size + events * EVENT_COSTS
+        now += pace.pause(size=size, events=events, now=now)
+        assert cost <= 65536 + now * 10_000 + 1
+
+
+def test_a_burst_is_read_without_a_pause() -> None:
+    assert Pace(burst=1000, rate=10).pause(size=1000, events=0, now=3.0) == 0
+
+
+def remote(name: str, **more: Any) -> RemoteTool:
+    given = {"description": "", "schema": {"type": "object"}, "read_only": False, "idempotent": False}
+    return RemoteTool(name=name, **given | more)
+
+
+@given(st.lists(st.text(max_size=70), max_size=20), st.sampled_from(["", "p_"]))
+def test_names_are_such_as_models_can_call(names: list[str], prefix: str) -> None:
+    listing = listing_of([remote(name) for name in names], options_of("http://a/", prefix=prefix))
+    offered = [tool.name for tool in listing.tools]
+    assert offered == sorted(set(offered))
+    for name in offered:
+        assert re.fullmatch(NAME, name)
+        assert name.startswith(prefix)
+        assert listing.remote[name] in names
+    assert len(listing.left_out) + len(offered) == len(names)
+
+
+def test_the_operators_word_outranks_the_servers() -> None:
+    options = options_of("http://a/", always_ask=("a", "*"), never_ask=("b",))
+    tools = {
+        tool.name: tool
+        for tool in listing_of([remote("a"), remote("b"), remote("c", read_only=True)], options).tools
+    }
+    assert {name: tool.approval for name, tool in tools.items()} == {
+        "a": Approval.ALWAYS,
+        "b": Approval.NEVER,
+        "c": Approval.ALWAYS,
+    }
+
+
+def test_a_server_has_so_many_tools_and_no_more() -> None:
+    listing = listing_of([remote(f"t{number}") for number in range(MOST_TOOLS + 3)], options_of("http://a/"))
+    assert (len(listing.tools), len(listing.left_out)) == (MOST_TOOLS, 3)
+
+
+def test_all_descriptions_of_a_server_have_a_bound() -> None:
+    long = "x" * DESCRIPTION_BYTES
+    listing = listing_of(
+        [remote(f"t{number}", description=long) for number in range(100)], options_of("http://a/")
+    )
+    assert len(listing.tools) == LIST_BYTES // (DESCRIPTION_BYTES + 20)
+
+
+def deep(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({}, "its schema is not of an object"),
+        ({"type": ["object"]}, "its schema is not of an object"),
+        ({"type": "object", "required": "a"}, "its schema is no JSON Schema"),
+        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "its schema is no JSON Schema"),
+        (
+            {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}},
+            "its schema refers to another document",
+        ),
+        ({"type": "object", "properties": {"a": object()}}, "its schema is no JSON"),
+        (deep(40), "its schema is more than 64 deep"),
+        (deep(900), "its schema is more than 64 deep"),
+    ],
+)
+def test_a_schema_that_is_none_leaves_its_tool_out(schema: dict[str, Any], why: str) -> None:
+    listing = listing_of([remote("a", schema=schema), remote("b")], options_of("http://a/"))
+    assert [tool.name for tool in listing.tools] == ["b"]
+    assert listing.left_out == (("a", why),)
+
+
+CONTENT: list[tuple[dict[str, Any], str]] = [
+    ({"content": []}, "The tool gave no text."),
+    ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb"),
+    (
+        {"content": [{"type": "audio", "data": "eHh4", "mimeType": "audio/wav"}]},
+        "[A sound, audio/wav, 3 bytes. It can't be played here.]",
+    ),
+    (
+        {"content": [{"type": "resource_link", "uri": "file:///a", "name": "notes"}]},
+        "[A link to notes: file:///a]",
+    ),
+    ({"content": [{"type": "resource", "resource": {"uri": "file:///a", "text": "in it"}}]}, "in it"),
+    (
+        {"content": [{"type": "resource", "resource": {"uri": "file:///a", "blob": "eHg="}}]},
+        "[A file, of no known type: file:///a]",
+    ),
+    (
+        {"content": [{"type": "image", "data": "eHg=", "mimeType": "x" * 300}]},
+        f"[An image, {'x' * 200}…, 2 bytes. It can't be shown here.]",
+    ),
+    ({"content": [], "structuredContent": {"a": 1}}, '{"a":1}'),
+    ({"content": [{"type": "text", "text": '{ "a": 1 }'}], "structuredContent": {"a": 1}}, '{ "a": 1 }'),
+    ({"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 3}}, "3"),
+    ({"content": [{"type": "text", "text": "3"}], "structuredContent": {"result": 4}}, '3\n{"result":4}'),
+    ({"content": [{"type": "text", "text": "{nothing"}], "structuredContent": {"a": 1}}, '{nothing\n{"a":1}'),
+]
+
+
+@pytest.mark.parametrize(("result", "text"), CONTENT)
+def test_a_result_becomes_text(result: dict[str, Any], text: str) -> None:
+    read = mcp_types.CallToolResult.model_validate_json(json.dumps(result), by_name=False)
+    assert text_of(read) == text

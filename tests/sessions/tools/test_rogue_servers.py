@@ -1,0 +1,573 @@
+"""MCP servers that hang, lie or flood. Each is bounded, its callers are told why, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+import structlog
+from starlette.types import Send
+
+from sessions.tools.mcp_servers import guard, wire_call
+from sessions.tools.mcp_servers.guard import GuardedBody
+from sessions.tools.mcp_servers.pace import EVENT_COSTS, Pace
+from sessions.tools.server_tool import Accepted, ToolFailed, ToolLost
+from sessions.tools.tool_box import ToolBox
+from tests.sessions.chat import eventually
+from tests.sessions.tools.calling import User, Watcher, call_of
+from tests.sessions.tools.servers import (
+    FORM,
+    TEMPO,
+    Answer,
+    Rogue,
+    Shop,
+    box_at,
+    event,
+    listening,
+    options_of,
+    part,
+    progress_of,
+    said,
+    start,
+    tool_of,
+)
+
+LINES = list[Any]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server is granted after the end of a call is short here."""
+    monkeypatch.setattr(wire_call, "GRACE_S", 0.1)
+    monkeypatch.setattr(guard, "ANSWER_S", 1.0)
+
+
+@asynccontextmanager
+async def calling(rogue: Rogue, **more: Any) -> AsyncIterator[ToolBox]:
+    """A box with a rogue, and beside it a shop as it should be."""
+    shop = Shop("modern")
+    async with (
+        listening(rogue) as url,
+        shop.served() as other,
+        box_at(
+            options_of(url, name="rogue", prefix="r_", **{"call_s": 5.0} | more),
+            options_of(other),
+        ) as box,
+    ):
+        yield box
+
+
+async def nobody_else_notices(box: ToolBox) -> None:
+    assert await box.run("order", {"item": "tea"}, call_of("bob")) == "tea is ordered"
+
+
+def never() -> Awaitable[Any]:
+    return asyncio.Event().wait()
+
+
+async def hang(message: dict[str, Any]) -> Any:
+    return await never()
+
+
+@pytest.mark.parametrize("method", ["initialize", "tools_list"])
+async def test_a_server_that_hangs_at_the_start_is_waited_for_as_long_as_is_set(method: str) -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with calling(Rogue(**{method: hang}), connect_s=0.2) as box:
+            assert box.tool("r_work") is None
+            await nobody_else_notices(box)
+    away = [line for line in lines if line["event"] == "tool server away"]
+    assert away[0]["server"] == "rogue"
+    assert away[0]["why"] == "it does not answer in time"
+
+
+async def test_servers_that_hang_are_waited_for_together() -> None:
+    hanging = [Rogue(initialize=hang) for _ in range(4)]
+    clock = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(listening(rogue)) for rogue in hanging]
+        servers = [options_of(url, name=f"r{number}", connect_s=1.0) for number, url in enumerate(urls)]
+        begun = clock.time()
+        async with box_at(*servers):
+            assert 1.0 <= clock.time() - begun < 3.0
+
+
+async def test_a_call_that_hangs_is_lost_and_cancelled() -> None:
+    rogue = Rogue(tools_call=hang)
+    async with calling(rogue, call_s=2.0) as box:
+        with pytest.raises(ToolLost, match=r"within 2 s"):
+            await box.run("r_work", {}, call_of())
+        called = await rogue.message("tools/call")
+        cancelled = await rogue.message("notifications/cancelled")
+        assert cancelled["params"]["requestId"] == called["id"]
+        await nobody_else_notices(box)
+
+
+async def test_a_server_that_swallows_cancellations_keeps_nobody_waiting() -> None:
+    async def swallow(message: dict[str, Any]) -> Any:
+        return await never()
+
+    rogue = Rogue(tools_call=hang, notifications_cancelled=swallow)
+    async with calling(rogue) as box:
+        running = asyncio.create_task(box.run("r_work", {}, call_of()))
+        await rogue.message("tools/call")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await nobody_else_notices(box)
+
+
+LISTS: list[tuple[Any, str]] = [
+    (tool_of("work", inputSchema={"type": "object", "minProperties": "x"}), "its schema is no JSON Schema"),
+    (
+        tool_of("work", inputSchema={"type": "object", "$ref": "http://10.0.0.1/"}),
+        "its schema refers to another document",
+    ),
+    (
+        tool_of("work", inputSchema={"type": "object", "description": "x" * 40_000}),
+        "its schema has more than 32768 bytes",
+    ),
+    (tool_of("work", description="x" * 5_000), "its description has more than 4096 bytes"),
+    (tool_of("w" * 64), "its name has more than 64 characters, or none"),
+]
+
+
+@pytest.mark.parametrize(("tool", "why"), LISTS)
+async def test_a_tool_that_can_not_be_offered_is_left_out_with_the_reason(tool: Any, why: str) -> None:
+    rogue = Rogue()
+    rogue.tools = [tool, tool_of("rest")]
+    with structlog.testing.capture_logs() as lines:
+        async with calling(rogue) as box:
+            assert box.tool("r_rest") is not None
+            assert box.tool("r_work") is None
+    (line,) = [line for line in lines if line["event"] == "tools of a server" and line["server"] == "rogue"]
+    assert line["why"] == {tool["name"][:64]: why}
+
+
+async def test_the_first_of_two_tools_with_one_name_is_offered() -> None:
+    rogue = Rogue()
+    rogue.tools = [tool_of("a.b", description="first"), tool_of("a/b", description="second")]
+    async with calling(rogue) as box:
+        offered = box.tool("r_a_b")
+        assert offered is not None
+        assert offered.description == "first"
+
+
+async def test_ten_thousand_tools_are_too_many() -> None:
+    rogue = Rogue()
+    rogue.tools = [tool_of(f"t{number}") for number in range(10_000)]
+    with structlog.testing.capture_logs() as lines:
+        async with calling(rogue) as box:
+            await nobody_else_notices(box)
+            assert [tool.name for tool in box.offered() if tool.name.startswith("r_")] == []
+    assert "more than 2048 tools" in next(
+        line["why"] for line in lines if line["event"] == "tool server away"
+    )
+
+
+async def test_of_a_thousand_tools_some_are_offered() -> None:
+    rogue = Rogue()
+    rogue.tools = [tool_of(f"t{number}") for number in range(1000)]
+    async with calling(rogue) as box:
+        assert len([tool for tool in box.offered() if tool.name.startswith("r_")]) == 128
+
+
+async def test_a_list_without_an_end_is_given_up() -> None:
+    async def page(message: dict[str, Any]) -> Any:
+        return {"tools": [], "nextCursor": "on"}
+
+    with structlog.testing.capture_logs() as lines:
+        async with calling(Rogue(tools_list=page)) as box:
+            await nobody_else_notices(box)
+    assert "32 pages" in next(line["why"] for line in lines if line["event"] == "tool server away")
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [tool_of("work", inputSchema={"type": "string"}), tool_of("rest")],
+        "none",
+        [3],
+        [{"name": 3}],
+        [tool_of("work", inputSchema="no schema")],
+        [tool_of("work") | {"x": "y" * 2_000_000}],
+    ],
+)
+async def test_a_list_that_is_none_offers_nothing(tools: Any) -> None:
+    rogue = Rogue()
+    rogue.tools = tools
+    async with calling(rogue) as box:
+        assert box.tool("r_work") is None
+        await nobody_else_notices(box)
+
+
+def streaming(body: Callable[[dict[str, Any], Send], Coroutine[Any, Any, None]], **headers: str) -> Answer:
+    """An answer that is sent by hand."""
+
+    async def answer(message: dict[str, Any]) -> Any:
+        async def send_it(send: Send) -> None:
+            await start(send, **headers)
+            await body(message, send)
+
+        return send_it
+
+    return answer
+
+
+async def endless_line(message: dict[str, Any], send: Send) -> None:
+    while True:
+        await part(send, b"data: " + b"x" * 65536)
+
+
+async def endless_lines(message: dict[str, Any], send: Send) -> None:
+    while True:
+        await part(send, b"data: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n" * 1000)
+
+
+async def endless_comments(message: dict[str, Any], send: Send) -> None:
+    while True:
+        await part(send, b": xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n" * 1000)
+
+
+async def endless_progress(message: dict[str, Any], send: Send) -> None:
+    number = 0
+    while True:
+        number += 1
+        await part(send, progress_of(message, number) * 10)
+
+
+async def huge_result(message: dict[str, Any], send: Send) -> None:
+    await part(send, event({"id": message["id"], "result": said("x" * 10_000_000)}), more=False)
+
+
+FLOODS = [endless_line, endless_lines, endless_comments, huge_result]
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_a_flood_ends_its_call_alone(
+    flood: Callable[[dict[str, Any], Send], Coroutine[Any, Any, None]],
+) -> None:
+    async with calling(Rogue(tools_call=streaming(flood)), max_response_bytes=65536) as box:
+        running = asyncio.create_task(box.run("r_work", {}, call_of()))
+        await nobody_else_notices(box)
+        with pytest.raises(ToolFailed, match="more bytes than are read"):
+            await running
+        await nobody_else_notices(box)
+
+
+async def test_a_body_without_an_end_is_not_read_to_its_end() -> None:
+    async def endless(message: dict[str, Any], send: Send) -> None:
+        while True:
+            await part(send, b"x" * 65536)
+
+    rogue = Rogue(tools_call=streaming(endless, kind="application/json"))
+    async with calling(rogue, max_response_bytes=65536) as box:
+        with pytest.raises(ToolFailed, match="more bytes than are read"):
+            await box.run("r_work", {}, call_of())
+        await nobody_else_notices(box)
+
+
+async def test_a_bomb_is_not_unpacked() -> None:
+    async def bomb(message: dict[str, Any], send: Send) -> None:
+        await part(send, gzip.compress(b"x" * 10_000_000), more=False)
+
+    rogue = Rogue(tools_call=streaming(bomb, kind="application/json", content_encoding="gzip"))
+    async with calling(rogue) as box:
+        with pytest.raises(ToolLost, match="can't be read"):
+            await box.run("r_work", {}, call_of())
+        await nobody_else_notices(box)
+
+
+async def test_progress_without_an_end_is_heard_a_few_times_until_the_time_is_up() -> None:
+    watcher = Watcher()
+    async with calling(Rogue(tools_call=streaming(endless_progress)), call_s=0.6) as box:
+        running = asyncio.create_task(box.run("r_work", {}, call_of(progress=watcher)))
+        await nobody_else_notices(box)
+        with pytest.raises(ToolLost, match=r"within 0.6 s"):
+            await running
+        assert 1 <= watcher.seen.qsize() <= 4
+        await nobody_else_notices(box)
+
+
+class Endless(httpx2.AsyncByteStream):
+    """A body of events without an end."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield event({"method": "ping"}).encode() * 4
+
+
+async def test_a_server_is_read_at_a_pace() -> None:
+    """However fast it sends: some events at once, then as many as the pace has it."""
+    response = httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Endless())
+    pace = Pace(burst=20 * EVENT_COSTS, rate=50 * EVENT_COSTS)
+    read: list[bytes] = []
+
+    async def reading() -> None:
+        async for passed in GuardedBody(response, None, pace=pace, most_bytes=4096):
+            read.append(passed)  # noqa: PERF401 - what was read stays when the time is up
+
+    clock = asyncio.get_running_loop()
+    begun = clock.time()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reading(), 0.5)
+    events = b"".join(read).count(b"data:")
+    assert 20 <= events <= 20 + 4 + 50 * (clock.time() - begun)
+
+
+async def test_an_answer_that_goes_on_after_its_cancellation_is_cut_off() -> None:
+    ended = asyncio.Event()
+
+    async def stubborn(message: dict[str, Any], send: Send) -> None:
+        try:
+            while True:
+                await part(send, progress_of(message, 1))
+                await asyncio.sleep(0.01)
+        finally:
+            ended.set()
+
+    rogue = Rogue(tools_call=streaming(stubborn))
+    async with calling(rogue) as box:
+        running = asyncio.create_task(box.run("r_work", {}, call_of()))
+        await rogue.message("tools/call")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await asyncio.wait_for(ended.wait(), 10)
+
+
+async def test_an_answer_that_is_to_be_resumed_at_once_and_for_ever_is_asked_for_slowly() -> None:
+    """`retry: 0` with an id that never leads to an end would be a loop without a pause."""
+
+    async def later(message: dict[str, Any], send: Send) -> None:
+        await part(send, "id: 1\nretry: 0\ndata:\n\n", more=False)
+
+    async def again(send: Send) -> None:
+        await start(send)
+        await part(send, "id: 2\nretry: 0\ndata:\n\n", more=False)
+
+    rogue = Rogue(tools_call=streaming(later))
+    async with calling(rogue, call_s=1.2) as box:
+        rogue.open_stream = again
+        with pytest.raises(ToolLost):
+            await box.run("r_work", {}, call_of())
+        resumed = [headers for headers in drained(rogue.streams) if "last-event-id" in headers]
+        assert 1 <= len(resumed) <= 3
+
+
+def drained(queue: asyncio.Queue[Any]) -> list[Any]:
+    return [queue.get_nowait() for _ in range(queue.qsize())]
+
+
+async def test_an_answer_that_broke_off_is_resumed() -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def broken(message: dict[str, Any], send: Send) -> None:
+        asked.append(message)
+        await part(send, "id: 7\nretry: 500\ndata:\n\n", more=False)
+
+    async def rest(send: Send) -> None:
+        await start(send)
+        await part(send, event({"id": asked[0]["id"], "result": said("resumed")}, id="8"), more=False)
+
+    rogue = Rogue(tools_call=streaming(broken))
+    async with calling(rogue) as box:
+        rogue.open_stream = rest
+        assert await box.run("r_work", {}, call_of()) == "resumed"
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ({"content": "no list"}, "no result of a tool"),
+        ({"content": [{"type": "dance"}]}, "no result of a tool"),
+        ([], "no answer"),
+        (said("x", structuredContent={"deep": [[[]]]}), None),
+    ],
+)
+async def test_a_result_that_is_none_fails_its_call(result: Any, words: str | None) -> None:
+    async def answer(message: dict[str, Any]) -> Any:
+        return result
+
+    async with calling(Rogue(tools_call=answer)) as box:
+        if words is None:
+            assert await box.run("r_work", {}, call_of()) == 'x\n{"deep":[[[]]]}'
+        else:
+            with pytest.raises(ToolFailed, match=words):
+                await box.run("r_work", {}, call_of())
+        await nobody_else_notices(box)
+
+
+async def test_a_pattern_that_takes_for_ever_is_not_matched() -> None:
+    """A server may say what its results are like: in words that a regular expression never comes to an end with."""
+
+    async def answer(message: dict[str, Any]) -> Any:
+        return said("x", structuredContent={"a": "a" * 60 + "!"})
+
+    rogue = Rogue(tools_call=answer)
+    evil = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    rogue.tools = [tool_of("work", outputSchema=evil)]
+    async with calling(rogue) as box:
+        assert "!" in await box.run("r_work", {}, call_of())
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, ToolFailed), (503, ToolLost)])
+async def test_a_status_that_refuses_is_told(status: int, kind: type[ToolFailed]) -> None:
+    async def refuse(message: dict[str, Any]) -> Any:
+        async def send_it(send: Send) -> None:
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await part(send, b"", more=False)
+
+        return send_it
+
+    async with calling(Rogue(tools_call=refuse)) as box:
+        with pytest.raises(ToolFailed, match=f"HTTP status {status}") as failure:
+            await box.run("r_work", {}, call_of())
+        assert type(failure.value) is kind
+        await nobody_else_notices(box)
+
+
+def question(number: int) -> str:
+    params = {"message": f"Number {number}?", "requestedSchema": FORM, "mode": "form"}
+    return event({"id": f"q{number}", "method": "elicitation/create", "params": params})
+
+
+async def test_a_question_after_the_cancellation_reaches_nobody() -> None:
+    cancelled = asyncio.Event()
+
+    async def late(message: dict[str, Any], send: Send) -> None:
+        await part(send, ": here\n\n")
+        await cancelled.wait()
+        await part(send, question(1))
+        await never()
+
+    rogue, user = Rogue(tools_call=streaming(late)), User()
+    async with calling(rogue) as box:
+        running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
+        await rogue.message("tools/call")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        cancelled.set()
+        assert (await answer_to(rogue, "q1"))["result"] == {"action": "cancel"}
+        assert user.asked.empty()
+
+
+async def answer_to(rogue: Rogue, question_id: str) -> dict[str, Any]:
+    """What was answered to a request of the server's."""
+    while (found := await rogue.got.get()).get("id") != question_id:
+        pass
+    return found
+
+
+async def test_a_question_that_belongs_to_no_call_reaches_nobody() -> None:
+    async def by_itself(send: Send) -> None:
+        await start(send)
+        await part(send, question(1))
+        await never()
+
+    rogue, user = Rogue(tools_call=hang), User()
+    rogue.open_stream = by_itself
+    async with calling(rogue) as box:
+        running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
+        assert (await answer_to(rogue, "q1"))["result"] == {"action": "cancel"}
+        assert user.asked.empty()
+        running.cancel()
+
+
+async def test_questions_without_an_end_are_refused() -> None:
+    async def nag(message: dict[str, Any], send: Send) -> None:
+        for number in range(10):
+            await part(send, question(number))
+        await never()
+
+    rogue, user = Rogue(tools_call=streaming(nag)), User()
+    async with calling(rogue) as box:
+        running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
+        for _ in range(8):
+            await user.answers(Accepted(content={"sure": True}))
+        assert "8 questions" in (await answer_to(rogue, "q9"))["error"]["message"]
+        assert user.asked.empty()
+        running.cancel()
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "object", "properties": {"a": {"type": "object"}}}, {"type": "object"}]
+)
+async def test_a_form_that_is_not_served_is_refused(schema: dict[str, Any]) -> None:
+    async def ask(message: dict[str, Any], send: Send) -> None:
+        params = {"message": "?", "requestedSchema": schema, "mode": "form"}
+        await part(send, event({"id": "q", "method": "elicitation/create", "params": params}))
+        await never()
+
+    rogue, user = Rogue(tools_call=streaming(ask)), User()
+    async with calling(rogue) as box:
+        running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
+        assert "error" in await answer_to(rogue, "q")
+        assert user.asked.empty()
+        running.cancel()
+
+
+@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "tools/call", "nonsense"])
+async def test_other_requests_of_a_server_are_refused(method: str) -> None:
+    async def ask(message: dict[str, Any], send: Send) -> None:
+        await part(send, event({"id": "q", "method": method, "params": {"messages": [], "maxTokens": 3}}))
+        await never()
+
+    rogue = Rogue(tools_call=streaming(ask))
+    async with calling(rogue) as box:
+        running = asyncio.create_task(box.run("r_work", {}, call_of()))
+        assert "error" in await answer_to(rogue, "q")
+        running.cancel()
+        await nobody_else_notices(box)
+
+
+async def test_a_list_that_changes_all_the_time_is_looked_at_now_and_then() -> None:
+    looks = 0
+
+    async def page(message: dict[str, Any]) -> Any:
+        nonlocal looks
+        looks += 1
+        return {"tools": [tool_of("work")]}
+
+    async def changing(send: Send) -> None:
+        await start(send)
+        while True:
+            await part(send, event({"method": "notifications/tools/list_changed"}) * 20)
+
+    rogue = Rogue(tools_list=page)
+    rogue.open_stream = changing
+    async with calling(rogue) as box:
+        began = asyncio.get_running_loop().time()
+        await eventually(lambda: looks > 5)
+        assert asyncio.get_running_loop().time() - began >= 4 * TEMPO.apart
+        await nobody_else_notices(box)
+
+
+async def test_what_a_server_says_is_in_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(message: dict[str, Any]) -> Any:
+        return {"content": [{"type": "text", "text": ["unmistakable"]}]}
+
+    with structlog.testing.capture_logs() as lines:
+        async with calling(Rogue(tools_call=answer)) as box:
+            with pytest.raises(ToolFailed):
+                await box.run("r_work", {"word": "unmistakable"}, call_of())
+    assert "unmistakable" not in json.dumps(lines, default=str)
+
+
+async def test_cookies_of_a_server_are_not_kept() -> None:
+    async def answer(message: dict[str, Any], send: Send) -> None:
+        await part(send, event({"id": message["id"], "result": said("done")}), more=False)
+
+    rogue = Rogue(tools_call=streaming(answer, set_cookie="a=b"))
+    async with calling(rogue) as box:
+        await box.run("r_work", {}, call_of())
+        rogue.open_stream = None
+        drained(rogue.streams)
+        await box.run("r_work", {}, call_of())
+    assert "cookie" not in rogue.headers
