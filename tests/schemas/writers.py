@@ -82,8 +82,9 @@ class RandomWriter:
         guide = one.guide
         text = self._compiler.vocabulary.tokens.decode_bytes(one.tokens)
         fault = guide.fault.message if guide.fault is not None else ""
+        reply = Reply(bytes(text), one.has_ended or guide.state is State.COMPLETE, fault)
         guide.close()
-        return Reply(bytes(text), one.has_ended or guide.state is State.COMPLETE, fault)
+        return reply
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from engine.errors import PromptRejected
 from engine.grammar.compiling import Compiler
 from engine.grammar.making import GrammarMaker
 from engine.grammar.source import Source
-from engine.grammar.trial import COMPILE_S, COSTLY, MEMORY_BYTES, judge, trial
+from engine.grammar.trial import COMPILE_S, COSTLY, MEMORY_BYTES, WHOLE_S, judge, trial
 from engine.reply_spec import Format, Grammar, JsonSchema, Regex, ReplySpec
 from tests.engine.guided import compiler, source_of, vocabulary, writer
 
@@ -151,21 +151,31 @@ def test_what_is_tried_takes_no_more_than_has_a_bound(case: str) -> None:
 
 
 def test_a_try_that_takes_too_much_memory_is_ended() -> None:
-    """Some hundred automata of some MiB each: none is too slow by itself."""
-    many = {"properties": {f"p{n}": {"type": "integer", "multipleOf": 9973 + n} for n in range(200)}}
-    assert trial(compiler(), source_of(schema(many))) == COSTLY
-    here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    assert spent()[1] < here + 5 * MEMORY_BYTES
-
-
-def test_a_try_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.grammar.trial.TIMEOUT_S", 0.05)
-
-    class Endless(Compiler):
+    class Hungry(Compiler):
         def matcher(self, source: Source) -> Any:
-            while True:
-                pass
+            held = b"x" * (600 * MIB)
+            return super().matcher(source) if held else None
 
+    before = spent()[1]
+    assert trial(Hungry(vocabulary()), source_of(Regex("abc"))) == COSTLY
+    here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert spent()[1] < max(before, here) + 9 * MEMORY_BYTES
+
+
+class Endless(Compiler):
+    def matcher(self, source: Source) -> Any:
+        while True:
+            pass
+
+
+def test_a_try_that_does_not_end_is_ended_by_what_it_takes_of_a_processor() -> None:
+    before = spent()[0]
+    assert trial(Endless(vocabulary()), Source("")) == COSTLY
+    assert WHOLE_S / 2 < spent()[0] - before < 4 * WHOLE_S
+
+
+def test_a_try_that_gets_no_processor_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.grammar.trial.TIMEOUT_S", 0.0)
     assert trial(Endless(vocabulary()), Source("")) == COSTLY
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +18,7 @@ from engine.grammar.source import Source
 from engine.messages import ErrorCode
 from engine.reply_spec import Format, Grammar, Regex
 from engine.sampling.guide import Guide, Masks, State, mask_of, masked
-from engine.sampling.guides import Guides
+from engine.sampling.guides import Guides, _Hands
 from tests.engine.guided import CITIES, compiler, ids_of, source_of, tokenizer, vocabulary
 
 SIZE = vocabulary().size
@@ -224,17 +226,35 @@ def test_a_defect_ends_one_reply_and_the_others_masks_are_made(
     assert broken.fault.code is ErrorCode.INTERNAL
 
 
-def test_python_goes_on_while_a_token_of_a_large_grammar_is_taken(guides: Guides) -> None:
+@pytest.fixture
+def no_switches() -> Iterator[None]:
+    """Python's threads take turns only where one lets go."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(LONG)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("no_switches")
+def test_python_goes_on_while_a_token_of_a_large_grammar_is_taken() -> None:
     """Thousands of rules begin behind it: that takes tens of milliseconds, and is refused then."""
     rules = [f'r{n}: "{n:05}"' for n in range(4000)]
     choice = "|".join(f"r{n}" for n in range(4000))
-    guide = begun(guides, Grammar("\n".join([f'start: "x" ({choice})', *rules])))
-    turns = 0
-    guides.advance(guide, ids_of("x")[0])
-    guides.look_ahead()
-    while guide.state is State.WAITING:
-        turns += 1
-    assert guide.state is State.FAILED
-    assert guide.fault is not None
-    assert "items" in guide.fault.message
-    assert turns > 1000
+    matcher = compiler().matcher(source_of(Grammar("\n".join([f'start: "x" ({choice})', *rules]))))
+    hands, (token,), turns = _Hands(vocabulary()), ids_of("x"), 0
+    taking: list[bool] = []
+    taken: list[bool] = []
+
+    def take() -> None:
+        taking.append(True)
+        taken.append(hands.consume(matcher, token))
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    while not taken:
+        turns += len(taking)
+        time.sleep(0)
+    thread.join()
+    assert taken == [False]
+    assert "items" in matcher.get_error()
+    assert turns > 100
