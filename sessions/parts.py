@@ -181,6 +181,7 @@ def _commands(
     )
     turns = Turns(
         directory=base.directory,
+        history=storage.history,
         sender=sender,
         runner=Runner(
             base.lane,

@@ -84,9 +84,11 @@ class Replica:
 
     async def _look_around(self) -> None:
         """Looks now and then after what messages were lost about, until cancelled."""
+        taken = 0
         while True:
             await asyncio.sleep(RENEW_S)
             try:
+                taken = await self._look_after_waits(taken)
                 for late in await self._peers.watching.look_again():
                     self._peers.relay.catch_up(late)
             except StoreDown:
@@ -95,6 +97,18 @@ class Replica:
                 _log.exception("looking around failed")
             for conversation in self._base.directory.with_turns():
                 self._base.attendance.look(conversation)
+
+    async def _look_after_waits(self, taken: int) -> int:
+        """Has turns given up that wait here, where others went on with them since the lease had run out. Raises StoreDown.
+
+        `taken`: the lease as it was when nothing was missing. It is looked at once more behind that: who saw the lease run
+        out may still be about to go on.
+        """
+        now = self._ownership.taken
+        if taken != now:
+            await asyncio.sleep(RENEW_S)
+            await self._commands.turns.check_waits()
+        return now
 
     async def _leave(self) -> None:
         try:

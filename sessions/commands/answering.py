@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from sessions.conversation.conversation import Conversation
-from sessions.errors import Conflict, ContentTooLong, NotFound, StoreDown
+from sessions.errors import Conflict, ContentTooLong, NotFound, OwnershipLost, StoreDown
 from sessions.exchange.settling import Answered, Settler
 from sessions.filters.chain import Filters
 from sessions.replicas.forwarding import Forwarder
@@ -58,9 +58,14 @@ class Answering:
     async def _here(self, conversation: Conversation, answer: CallAnswer) -> Answered | None:
         """None where no turn here has the call, or waits for it."""
         while (live := conversation.calling(answer.call_id)) is not None:
-            if (met := await self._settler.answer(conversation, live, answer)) is not None:
-                return met
-            await _changed(live)
+            try:
+                if (met := await self._settler.answer(conversation, live, answer)) is not None:
+                    return met
+            except OwnershipLost:  # another replica has it since this one stood still
+                live.exchange.lose()
+                await live.stages.released.wait()
+            else:
+                await _changed(live)
         return None
 
     async def _known(self, conversation: Conversation, answer: CallAnswer) -> Answered:

@@ -24,6 +24,7 @@ from sessions.running.admission import Admission, Admitted
 from sessions.running.attendance import Attendance
 from sessions.running.runner import Runner
 from sessions.running.shares import Subject
+from sessions.store.history.history import History
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.live_turn import LiveTurn, Subscriber
 from sessions.turn.sends import Generation, Send
@@ -47,6 +48,7 @@ class Turns:
         self,
         *,
         directory: Directory,
+        history: History,
         sender: Sender,
         runner: Runner,
         attendance: Attendance,
@@ -56,6 +58,7 @@ class Turns:
         tasks: Tasks,
     ) -> None:
         self._directory = directory
+        self._history = history
         self._sender = sender
         self._runner = runner
         self._attendance = attendance
@@ -177,6 +180,15 @@ class Turns:
             self._by_turn[live.turn.ids.turn_id][1].begin()
             self._attendance.look(conversation)
             self._begin(self._run(conversation, live, request))
+
+    async def check_waits(self) -> None:
+        """Gives up the turns that wait here, but not in the store. Raises StoreDown."""
+        for turn_id in list(self._waits):
+            conversation, _ = self._by_turn[turn_id]
+            meta = await self._history.load(conversation.keys)
+            live = conversation.turn(turn_id)
+            if live is not None and live.waits and (meta is None or meta.running != turn_id):
+                live.exchange.lose()
 
     def _leave(self, conversation: Conversation, live: LiveTurn) -> None:
         if live.journal is not None:

@@ -17,7 +17,7 @@ import msgspec
 from engine.messages import Request
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.requests import accepted_event, asker, request_of
-from sessions.errors import Refused, StoreDown, StoreFault
+from sessions.errors import OwnershipLost, Refused, StoreDown, StoreFault
 from sessions.events import Failure
 from sessions.exchange.settling import Settler
 from sessions.exchange.tool_runs import ToolRuns
@@ -100,6 +100,8 @@ class Waiting:
         awaited = live.exchange.awaited
         while awaited is not None and awaited.open and not live.turn.is_over:
             live.exchange.news.clear()
+            if live.exchange.is_lost:
+                raise OwnershipLost(live.record.turn_id)
             now = now_ms()
             for call in awaited.open:
                 await self._settler.change(conversation, live, call.call_id, partial(expired, now_ms=now))

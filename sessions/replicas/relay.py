@@ -153,6 +153,8 @@ class Relay:
         """
         conversation.forget()
         conversation.others.hear(events[-1].seq)
+        if (live := conversation.live) is not None and live.waits and events[-1].seq > conversation.known.seq:
+            live.exchange.lose()
         if conversation.live is not None or not conversation.published.followed:
             return
         if events[0].seq <= conversation.published.seq + 1 <= events[-1].seq:

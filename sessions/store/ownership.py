@@ -54,6 +54,8 @@ class Ownership:
         self._held_until = 0.0
         self._old_look_at = 0.0
         self._unread: set[bytes] = set()
+        self.taken = 0
+        """How often the lease was taken: more than once where it ran out, and others may have gone on with what was here."""
 
     async def keep(self) -> None:
         """Renews the lease until cancelled."""
@@ -75,6 +77,7 @@ class Ownership:
                     _RUNNERS, self.replica
                 )  # ahead of the lease: by that older versions are told apart
                 await self._lane.set(_lease(self.replica), b"1", px=lease_ms)
+                self.taken += 1
             if not await self._lane.sismember(_RUNNERS, self.replica):
                 await self._lane.sadd(_RUNNERS, self.replica)
         self._held_until = asked_at + LEASE_S

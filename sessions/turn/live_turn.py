@@ -177,7 +177,7 @@ class Exchange:
 
     `calls`: of its reply, so far, and whether it `has_more` than are carried out; `awaited`: of the one that it follows.
     `round`: how many turns of the exchange called before; `news`: set whenever an awaited call moves; `following`: the turn
-    that waits for its calls, once it has ended. `idle`: no tool of the server's runs here for it.
+    that waits for its calls, once it has ended. `idle`: no tool of the server's runs here for it. `is_lost`: another replica has it.
     """
 
     __slots__ = (
@@ -188,6 +188,7 @@ class Exchange:
         "generation",
         "has_more",
         "idle",
+        "is_lost",
         "news",
         "round",
     )
@@ -203,6 +204,12 @@ class Exchange:
         self.idle = asyncio.Event()
         self.idle.set()
         self._running_tools = 0
+        self.is_lost = False
+
+    def lose(self) -> None:
+        """Another replica goes on with it: whoever waits here is woken up."""
+        self.is_lost = True
+        self.news.set()
 
     @contextmanager
     def running_tool(self) -> Iterator[None]:

@@ -11,10 +11,12 @@ from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Thought
 from sessions import replica
 from sessions.commands.resuming import Position
-from sessions.errors import Busy, Conflict, NotFound, OwnershipLost
+from sessions.errors import Busy, Conflict, OwnershipLost
 from sessions.events import Accepted, CallState, Cause, Done, Gap, Reason, Snapshot, ToolCall, ToolState
 from sessions.exchange import taking_over
 from sessions.records import Owner
+from sessions.replicas import reaping
+from sessions.replicas.rpc import RefusedElsewhere
 from sessions.service import Sessions
 from sessions.turn.calls import Result
 from sessions.turn.cancelling import Cancel
@@ -31,8 +33,19 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def die(chat: Chat, store: Redis) -> None:
-    """The replica stands still for longer than its lease."""
-    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+    """To all others the replica is dead: what it runs is a ghost's."""
+    here = f"ms:running:{chat.sessions.parts.base.storage.ownership.replica}"
+    rows: dict[bytes, bytes] = await store.hgetall(here)  # type: ignore[assignment]
+    await store.hset("ms:running:ghost", mapping=rows)  # type: ignore[arg-type]
+    await store.delete(here)
+    await store.sadd("ms:runners", "ghost")
+    await store.hset(chat.keys.conversation, "runner", "ghost")
+
+
+@pytest.fixture(autouse=True)
+def calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reaps by himself: the ghost's own process must not be the first."""
+    monkeypatch.setattr(reaping, "REAP_S", 60.0)
 
 
 async def test_the_other_replicas_client_sees_calls_and_brings_the_result(
@@ -63,10 +76,11 @@ async def test_the_other_replicas_client_allows_cancels_and_asks_again(
     await other.history()
     call = reader.of(ToolCall)[0]
     assert (await other.decide(call)).state is CallState.RUNNING
-    with pytest.raises(NotFound):
+    with pytest.raises(RefusedElsewhere) as unknown:
         await other.result("call_of_nobody", "Paid.")
-    with pytest.raises(Busy):
-        await other.send("Hello?")
+    with pytest.raises(RefusedElsewhere) as busy:
+        await other.send("Hello?", client_msg_id="other-1")
+    assert (unknown.value.code, busy.value.code) == ("not_found", "busy")
     met = await other.sessions.cancel_elsewhere(other.owner, Cancel(conversation_id="room"))
     assert not met.already
     end = await other.reader.next(Done)
@@ -166,7 +180,7 @@ async def test_a_reply_whose_replica_died_while_it_called_leaves_cancelled_calls
     assert end.usage.reasoning_tokens == 1
     chat.engine.step()
     await chat.quiet()
-    await other.exchange("And now?")
+    await other.exchange("And now?", client_msg_id="other-2")
     roles = [message.role for message in other.engine.requests[-1].messages]
     assert roles == ["user", "assistant", "tool", "tool", "user"]
 
@@ -187,17 +201,17 @@ async def test_messages_that_waited_there_have_their_end(chat: Chat, other: Chat
     await sending
     await other.sessions.parts.peers.reaper.reap()
     assert await named(store) == 0
-    await other.exchange("And now?")
+    await other.exchange("And now?", client_msg_id="other-2")
 
 
 async def test_clients_have_time_to_come_back_where_the_replica_died(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(taking_over, "COMEBACK_S", 0.05)
+    monkeypatch.setattr(taking_over, "COMEBACK_S", 0.5)
     await chat.play("Weather?", BERN, tools=TOOLS)
     await die(chat, store)
-    chat.leave()
     await other.sessions.parts.peers.reaper.reap()
+    chat.leave()
     room = other.sessions.parts.base.directory.get(other.owner, "room")
     assert room is not None
     assert not room.turns[0].turn.is_over
@@ -241,7 +255,7 @@ async def test_a_message_that_came_while_nobody_had_the_calls_is_busy_then(
     await chat.play("Weather?", BERN, tools=TOOLS)
     await die(chat, store)
     with pytest.raises(Busy):
-        await other.send("Hello?")
+        await other.send("Hello?", client_msg_id="other-1")
     other.cancel()
     await other.reader.next(Done)
     await other.quiet()
@@ -254,7 +268,7 @@ async def test_a_message_that_interrupts_does_so_where_nobody_had_the_calls(
     await chat.play("Weather?", BERN, tools=TOOLS)
     await die(chat, store)
     other.engine.script("Fine.")
-    await other.running("Never mind.", "Fine.", on_busy="interrupt")
+    await other.running("Never mind.", "Fine.", on_busy="interrupt", client_msg_id="other-1")
     other.engine.step()
     end = (await other.reader.next(Done, count=2)).reason
     assert end is Reason.STOP
