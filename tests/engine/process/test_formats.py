@@ -115,7 +115,7 @@ async def test_tools_that_are_not_to_be_called_are_no_reason(engine: EngineClien
     )
     assert end.reason is FinishReason.LENGTH
     assert text
-    with pytest.raises(PromptRejected, match="can't be forced") as refused:
+    with pytest.raises(PromptRejected, match="can't be shown tools") as refused:
         await engine.count_tokens(HELLO, spec=ReplySpec(tools=(Tool("t"),), tool_choice="required"))
     assert refused.value.field == "tools"
 
