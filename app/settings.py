@@ -194,15 +194,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 16
     max_tool_rounds: Annotated[
         int,
-        Meta(
-            ge=1, le=1000, description="Replies to one message that may call tools; the next one is in words."
-        ),
+        Meta(ge=1, le=1000, description="Replies to one message that may call tools; the next has words."),
     ] = 16
     tool_wait_s: Annotated[
         float,
-        Meta(
-            gt=0, le=30 * 86_400, description="Seconds that a call waits for a client's result or approval."
-        ),
+        Meta(gt=0, le=30 * 86_400, description="Seconds a call waits for a client's result or approval."),
     ] = 3600.0
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")

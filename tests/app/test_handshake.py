@@ -27,9 +27,15 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
         "type": "ready",
         "ref": "r1",
         "client_id": "ann",
-        "features": [],
+        "features": ["reasoning", "tools"],
         "model": "midstream-demo",
-        "models": [{"name": "midstream-demo", "context_tokens": 4096}],
+        "models": [
+            {
+                "name": "midstream-demo",
+                "context_tokens": 4096,
+                "features": ["tools", "format", "reasoning", "continue"],
+            }
+        ],
         "heartbeat_ms": 20_000,
         "resume_ttl_s": 30 * 24 * 3600,
         "limits": {
@@ -39,6 +45,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
             "context_tokens": 4096,
             "max_active_turns": 1024,
             "max_queued_turns": 16,
+            "max_tool_rounds": 16,
             "messages_per_minute": None,
         },
         "server": {"name": "midstream", "version": version("midstream")},

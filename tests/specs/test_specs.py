@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from connections.wire import frames, params
 from connections.wire.errors import BadParams
+from engine.scripted.steps import Call, Thought
 from specs import __main__ as specs
 from specs import asyncapi, openapi, schemas
 from tests.app.in_process import Frame, Running, Socket
@@ -183,7 +184,7 @@ def _is_of(schema: dict[str, Any], kind: str) -> bool:
 
 
 async def test_frames_are_as_they_are_described(running: Running) -> None:
-    hello = {"client_id": "ann"}
+    hello = {"client_id": "ann", "features": ["reasoning", "tools"]}
     async with running.socket(hello) as first, running.socket(hello) as second:
         of("Frame").validate(first.ready)
         one, other = Checked(first), Checked(second)
@@ -197,6 +198,20 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
         await one.send(type="send", client_msg_id="m1", content="Hello?")
         await one.next("accepted")
         await one.send(type="regenerate", message_id=done["message_id"], client_msg_id="m2")
+        await one.until("done")
+        running.engine.script([Thought("Hm. "), Call("look", '{"at": "it"}')])
+        tool = {"name": "look", "parameters": {"type": "object"}, "where": "client", "approval": "always"}
+        await one.send(
+            type="send", client_msg_id="m4", content="Look!", conversation_id="tools", tools=[tool]
+        )
+        await one.next("reasoning")
+        call = await one.next("tool_call")
+        await one.next("done")
+        answer = {"call_id": call["call_id"], "conversation_id": "tools"}
+        await one.send(type="tool_decision", args_sha256=call["args_sha256"], decision="allow", **answer)
+        await one.next("tool_state")
+        await one.send(type="tool_result", content="It is blue.", **answer)
+        await one.next("tool_ack")
         await one.until("done")
         running.engine.script("word " * 50_000)
         await one.send(type="edit", message_id=accepted["message_id"], content="Hm.", client_msg_id="m3")

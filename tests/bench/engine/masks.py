@@ -30,8 +30,8 @@ from engine.messages import Chunk
 from engine.model.loaded_model import LoadedModel
 from engine.reply_spec import JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from engine.scheduling.core import Core
+from engine.text.pieces import ReplyStep
 from engine.text.prepared import PreparedRequest
-from engine.text.reply_text import TextStep
 from tests.bench.engine.findings import Target
 from tests.bench.engine.large_vocabulary import SIZE, large_tokenizer
 from tests.bench.engine.ours import sampling
@@ -228,10 +228,14 @@ def _request(name: str, tokens: int, number: int, source: Source | None = None) 
 class _Ticks:
     """A reply that tells each token at once, so that each is an arrival."""
 
-    def push(self, _token_id: int) -> TextStep:
-        return TextStep(".", stopped=False)
+    def push(self, _token_id: int) -> ReplyStep:
+        return ReplyStep((".",))
 
-    def flush(self) -> str:
+    def flush(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def written(self) -> str:
         return ""
 
 

@@ -20,6 +20,7 @@ LIMITS = Limits(
     context_tokens=100,
     max_active_turns=1,
     max_queued_turns=1,
+    max_tool_rounds=16,
     messages_per_minute=None,
 )
 A_SENTENCE = re.compile(r"[`A-Z][^\"'\n]*\.")

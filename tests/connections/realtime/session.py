@@ -24,6 +24,7 @@ LIMITS = Limits(
     context_tokens=100,
     max_active_turns=1,
     max_queued_turns=1,
+    max_tool_rounds=16,
     messages_per_minute=None,
 )
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.upstream.server_sent_events import EventReader
+from engine.upstream.wire.server_sent_events import EventReader
 from sessions.tools.mcp_servers.content_text import text_of
 from sessions.tools.mcp_servers.event_lines import LATEST_MS, SOONEST_MS, EventLines
 from sessions.tools.mcp_servers.listing import (
