@@ -209,7 +209,7 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
         await one.next("done")
         answer = {"call_id": call["call_id"], "conversation_id": "tools"}
         await one.send(type="tool_decision", args_sha256=call["args_sha256"], decision="allow", **answer)
-        await one.next("tool_state")
+        await one.next("tool_ack")
         await one.send(type="tool_result", content="It is blue.", **answer)
         await one.next("tool_ack")
         await one.until("done")
