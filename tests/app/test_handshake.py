@@ -27,7 +27,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
         "type": "ready",
         "ref": "r1",
         "client_id": "ann",
-        "features": [],
+        "features": ["reasoning", "tools"],
         "model": "midstream-demo",
         "models": [{"name": "midstream-demo", "context_tokens": 4096}],
         "heartbeat_ms": 20_000,
@@ -40,6 +40,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
             "max_active_turns": 1024,
             "max_queued_turns": 16,
             "messages_per_minute": None,
+            "max_tool_rounds": 16,
         },
         "server": {"name": "midstream", "version": version("midstream")},
     }
