@@ -22,6 +22,8 @@ from sessions.store.redis.client import store_errors
 
 LEASE_S = 8.0
 RENEW_S = 2.5
+FORMAT = 2
+"""Of what a replica writes; it stands in its lease. 1: without calls and reasoning. Who has less can't read what is written here."""
 OLD_LOOK_S = 30.0
 """How often the one hash is looked at that replicas of 0.1.0 have together."""
 _RUNNERS = "ms:runners"
@@ -76,7 +78,7 @@ class Ownership:
                 await self._lane.sadd(
                     _RUNNERS, self.replica
                 )  # ahead of the lease: by that older versions are told apart
-                await self._lane.set(_lease(self.replica), b"1", px=lease_ms)
+                await self._lane.set(_lease(self.replica), str(FORMAT), px=lease_ms)
                 self.taken += 1
             if not await self._lane.sismember(_RUNNERS, self.replica):
                 await self._lane.sadd(_RUNNERS, self.replica)
@@ -202,14 +204,21 @@ class Ownership:
 
 
 async def older_replicas(client: Redis) -> list[str]:
-    """The replicas of version 0.1.0 that live: they hold a lease, and are not in the set, which that version knows nothing of.
+    """The replicas that live and can't read what this version writes: their leases say so.
 
-    Raises StoreDown.
+    Those of version 0.1.0 are not in the set, which that version knows nothing of. Raises StoreDown.
     """
     with store_errors():
         leases = [key async for key in client.scan_iter(match=_lease("*"))]
         names = [key.decode().removeprefix(_lease("")) for key in leases]
-        return [name for name in names if not await client.sismember(_RUNNERS, name)]
+        return [name for name in names if not await _is_read_by(client, name)]
+
+
+async def _is_read_by(client: Redis, replica: str) -> bool:
+    written = await client.get(_lease(replica))
+    if written is None:  # it has left meanwhile
+        return True
+    return bool(await client.sismember(_RUNNERS, replica)) and int(written) >= FORMAT
 
 
 def _lease(replica: str) -> str:

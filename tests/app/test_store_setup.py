@@ -130,6 +130,9 @@ async def test_a_replica_of_an_older_version_stops_the_start(store: Redis) -> No
     await store.set("ms:replica:there", b"1", px=8000)
     with pytest.raises(SettingsError, match="Stop them first"):
         await look_at_store(settings("everysec"), store)
+    await store.sadd("ms:runners", "there")  # as one that knows persons, but no calls of tools
+    with pytest.raises(SettingsError, match="Stop them first"):
+        await look_at_store(settings("everysec"), store)
     await store.delete("ms:replica:there")
     await look_at_store(settings("everysec"), store)
     await here.give_up()

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.bench.engine.table import table
-from tests.chaos.conduct import MEASURES, conduct
+from tests.chaos.conduct import ALONE, MEASURES, conduct
 from tests.chaos.report import Part, encode
 from tests.chaos.stage import FULL, QUICK
 
@@ -35,8 +35,9 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     names = list(MEASURES)
+    usual = [name for name in names if name not in ALONE]
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--only", nargs="+", type=Part, choices=names, default=names, metavar="PART",
+    parser.add_argument("--only", nargs="+", type=Part, choices=names, default=usual, metavar="PART",
                         help=", ".join(names))  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="a little of each, to see that all of it works")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn by lot (1)")
@@ -44,7 +45,7 @@ def _options() -> argparse.Namespace:
         "--out", type=Path, help=f"file for results ({RESULTS.name} in docs/bench, if all parts run in full)"
     )
     options = parser.parse_args()
-    if options.out is None and not options.quick and options.only == names:
+    if options.out is None and not options.quick and options.only == usual:
         options.out = RESULTS
     return options
 

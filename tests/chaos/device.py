@@ -6,7 +6,7 @@ import asyncio
 import json
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -28,8 +28,9 @@ class Lost(Exception):
 class Device:
     """At most one connection at a time."""
 
-    def __init__(self, client_id: str, conversation_id: str = "c") -> None:
+    def __init__(self, client_id: str, conversation_id: str = "c", *, features: Sequence[str] = ()) -> None:
         self.client_id = client_id
+        self.features = features
         self.ledger = Ledger(conversation_id)
         self.losses = 0
         self.history_seq = 0
@@ -52,7 +53,7 @@ class Device:
         except (OSError, TimeoutError, InvalidHandshake) as error:
             raise Lost(str(error)) from error
         self._reading = asyncio.create_task(self._read(self._socket))
-        await self.put(type="hello", client_id=self.client_id)
+        await self.put(type="hello", client_id=self.client_id, features=list(self.features))
         position = {"epoch": self.ledger.epoch or UNKNOWN_EPOCH, "after_seq": self.ledger.seq}
         answer = await self.ask(type="resume", conversation_id=self.ledger.conversation_id, **position)
         if answer["type"] != "error":

@@ -27,6 +27,7 @@ from sessions.replicas import reaping
 from sessions.running import runner
 from sessions.store import ownership
 from sessions.turn.turn_journal import TurnJournal
+from tests.chaos import calling
 
 UNHURRIED = {"MIDSTREAM_MESSAGE_RATE": "100000", "MIDSTREAM_READ_RATE": "100000"}
 """For parts that send faster than a client may, and want to be heard all the same: `make attack` has the rates."""
@@ -47,6 +48,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     hurry: float = 1.0
     clock_off_s: float = 0.0
     """How far its wall clock is off."""
+    calls: bool = False
+    """Whether it calls tools first, and answers in words behind their results."""
 
 
 def command(script: Script) -> tuple[str, ...]:
@@ -60,9 +63,10 @@ class _Engine(ScriptedEngine):
     def __init__(self, script: Script) -> None:
         super().__init__(context_tokens=1_000_000, pace_s=script.pace_s, max_batch=script.max_batch)
         self._words = [script.word] * script.words
+        self._calls = script.calls
 
     def generate(self, request: Request) -> ReplyStream:
-        self.script(self._words)
+        self.script(calling.steps(request, self._words) if self._calls else self._words)
         stream = super().generate(request)
         self.requests.clear()
         return stream

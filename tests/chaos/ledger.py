@@ -9,6 +9,7 @@ import hashlib
 from typing import Any
 
 Frame = dict[str, Any]
+SETTLED = ("done", "denied", "cancelled", "expired", "lost")
 
 
 class Reply:
@@ -22,6 +23,8 @@ class Reply:
         self.message_id: str | None = None
         self.done: Frame | None = None
         self.removed = False
+        self.follows: str | None = None
+        """The turn whose calls were settled before it."""
         self.gone = False
         """Whether its conversation was told to be gone."""
 
@@ -39,6 +42,8 @@ class Ledger:
         self.epoch: str | None = None
         self.seq = 0
         self.turns: dict[str, Reply] = {}
+        self.calls: dict[str, Frame] = {}
+        """Each call as it was told, with the state that was told last."""
         self.faults: list[str] = []
         self.gaps = 0
         self.lost_ends = 0
@@ -58,8 +63,10 @@ class Ledger:
         match frame["type"]:
             case "accepted" if frame.get("duplicate"):
                 self._repeated(frame)
-            case "accepted" | "delta" | "done" | "removed":
+            case "accepted" | "delta" | "reasoning" | "tool_call" | "tool_state" | "done" | "removed":
                 self._journalled(frame)
+            case "history":
+                self._called([call for one in frame["messages"] for call in one.get("calls", ())])
             case "gap":
                 self.gaps += 1
                 self._rewound = frame["epoch"] != self.epoch
@@ -101,12 +108,28 @@ class Ledger:
             case "accepted":
                 self.epoch = frame["epoch"]
                 turn.content, turn.message_id = frame.get("content", turn.content), frame["message_id"]
+                turn.follows = frame.get("follows")
             case "delta":
                 self._delta(turn, frame)
             case "done":
                 self._done(turn, frame)
+            case "tool_call":
+                self.calls[frame["call_id"]] = frame | {"state": "waiting"}
+            case "tool_state":
+                self._moved(frame)
             case "removed":
                 turn.removed = True
+
+    def _moved(self, frame: Frame) -> None:
+        known = self.calls.setdefault(frame["call_id"], frame)
+        if known["state"] in SETTLED and known["state"] != frame["state"]:
+            self._fault(f"{frame['call_id']} was {known['state']}, and is {frame['state']}")
+        known["state"] = frame["state"]
+
+    def _called(self, calls: list[Frame]) -> None:
+        """Calls as the history or a snapshot has them."""
+        for call in calls:
+            self.calls[call["call_id"]] = self.calls.get(call["call_id"], {}) | call
 
     def _delta(self, turn: Reply, frame: Frame) -> None:
         if turn.done is not None:
@@ -152,6 +175,7 @@ class Ledger:
 
     def _snapshot(self, frame: Frame) -> None:
         self.epoch, self.seq, self._follows = frame["epoch"], frame["seq"], True
+        self._called(frame.get("calls", []))
         for turn in self.turns.values():
             turn.told = turn.told and turn.done is not None
         if frame["turn_id"] is not None:
@@ -188,4 +212,10 @@ def differences(ledger: Ledger, history: list[Frame]) -> list[str]:
             found.append(f"{turn_id} is not in the history")
         elif turn.told and turn.text != kept["content"]:
             found.append(f"{turn_id}: {turn.text!r} is {kept['content']!r} in the history")
+    for call in (call for one in history for call in one.get("calls", ())):
+        if call["state"] not in SETTLED:
+            found.append(f"{call['call_id']} is {call['state']} for ever")
+        told = ledger.calls.get(call["call_id"], call)["state"]
+        if told in SETTLED and told != call["state"]:
+            found.append(f"{call['call_id']} was told as {told}, and is {call['state']} in the history")
     return [f"{ledger.conversation_id}: {what}" for what in found]

@@ -30,6 +30,7 @@ class Part(StrEnum):
     OLD_STORE = "store-0.1.0"
     KILLS = "kills"
     WALKS = "walks"
+    TOOLS = "tools"
 
 
 class Finding(Measured, frozen=True, kw_only=True):

@@ -47,6 +47,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     engines: bool
     """Whether engines' processes are among those that are killed."""
     talkers: int
+    tool_kills: int
+    """Of gateways and of the store, while calls are open."""
     walks: int
     """Random walks of the state machine."""
 
@@ -77,6 +79,7 @@ FULL = Scale(
     kills=1_000,
     engines=True,
     talkers=16,
+    tool_kills=200,
     walks=100,
 )
 
@@ -106,6 +109,7 @@ QUICK = Scale(
     kills=3,
     engines=False,
     talkers=4,
+    tool_kills=3,
     walks=3,
 )
 

@@ -31,8 +31,11 @@ class Said(msgspec.Struct, frozen=True):
 class Talker:
     """One client with one conversation. `url` gives where to connect next; `rest_s`: between a reply and the next message."""
 
+    SEND: ClassVar[Frame] = {"grace_s": 20, "params": {"max_new_tokens": 20, "temperature": 0}}
+    FEATURES: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, name: str, url: Callable[[], str], *, rest_s: float = 0.0) -> None:
-        self.device = Device(name)
+        self.device = Device(name, features=self.FEATURES)
         self.said: list[Said] = []
         self.refusals: Counter[str] = Counter()
         self.faults: list[str] = []
@@ -75,8 +78,7 @@ class Talker:
                 conversation_id=self.device.ledger.conversation_id,
                 client_msg_id=client_msg_id,
                 content=content,
-                grace_s=20,
-                params={"max_new_tokens": 20, "temperature": 0},
+                **self.SEND,
             )
         except Lost as lost:
             self._note(str(lost))

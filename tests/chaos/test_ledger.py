@@ -140,3 +140,27 @@ def test_a_conversation_that_is_told_to_be_gone_may_begin_anew() -> None:
     assert (ledger.faults, ledger.gone, ledger.epoch) == ([], {"e"}, "f")
     assert differences(ledger, []) == ["c: u was never told to end"]
     assert entered(*told, accepted(epoch="f", turn_id="u")).faults == ["c: accepted 1..1 behind 3"]
+
+
+def call(seq: int, **fields: Any) -> Frame:
+    told = {"type": "tool_call", "seq": seq, "call_id": "call", "needs": "none", "where": "client"}
+    return {**told, **_common(), **fields}
+
+
+def moved(seq: int, state: str) -> Frame:
+    return {"type": "tool_state", "seq": seq, "call_id": "call", "state": state, **_common()}
+
+
+def test_a_call_that_is_settled_twice_is_a_fault() -> None:
+    once = entered(accepted(), call(2), done(3, "", reason="tools"), moved(4, "running"), moved(5, "done"))
+    assert (once.faults, once.calls["call"]["state"]) == ([], "done")
+    once.take(moved(6, "cancelled"))
+    assert len(once.faults) == 1
+
+
+def test_a_call_that_the_history_has_otherwise_is_found() -> None:
+    ledger = entered(accepted(), call(2), done(3, "", reason="tools"), moved(4, "done"))
+    kept = {"turn_id": "t", "role": "assistant", "content": "", "status": "complete"}
+    assert differences(ledger, [kept | {"calls": [{"call_id": "call", "state": "done"}]}]) == []
+    for state in ("lost", "waiting"):
+        assert differences(ledger, [kept | {"calls": [{"call_id": "call", "state": state}]}]) != []

@@ -12,6 +12,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 Frame = dict[str, Any]
+JOURNALLED = ("accepted", "delta", "reasoning", "tool_call", "tool_state", "done", "removed")
 
 
 class Wire:
@@ -111,6 +112,6 @@ def assert_no_hole(frames: list[Frame], conversation_id: str = "default") -> Non
     for frame in frames:
         if frame.get("conversation_id") != conversation_id or frame.get("duplicate"):
             continue
-        if frame["type"] in ("accepted", "delta", "done", "removed"):
+        if frame["type"] in JOURNALLED:
             assert last is None or frame.get("first_seq", frame["seq"]) == last + 1, frame
             last = frame["seq"]

@@ -1,0 +1,230 @@
+"""Tools and reasoning over real sockets: who names the features gets the frames, and open calls outlive the service."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connections.wire.tools import MAX_SCHEMA_BYTES
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call, Thought
+from sessions.records import digest
+from tests.app.event_source import reading
+from tests.app.in_process import Running, Socket, serving
+from tests.e2e.wire import Frame, assert_no_hole, text_of
+
+ALL = {"features": ["reasoning", "tools"]}
+WEATHER = {
+    "name": "weather",
+    "description": "Tells the weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+PAY = {"name": "pay", "approval": "always"}
+BERN = Call("weather", '{"city": "Bern"}')
+
+
+def noon(zone: str) -> str:
+    """Tells the time."""
+    return f"It is noon in {zone}."
+
+
+async def asked(socket: Socket, content: str = "Weather?", **more: Any) -> Frame:
+    await socket.send(type="send", client_msg_id=content, content=content, **({"tools": [WEATHER]} | more))
+    return await socket.next()
+
+
+async def test_a_whole_exchange_with_a_tool(running: Running) -> None:
+    running.engine.script([Thought("Hm."), "I look.", BERN])
+    running.engine.script(["Rain", " in Bern."])
+    async with running.socket(ALL | {"client_id": "ann"}) as socket:
+        accepted = await asked(socket)
+        first = await socket.until("done")
+        call = next(frame for frame in first if frame["type"] == "tool_call")
+        assert json.loads(call["args"]) == {"city": "Bern"}
+        assert call["args_sha256"] == digest(call["args"])
+        assert first[-1]["reason"] == "tools"
+        assert first[-1]["open"] == [call["call_id"]]
+        assert first[-1]["usage"]["reasoning_tokens"] == 1
+        await socket.send(type="tool_result", ref="r", call_id=call["call_id"], content="Rain.")
+        second = await socket.until("done")
+        ack = next(frame for frame in second if frame["type"] == "tool_ack")
+        assert (ack["ref"], ack["state"], ack["already"]) == ("r", "done", False)
+        events = [accepted, *first, *second]
+        assert_no_hole(events)
+        following = second[-1]["turn_id"]
+        assert text_of(events, following) == "Rain in Bern."
+        await socket.send(type="history")
+        messages = (await socket.next("history"))["messages"]
+    assert [message.get("reasoning") for message in messages] == [None, "Hm.", None]
+    assert [call["content"] for call in messages[1]["calls"]] == ["Rain."]
+
+
+async def test_who_names_no_feature_gets_the_frames_of_the_base_without_a_hole(running: Running) -> None:
+    running.engine.script([Thought("Hm."), "I look.", Thought("Well."), BERN])
+    running.engine.script([Thought("So."), "Rain."])
+    async with (
+        running.socket(ALL | {"client_id": "ann"}) as socket,
+        running.socket({"client_id": "ann"}) as plain,
+    ):
+        running.engine.script("Hi.")
+        await plain.send(type="send", client_msg_id="hi", content="Hello?")
+        seen = await plain.until("done")
+        await asked(socket)
+        first = await socket.until("done")
+        await socket.send(type="tool_result", call_id=first[-1]["open"][0], content="Rain.")
+        await socket.until("done")
+        seen += await plain.until("done")
+        seen += await plain.until("done")
+        await plain.send(type="history")
+        messages = (await plain.next("history"))["messages"]
+    assert {frame["type"] for frame in seen} == {"accepted", "delta", "done"}
+    assert [frame["reason"] for frame in seen if frame["type"] == "done"] == ["stop", "stop", "stop"]
+    assert_no_hole(seen)
+    assert messages[3]["calls"][0]["state"] == "done"
+
+
+async def test_a_reader_of_events_names_features_in_its_url(running: Running) -> None:
+    running.engine.script([Thought("Hm."), BERN])
+    async with running.socket(ALL | {"client_id": "ann"}) as socket:
+        await asked(socket, on_disconnect="continue")
+        await socket.until("done")
+        await socket.send(type="history")
+        place = f"{(await socket.next('history'))['epoch']}:0"
+        for features, kinds in (("", {"accepted", "done"}), ("tools", {"accepted", "tool_call", "done"})):
+            async with reading(running, "ann", place, features=features) as reader:
+                told = await reader.until("done")
+            assert {frame["type"] for frame in told} - {"resumed"} == kinds
+            assert_no_hole(told)
+        async with reading(running, "ann", features="A B") as reader:
+            assert reader.answer.status_code == 400
+        await socket.send(type="cancel")
+        await socket.until("done")
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "field"),
+    [
+        ([{"name": "a b"}], "auto", "tools[0].name"),
+        ([{"name": ""}], "auto", "tools[0].name"),
+        ([{"name": "x" * 65}], "auto", "tools[0].name"),
+        ([{"name": f"t{n}"} for n in range(129)], "auto", "tools"),
+        ([{"name": "a", "description": "x" * 4097}], "auto", "tools[0].description"),
+        ([{"name": "a", "parameters": [1]}], "auto", "tools[0].parameters"),
+        ([{"name": "a", "parameters": {"x": "y" * MAX_SCHEMA_BYTES}}], "auto", "tools[0].parameters"),
+        ([{"name": "a"}, {"name": "a"}], "auto", "tools"),
+        ([{"name": "a", "where": "server"}], "auto", "tools[0].name"),
+        ([{"name": "a", "where": "moon"}], "auto", "tools[0].where"),
+        ([{"name": "a"}], "b", "tool_choice"),
+        ([], "required", "tool_choice"),
+    ],
+)
+async def test_tools_out_of_range_are_refused_before_accepted(
+    running: Running, tools: list[Frame], choice: str, field: str
+) -> None:
+    async with running.socket(ALL) as socket:
+        told = await asked(socket, tools=tools, tool_choice=choice)
+        assert told["type"] == "error"
+        assert told["code"] in ("bad_params", "bad_frame")
+        assert f"`{field}`" in told["message"]
+        await socket.send(type="conversations")
+        assert (await socket.next("conversations"))["conversations"] == []
+
+
+async def test_tools_are_for_clients_that_understand_them(running: Running) -> None:
+    async with running.socket() as socket:
+        told = await asked(socket)
+    assert (told["code"], "`tools`" in told["message"]) == ("bad_params", True)
+
+
+@pytest.mark.parametrize(
+    ("format", "is_fine"),
+    [
+        ({"type": "json_object"}, True),
+        ({"type": "json_schema", "schema": {"type": "object"}}, True),
+        ({"type": "regex", "pattern": "a+"}, True),
+        ({"type": "regex", "pattern": "a("}, False),
+        ({"type": "regex", "pattern": "a" * 9000}, False),
+        ({"type": "poem"}, False),
+    ],
+)
+async def test_a_format_is_taken_or_refused_before_accepted(
+    running: Running,
+    format: Frame,  # noqa: A002 - the field's name
+    is_fine: bool,  # noqa: FBT001 - drawn
+) -> None:
+    async with running.socket() as socket:
+        told = await asked(socket, tools=[], params={"format": format, "reasoning": "off"})
+        if is_fine:
+            await socket.until("done")
+    assert told["type"] == ("accepted" if is_fine else "error")
+    if not is_fine:
+        assert "format" in told["message"]
+
+
+async def test_what_is_said_to_calls_is_looked_at_field_by_field(running: Running) -> None:
+    async with running.socket(ALL) as socket:
+        for said, field in (
+            ({"call_id": "c"}, "content"),
+            ({"call_id": "c", "content": "a", "error": "b"}, "content"),
+            ({"content": "a"}, "call_id"),
+        ):
+            told = await socket.ask(type="tool_result", **said)
+            assert (told["type"], f"`{field}`" in told["message"]) == ("error", True)
+        decision = {"type": "tool_decision", "call_id": "c", "decision": "allow"}
+        for more, field in (
+            ({}, "args_sha256"),
+            ({"args_sha256": "x"}, "args_sha256"),
+            ({"args_sha256": digest(""), "args": "[1]"}, "args"),
+        ):
+            told = await socket.ask(**decision, **more)
+            assert (told["type"], f"`{field}`" in told["message"]) == ("error", True)
+        told = await socket.ask(type="tool_result", call_id="c", content="a")
+        assert told["code"] == "not_found"
+
+
+async def test_ready_names_what_the_server_runs_to_who_understands_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, tools=("tests.app.test_tools:noon",)) as running:
+        async with running.socket(ALL) as socket:
+            assert socket.ready["limits"]["max_tool_rounds"] == 16
+            assert [tool["name"] for tool in socket.ready["tools"]] == ["noon"]
+            running.engine.script([Call("noon", '{"zone": "Bern"}')])
+            running.engine.script("Noon.")
+            told = [await asked(socket, tools=[{"name": "noon", "where": "server"}])]
+            told += await socket.until("done")
+            told += await socket.until("done")
+        async with running.socket() as socket:
+            assert "tools" not in socket.ready
+    states = [(frame["state"], frame.get("content")) for frame in told if frame["type"] == "tool_state"]
+    assert states == [("running", None), ("done", "It is noon in Bern.")]
+    assert_no_hole(told)
+
+
+async def test_open_calls_outlive_the_service(tmp_path: Path) -> None:
+    """The client comes back behind what it saw, with the approval and the result."""
+    engine = ScriptedEngine()
+    engine.script(["I look.", BERN, Call("pay", '{"sum": 5}')])
+    async with serving(tmp_path, engine) as running, running.socket(ALL | {"client_id": "ann"}) as socket:
+        seen = [await asked(socket, tools=[WEATHER, PAY])]
+        seen += await socket.until("done")
+    engine = ScriptedEngine()
+    engine.script("Paid.")
+    async with serving(tmp_path, engine) as running, running.socket(ALL | {"client_id": "ann"}) as socket:
+        await socket.send(
+            type="resume", conversation_id="default", epoch=seen[0]["epoch"], after_seq=seen[-1]["seq"]
+        )
+        assert (await socket.next("resumed"))["replayed"] == 0
+        weather, pay = (frame for frame in seen if frame["type"] == "tool_call")
+        await socket.send(type="tool_result", call_id=weather["call_id"], content="Rain.")
+        await socket.next("tool_ack")
+        await socket.send(
+            type="tool_decision", call_id=pay["call_id"], args_sha256=pay["args_sha256"], decision="deny"
+        )
+        told = await socket.until("done")
+        assert told[-1]["reason"] == "stop"
+        await socket.send(type="history")
+        messages = (await socket.next("history"))["messages"]
+    assert [call["state"] for call in messages[1]["calls"]] == ["done", "denied"]
+    assert messages[2]["content"] == "Paid."

@@ -1,0 +1,96 @@
+"""Somebody whose replies call tools: two devices on two servers settle the calls, whichever comes first."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import ClassVar
+
+from tests.chaos.calling import CLIENTS, SERVERS
+from tests.chaos.device import Device, Lost
+from tests.chaos.ledger import SETTLED, Frame
+from tests.chaos.talker import PAUSE_S, Said, Talker
+
+TAKEN = {"conflict", "not_found"}
+"""What a device may be told that comes second, or behind a death: the ledger says whether a call was settled twice."""
+
+
+class Caller(Talker):
+    """Talks as others do; `phone` is its second device."""
+
+    SEND: ClassVar[Frame] = {"on_disconnect": "continue", "tools": [*CLIENTS, *SERVERS]}
+    FEATURES: ClassVar[tuple[str, ...]] = ("reasoning", "tools")
+
+    def __init__(self, name: str, url: Callable[[], str], *, draw: random.Random) -> None:
+        super().__init__(name, url)
+        self.phone = Device(name, features=self.FEATURES)
+        self.settled = 0
+        self._draw = draw
+
+    async def talk(self) -> None:
+        """Talks until told to stop, and settles what its replies call."""
+        settling = [asyncio.create_task(self._settle(device)) for device in (self.device, self.phone)]
+        try:
+            await super().talk()
+        finally:
+            for task in settling:
+                task.cancel()
+            await asyncio.gather(*settling, return_exceptions=True)
+
+    def _has_end(self, said: Said) -> bool:
+        """Whether the whole exchange has: its last turn did not call."""
+        ledger = self.device.ledger
+        turn_id: str | None = said.turn_id
+        while turn_id is not None and (turn := ledger.turns.get(turn_id)) is not None:
+            if turn.gone or turn.removed:
+                return True
+            if turn.done is None:
+                return False
+            if turn.done["reason"] != "tools":
+                return True
+            turn_id = next((name for name, one in ledger.turns.items() if one.follows == turn_id), None)
+        return False
+
+    async def _settle(self, device: Device) -> None:
+        """Answers one device's calls, again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(self._draw.uniform(0.0, 2 * PAUSE_S))
+            try:
+                if not device.is_there:
+                    if device is self.phone:
+                        await device.come(self._url())
+                    continue
+                for call in [*device.ledger.calls.values()]:
+                    if call["state"] not in SETTLED:
+                        await self._answer(device, call)
+            except Lost:
+                continue
+
+    async def _answer(self, device: Device, call: Frame) -> None:
+        if call.get("needs") == "approval" and call["state"] == "waiting":
+            answer = await device.ask(
+                type="tool_decision",
+                conversation_id=device.ledger.conversation_id,
+                call_id=call["call_id"],
+                args_sha256=call["args_sha256"],
+                decision="allow" if int(call["args_sha256"], 16) % 4 else "deny",
+            )
+        elif call.get("where") == "client":
+            answer = await device.ask(
+                type="tool_result",
+                conversation_id=device.ledger.conversation_id,
+                call_id=call["call_id"],
+                content=f"Result of {call['call_id']}.",
+            )
+        else:
+            return
+        self._judge(call, answer)
+
+    def _judge(self, call: Frame, answer: Frame) -> None:
+        if answer["type"] == "tool_ack":
+            self.settled += answer["state"] in SETTLED and not answer["already"]
+        elif answer["code"] in TAKEN:
+            call["state"] = call["state"] if answer["code"] == "conflict" else "lost"
+        elif not answer["retryable"]:
+            self.faults.append(f"{call['call_id']} was answered by {answer}")
