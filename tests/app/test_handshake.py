@@ -47,7 +47,6 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
             "max_queued_turns": 16,
             "max_tool_rounds": 16,
             "messages_per_minute": None,
-            "max_tool_rounds": 16,
         },
         "server": {"name": "midstream", "version": version("midstream")},
     }

@@ -211,7 +211,6 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
         await one.send(type="tool_decision", args_sha256=call["args_sha256"], decision="allow", **answer)
         await one.next("tool_ack")
         await one.send(type="tool_result", content="It is blue.", **answer)
-        await one.next("tool_ack")
         await one.until("done")
         running.engine.script("word " * 50_000)
         await one.send(type="edit", message_id=accepted["message_id"], content="Hm.", client_msg_id="m3")
