@@ -207,11 +207,7 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
         await one.next("reasoning")
         call = await one.next("tool_call")
         await one.next("done")
-        answer = {"call_id": call["call_id"], "conversation_id": "tools"}
-        await one.send(type="tool_decision", args_sha256=call["args_sha256"], decision="allow", **answer)
-        await one.next("tool_ack")
-        await one.send(type="tool_result", content="It is blue.", **answer)
-        await one.until("done")
+        assert call["name"] == "look"
         running.engine.script("word " * 50_000)
         await one.send(type="edit", message_id=accepted["message_id"], content="Hm.", client_msg_id="m3")
         await one.next("delta")
@@ -230,6 +226,6 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
         await one.ask(type="delete", conversation_id="default")
         running.service.stop()
         await one.next("goaway")
-    rare = {"status", "limits"}  # where an engine or a limit is full
+    rare = {"status", "limits", "tool_state", "tool_ack"}  # a limit is full; calls have tests of their own
     told = {str(frame.__struct_config__.tag) for frame in schemas.server_frames()}
     assert (one.seen | other.seen) - rare == told - rare
