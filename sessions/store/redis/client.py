@@ -42,6 +42,7 @@ _OUTAGES = (
     errors.TryAgainError,
     errors.AskError,
     errors.NoPermissionError,
+    errors.NoScriptError,  # it was started again between getting the scripts and running one
     errors.RedisClusterException,
     TimeoutError,
     OSError,

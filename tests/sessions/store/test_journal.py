@@ -73,6 +73,23 @@ async def test_a_server_that_forgot_its_scripts_gets_them_again(store: Redis, jo
     assert await seqs(store, "a") == [b"2-0"]
 
 
+async def test_a_server_that_forgets_its_scripts_again_at_once_is_down(
+    store: Redis, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that dies twice in a moment: that is an outage, and no fault of a turn's data."""
+    await begun(store, "a")
+    await store.script_flush()
+
+    async def load_and_forget(client: Redis) -> None:
+        await load_scripts(client)
+        await store.script_flush()
+
+    monkeypatch.setattr("sessions.store.history.journal.load_scripts", load_and_forget)
+    with pytest.raises(StoreDown) as trouble:
+        await journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
+    assert not isinstance(trouble.value, StoreFault)
+
+
 async def test_one_lost_turn_is_no_trouble_for_the_others(store: Redis, journal: Journal) -> None:
     await begun(store, "a")
     lost = journal.put_nowait(keys("b"), "b", [Entry(2, b"event")])
