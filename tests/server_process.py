@@ -63,14 +63,15 @@ class ServerProcess:
     def wait_ready(self) -> None:
         """Waits until `/readyz` is green."""
         deadline = time.monotonic() + READY_S
-        while not self._is_ready():
+        while not self.is_ready():
             if self.process is None or self.process.poll() is not None:
                 raise AssertionError(f"the server ended at its start:\n{self.log.read_text()}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"the server is not ready in {READY_S} s:\n{self.log.read_text()}")
             time.sleep(0.05)  # polling a process has no event to wait for
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether `/readyz` is green."""
         try:
             with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=self._trust) as answer:
                 return bool(answer.status == 200)

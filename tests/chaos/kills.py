@@ -76,6 +76,8 @@ class Parts:
         return victim
 
     def _kill_engine(self, service: ServerProcess) -> bool:
+        if not service.is_ready():  # one that is killed again while it loads never answers anybody
+            return False
         try:
             os.kill(service.engine_pid(), signal.SIGKILL)
         except (AssertionError, OSError):  # it is not there yet
@@ -119,7 +121,7 @@ async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Talker], Counter[str
         if (victim := await asyncio.to_thread(parts.kill, draw)) is not None:
             killed[victim] += 1
             stage.say(f"  {killed.total()}: {victim} killed, {_ended(talkers)} replies")
-            await _go_on(talkers)
+            await go_on(talkers)
     for talker in talkers:
         talker.stop()
     await asyncio.wait(talking, timeout=QUIET_S)
@@ -131,7 +133,7 @@ async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Talker], Counter[str
     return talkers, killed
 
 
-async def _go_on(talkers: list[Talker]) -> None:
+async def go_on(talkers: Sequence[Talker]) -> None:
     """Wait until some of them got replies again: without that nobody would have anything to lose."""
     wanted = _ended(talkers) + len(talkers) // 4
     end = asyncio.get_running_loop().time() + GO_ON_S
@@ -139,7 +141,7 @@ async def _go_on(talkers: list[Talker]) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def _ended(talkers: list[Talker]) -> int:
+def _ended(talkers: Sequence[Talker]) -> int:
     return sum(talker.ended for talker in talkers)
 
 

@@ -90,27 +90,36 @@ class Talker:
         return answer
 
     async def _wait_end(self, said: Said) -> None:
-        """Wait until the reply has ended; ask again for it under the same id after every loss."""
-        end = asyncio.get_running_loop().time() + END_S
+        """Wait until the reply has ended. Time counts on one connection: without one there is nobody to tell of it."""
         while not self._has_end(said):
-            if asyncio.get_running_loop().time() > end:
-                self.faults.append(f"{self.device.client_id}: {said.turn_id} has no end in {END_S:g} s")
-                return
             try:
-                await self._follow(said)
+                if not await self._follow(said):
+                    self.faults.append(f"{self.device.client_id}: {said.turn_id} has no end in {END_S:g} s")
+                    return
             except Lost as lost:
                 self._note(str(lost))
                 await asyncio.sleep(PAUSE_S)
 
-    async def _follow(self, said: Said) -> None:
+    async def _follow(self, said: Said) -> bool:
+        """Whether something was told in time: its end, or a gap that may have covered it. Raises Lost."""
         if not self.device.is_there:
             await self._be_there()
-            if self._has_end(said):
-                return
-            again = await self._try(said.client_msg_id, said.content)
-            if again is not None and again.get("turn_id", said.turn_id) != said.turn_id:
-                self.faults.append(f"{self.device.client_id}: {said.client_msg_id} made a second turn")
-        await self.device.until(lambda: self._has_end(said), within_s=END_S)
+            await self._say_again(said)
+        gaps = self.device.ledger.gaps
+        is_told = await self.device.until(
+            lambda: self._has_end(said) or self.device.ledger.gaps != gaps, within_s=END_S
+        )
+        if self.device.ledger.gaps != gaps:
+            await self._say_again(said)
+        return is_told
+
+    async def _say_again(self, said: Said) -> None:
+        """Send it under the same id, unless its end is known: what was not told of its turn comes then. Raises Lost."""
+        if self._has_end(said):
+            return
+        again = await self._try(said.client_msg_id, said.content)
+        if again is not None and again.get("turn_id", said.turn_id) != said.turn_id:
+            self.faults.append(f"{self.device.client_id}: {said.client_msg_id} made a second turn")
 
     def _has_end(self, said: Said) -> bool:
         turn = self.device.ledger.turns.get(said.turn_id)

@@ -14,7 +14,7 @@ from tests.chaos import calling, gateway
 from tests.chaos.caller import Caller
 from tests.chaos.company import Company
 from tests.chaos.device import Lost
-from tests.chaos.kills import CALM_S, PACE_S, QUIET_S, Parts
+from tests.chaos.kills import CALM_S, PACE_S, QUIET_S, Parts, go_on
 from tests.chaos.report import Finding, Part
 from tests.chaos.server_log import unhandled
 from tests.chaos.stage import Stage
@@ -81,6 +81,7 @@ async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Caller], Counter[str
                 stage.say(
                     f"  {killed.total()}: {victim} killed, {sum(one.ended for one in callers)} exchanges"
                 )
+                await go_on(callers)
         for caller in callers:
             caller.stop()
         await asyncio.wait(talking, timeout=QUIET_S)
