@@ -302,7 +302,7 @@ class Conversation:
         self.others.tell_end(done)
         first = self.published.seq + 1
         self.publish(msgspec.structs.replace(done, first_seq=first) if first < done.seq else done)
-        self.published.seq = max(done.seq, self.published.seq)  # more was told where its owner lost the turn
+        self.published.seq = done.seq
         self.known.version += 1
 
     def publish_accepted(self, live: LiveTurn, event: Accepted) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from sessions.conversation.conversation import Conversation
-from sessions.events import Delta, Event, Gap, Journalled, Reasoning, Snapshot
-from sessions.records import CallRecord
+from sessions.events import Delta, Done, Event, Gap, Journalled, Reasoning, Snapshot
+from sessions.records import CallRecord, MessageRecord
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.history.transactions import Since
@@ -69,6 +69,23 @@ def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> 
         calls=tuple(call.shown() for call in calls),
     )
     return [Gap(conversation_id=place, ref=ref, epoch=since.epoch, min_seq=since.first), snapshot]
+
+
+def gap_before(done: Done, since: Since, reply: MessageRecord | None) -> list[Event]:
+    """That there is a hole, and how the conversation stood right before a turn's end. `reply`: as it is kept, if it is."""
+    snapshot = Snapshot(
+        conversation_id=done.conversation_id,
+        epoch=since.epoch,
+        seq=done.seq - 1,
+        turn_id=done.turn_id,
+        text=reply.content if reply is not None else "",
+        reasoning=reply.reasoning if reply is not None else "",
+        calls=tuple(call.shown() for call in reply.calls) if reply is not None else (),
+    )
+    return [
+        Gap(conversation_id=done.conversation_id, ref=None, epoch=since.epoch, min_seq=since.first),
+        snapshot,
+    ]
 
 
 class ReplySoFar(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from sessions.conversation.conversation import Conversation
+from sessions.conversation.following import gap_before
 from sessions.errors import StoreDown
 from sessions.events import Done, Failure, Journalled, Reason
 from sessions.observer import Observer
@@ -136,19 +137,39 @@ class Losing:
             record = await self._history.turn(conversation.keys, turn_id)
             if record is None or record.done is not None:
                 await self._ownership.discard(turn_id)
-            if record is not None and _is_less_than_told(conversation, live, record):
+            was_told_otherwise = record is None or _is_less_than_told(conversation, live, record)
+            if was_told_otherwise:
                 await self._history.renew(conversation.keys, conversation.published.epoch)
             if live.record.done is None:
-                await self._tell(conversation, live, record)
+                await self._tell(conversation, live, record, anew=was_told_otherwise)
         except StoreDown:
             _log.warning("the store does not tell the end of a lost turn", turn_id=turn_id)
 
-    async def _tell(self, conversation: Conversation, live: LiveTurn, record: TurnRecord | None) -> None:
+    async def _tell(
+        self, conversation: Conversation, live: LiveTurn, record: TurnRecord | None, *, anew: bool
+    ) -> None:
         if record is None:
             self._teller.tell(conversation, live, _end_of_its_own(conversation, live))
+        elif record.done is not None and anew:
+            await self._tell_as_kept(conversation, live, record, record.done)
         elif record.done is not None:
             conversation.take_over(await self._before(conversation, record.done))
             self._teller.tell(conversation, live, record.done)
+
+    async def _tell_as_kept(
+        self, conversation: Conversation, live: LiveTurn, record: TurnRecord, done: Done
+    ) -> None:
+        """Another epoch has begun: behind a gap the turn stands right before its end, with the text that is kept."""
+        since = await self._history.since(conversation.keys, done.seq)
+        if since is None:  # it was deleted meanwhile
+            self._teller.tell(conversation, live, _end_of_its_own(conversation, live))
+            return
+        reply = await self._history.message(conversation.keys, record.reply_id)
+        conversation.enter_epoch(since.epoch)
+        conversation.stand_at(done.seq - 1)
+        for event in gap_before(done, since, reply):
+            conversation.publish(event)
+        self._teller.tell(conversation, live, done)
 
     async def _before(self, conversation: Conversation, done: Done) -> list[Journalled]:
         """What the store took of a turn that it did not say so of: it counts, though it was not told."""

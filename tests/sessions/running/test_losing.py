@@ -7,11 +7,12 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from sessions.events import Accepted, Done, Journalled, Reason
+from sessions.events import Accepted, Done, Gap, Journalled, Reason, Snapshot
 from sessions.records import digest
 from sessions.turn import turn_journal
 from tests.sessions.chat import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.test_lost_data import forgetting
 
 
 async def close_all(chat: Chat, other: Chat, store: Redis) -> int:
@@ -93,3 +94,39 @@ async def test_a_reply_whose_conversation_is_gone_from_the_store_has_its_end(
     done = await reader.next(Done)
     await chat.quiet()
     assert (done.reason, done.saved, reader.text(done.turn_id)) == (Reason.INTERRUPTED, False, "This")
+
+
+async def test_an_end_that_keeps_less_than_was_told_comes_behind_a_gap(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    """Seqs never go back: another epoch begins, in which the turn stands right before its end."""
+    accepted = await chat.running("Hello?", "This")
+    async with forgetting(chat, store):
+        await chat.step()
+        await chat.step()
+    assert await close_all(chat, other, store) == 1
+    chat.engine.step()
+    done = await reader.next(Done)
+    await chat.quiet()
+    gap, snapshot = reader.of(Gap)[0], reader.of(Snapshot)[0]
+    assert gap.epoch == snapshot.epoch != accepted.epoch
+    assert (snapshot.turn_id, snapshot.text) == (accepted.turn_id, "This")
+    assert [type(event) for event in reader.events[-3:]] == [Gap, Snapshot, Done]
+    assert (done.seq, done.text_sha256) == (snapshot.seq + 1, digest("This"))
+    await chat.exchange("And now?", "Now.")
+    assert continuous(reader.events[reader.events.index(snapshot) + 1 :])
+
+
+async def test_an_end_that_keeps_what_was_withdrawn_comes_behind_a_gap(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    """The user stopped it further up, but another replica had closed it."""
+    accepted = await chat.running("Hello?", "This reply")
+    await close_all(chat, other, store)
+    chat.cancel(seen_off=4)
+    done = await reader.next(Done)
+    await chat.quiet()
+    assert reader.withdrawn == {accepted.turn_id: 4}
+    assert [type(event) for event in reader.events[-3:]] == [Gap, Snapshot, Done]
+    assert digest(str(reader.of(Snapshot)[0].text)) == done.text_sha256
+    assert reader.of(Snapshot)[0].epoch != accepted.epoch
