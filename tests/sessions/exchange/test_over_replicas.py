@@ -27,6 +27,7 @@ from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.exchange.offers import BERN, FIFTY, ROME, TOOLS
 from tests.sessions.recorder import Recorder, continuous
 
+
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at now and then is looked at often."""
