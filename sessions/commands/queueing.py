@@ -95,6 +95,7 @@ class Queue:
                 return True
         except OwnershipLost:  # this message was not written; the running turn will notice too
             if head is not None:
+                head.exchange.lose()
                 await head.stages.released.wait()
         await self._announcer.withdraw(live.record.turn_id)
         return False
@@ -112,10 +113,12 @@ class Queue:
             journal = _head(conversation)
             if journal is None:
                 return False
+            if not await journal.catch_up():
+                raise StoreDown(_LATE)
+            if _head(conversation) is not journal:
+                return False
             if live.intake.revoked:
                 raise NotFound("The conversation was deleted before this message was taken in.")
-            if journal.late:
-                raise StoreDown(_LATE)
             position = len(_queued(conversation)) + 1
             live.record = msgspec.structs.replace(
                 live.record,
@@ -149,6 +152,8 @@ class Queue:
     ) -> None:
         """Returns once an event is known to be in the store, as safe as it has to be. Raises StoreDown, OwnershipLost."""
         if not await journal.write(event, patch):
+            if conversation.live is not None:  # where it waits for calls, it has nothing else to write
+                conversation.live.exchange.news.set()
             raise StoreDown(_LATE)
         try:
             async with asyncio.timeout(CONFIRMED_WITHIN_S):

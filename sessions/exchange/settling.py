@@ -44,19 +44,27 @@ class Settler:
         Raises Conflict, ContentTooLong, OwnershipLost; StoreDown where nobody knows whether it was kept: it may come again.
         """
         async with conversation.locks.ordering:
-            calls = live.exchange.of(answer.call_id)
-            if live.turn.is_over or live.journal is None or calls is None:
+            if _taking(live, answer) is not None:
+                await self._write_rest(live)
+            if (calls := _taking(live, answer)) is None:
                 return None
             moved = calls.answered(answer, runner=self.replica)
-            if moved == calls.get(answer.call_id):
-                return Answered(moved.state, already=True)
-            if live.journal.late:
+            is_news = moved != calls.get(answer.call_id)
+            if is_news and not await self._move(conversation, live, calls, moved):
                 raise StoreDown(_LATE)
-            is_saved = await self._move(conversation, live, calls, moved)
-        if not is_saved:
-            raise StoreDown(_LATE)
         await self._confirm(conversation)
-        return Answered(moved.state, already=False)
+        return Answered(moved.state, already=not is_news)
+
+    async def catch_up(self, conversation: Conversation, live: LiveTurn) -> bool:
+        """Whether all that was told of a turn is in the store; what is not is tried once more. Raises OwnershipLost, StoreFault."""
+        async with conversation.locks.ordering:
+            return live.journal is None or await live.journal.catch_up()
+
+    @staticmethod
+    async def _write_rest(live: LiveTurn) -> None:
+        """What was told before may not be kept so far, this answer itself among it. Raises StoreDown where it can't be now."""
+        if live.journal is not None and not await live.journal.catch_up():
+            raise StoreDown(_LATE)
 
     async def change(
         self, conversation: Conversation, live: LiveTurn, call_id: str, change: Change
@@ -123,3 +131,8 @@ class Settler:
 def _patch(call: CallRecord) -> bytes:
     """What the store changes besides: of a reply that has ended it has the calls."""
     return msgspec.json.encode({"set": [f"call:{call.call_id}", encode_call(call).decode()]})
+
+
+def _taking(live: LiveTurn, answer: CallAnswer) -> Calls | None:
+    """The calls among which an answer's is; None where they take no answer any more."""
+    return None if live.turn.is_over or live.journal is None else live.exchange.of(answer.call_id)

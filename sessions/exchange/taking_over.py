@@ -88,6 +88,7 @@ class TakingOver:
                 ending = closing(conversation.conversation_id, record, (), seq=seq)
                 await live.journal.write(ending.done, _exit(ending, " ".join(queue[place:])))
                 conversation.publish_done(ending.done)
+                live.exchange.news.set()  # what the store does not take now is tried again
 
 
 def _exit(ending: Ending, queue: str) -> bytes:

@@ -96,17 +96,19 @@ class Waiting:
             await asyncio.Event().wait()  # another replica goes on, or this one when it is back
 
     async def _watch(self, conversation: Conversation, live: LiveTurn, begin: Callable[[], None]) -> None:
-        """Returns when nothing is open, or the turn's end is decided. Starts tools, and has calls expire."""
+        """Returns when nothing is open, or the turn's end is decided. Starts tools, has calls expire, and keeps what was told."""
         awaited = live.exchange.awaited
         while awaited is not None and awaited.open and not live.turn.is_over:
             live.exchange.news.clear()
             if live.exchange.is_lost:
                 raise OwnershipLost(live.record.turn_id)
+            is_kept = await self._settler.catch_up(conversation, live)
             now = now_ms()
             for call in awaited.open:
                 await self._settler.change(conversation, live, call.call_id, partial(expired, now_ms=now))
             begin()
             due = [call.expires_at for call in awaited.open if call.expires_at is not None]
+            due += [] if is_kept else [now + int(AGAIN_S * 1000)]
             await _first(live.exchange.news, live.engine.stopping, within_ms=min(due) - now if due else None)
 
     async def _accepted(self, conversation: Conversation, live: LiveTurn) -> Request:

@@ -1,6 +1,6 @@
 """One running turn's way into the journal: at once while the store is quick, later where it is not.
 
-Deltas that the store did not take in time stay here, their seqs reserved, and go with the next ones.
+Events that the store did not take in time stay here, their seqs reserved, and go with the next ones, or by `catch_up`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ class TurnJournal:
         self.watched = False
         """Whether other replicas watched the conversation when the last write was done."""
 
-    @property
-    def late(self) -> bool:
-        """Whether the store did not take in time what it was given."""
-        return self._late
+    def lacks(self, seq: int) -> bool:
+        """Whether an event up to `seq` is not known to be in the store."""
+        return any(entry.seq <= seq for entry in self._unwritten)
 
     async def write(self, event: Journalled, patch: bytes = b"") -> bool:
         """Takes an event; True once all is in the store. Waits for a store that answers, `PATIENCE_S` at most.
@@ -54,6 +53,17 @@ class TurnJournal:
             raise OwnershipLost(self._turn_id)
         if self._unwritten:
             self._begin()
+        return not self._unwritten
+
+    async def catch_up(self) -> bool:
+        """Try once more to write what the store did not take in time; whether all is in the store. Waits and raises as `write` does."""
+        self._refuse_faults(self._collect())
+        if self._unwritten:
+            self._begin()
+            await self._settled(PATIENCE_S)
+            self._refuse_faults(self._collect())
+        if self._dropped:
+            raise OwnershipLost(self._turn_id)
         return not self._unwritten
 
     async def write_rest(self) -> None:
