@@ -15,7 +15,7 @@ from sessions.commands.sending import Sender, arrive
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.directory import Directory
 from sessions.conversation.guarding import Tasks, guarded
-from sessions.errors import OwnershipLost, Refused
+from sessions.errors import OwnershipLost, Refused, StoreDown
 from sessions.events import Cause, Failure
 from sessions.exchange.waiting import Waiting
 from sessions.records import Owner
@@ -167,6 +167,7 @@ class Turns:
             request = await self._waiting.next(conversation, live)
         except OwnershipLost:
             _log.warning("waiting turn lost", turn_id=live.turn.ids.turn_id)
+            await self._renew_if_told(conversation, live)
             self._lost(conversation)
         except Exception:  # noqa: BLE001 - a task's boundary: its end says so
             incident = secrets.token_hex(4)
@@ -180,6 +181,12 @@ class Turns:
             self._by_turn[live.turn.ids.turn_id][1].begin()
             self._attendance.look(conversation)
             self._begin(self._run(conversation, live, request))
+
+    async def _renew_if_told(self, conversation: Conversation, live: LiveTurn) -> None:
+        """Another epoch begins where connections were told events of a lost turn that another replica's may replace."""
+        if live.journal is not None and live.journal.lacks(conversation.published.seq):
+            with suppress(StoreDown):
+                await self._history.renew(conversation.keys, conversation.published.epoch)
 
     async def check_waits(self) -> None:
         """Gives up the turns that wait here, but not in the store. Raises StoreDown."""

@@ -12,7 +12,7 @@ from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Thought
 from sessions import replica
 from sessions.commands.resuming import Position
-from sessions.errors import Busy, Conflict, OwnershipLost
+from sessions.errors import Busy, Conflict, OwnershipLost, StoreDown
 from sessions.events import Accepted, CallState, Cause, Done, Gap, Reason, Snapshot, ToolCall, ToolState
 from sessions.exchange import taking_over
 from sessions.records import Owner
@@ -23,6 +23,7 @@ from sessions.store.ownership import RunningTurn
 from sessions.turn.calls import Result
 from sessions.turn.cancelling import Cancel
 from sessions.turn.policy import Policy
+from tests.refusing_store import refusing_writes
 from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.exchange.offers import BERN, FIFTY, ROME, TOOLS
 from tests.sessions.recorder import Recorder, continuous
@@ -278,3 +279,29 @@ async def test_a_message_that_interrupts_does_so_where_nobody_had_the_calls(
     assert other.reader.of(Done)[0].reason is Reason.CANCELLED
     await asyncio.sleep(0)
     await chat.quiet()
+
+
+async def test_who_was_told_of_a_result_that_was_not_kept_is_told_of_a_gap(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    """Another replica went on without it: its events have the same seqs."""
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    await other.history()
+    async with refusing_writes(store):
+        with pytest.raises(StoreDown):
+            await chat.result(done.open[0], "Rain.")
+        journal = chat.room.turns[0].journal
+        await eventually(lambda: journal is not None and journal._writing is not None)
+        await eventually(lambda: journal is not None and journal._writing.done())  # refused once more
+    told = await reader.next(ToolState)
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    for call_id in done.open:
+        await other.result(call_id, "Sun.")
+    await other.follow("Sunny.")
+    gap = await reader.next(Gap)
+    assert (told.content, gap.epoch != reader.of(Accepted)[0].epoch) == ("Rain.", True)
+    await reader.next(Done, count=2)
+    await chat.quiet()
+    behind = reader.events[reader.events.index(reader.of(Snapshot)[-1]) + 1 :]
+    assert continuous(behind)
