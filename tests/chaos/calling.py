@@ -24,7 +24,7 @@ ROUNDS = 2
 """So many replies to a message call at most, whatever the server allows."""
 
 
-async def note(context: CallContext) -> str:
+async def note(number: int, context: CallContext) -> str:
     """Notes that it was started, and takes its time."""
     _note(STARTED, context.call_id)
     await asyncio.sleep(TAKES_S)
