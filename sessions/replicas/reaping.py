@@ -44,6 +44,7 @@ class Reaper:
         self._compaction = storage.compaction
         self._unsettled = storage.unsettled
         self._faults: Counter[str] = Counter()
+        self._reaping = asyncio.Lock()
         self._runs = runs
         self._tell = tell
         self._go_on = go_on
@@ -63,15 +64,17 @@ class Reaper:
         """Closes every orphaned turn; gives their number.
 
         Raises StoreDown, also where the store takes longer to name them than `within_s`: a store that stalled
-        let leases run out whose replicas are alive.
+        let leases run out whose replicas are alive. One call waits for another: a turn that is being taken over has a
+        row and does not run so far, as an orphan does.
         """
-        try:
-            async with asyncio.timeout(within_s):
-                orphans = await self._ownership.orphans(self._runs)
-        except TimeoutError:
-            raise StoreDown("The store is too slow to say who is alive.") from None
-        await self._close_in_order(orphans)
-        return len(orphans)
+        async with self._reaping:
+            try:
+                async with asyncio.timeout(within_s):
+                    orphans = await self._ownership.orphans(self._runs)
+            except TimeoutError:
+                raise StoreDown("The store is too slow to say who is alive.") from None
+            await self._close_in_order(orphans)
+            return len(orphans)
 
     async def _close_in_order(self, orphans: Sequence[RunningTurn]) -> None:
         """A turn that waits behind another is closed once that is."""

@@ -42,6 +42,8 @@ class TurnJournal:
         `patch`: what it changes in the conversation besides. Raises OwnershipLost, and StoreFault where the store
         does not take the journal, however often it is asked.
         """
+        if self._dropped:
+            raise OwnershipLost(self._turn_id)
         self._unwritten.append(Entry(event.seq, encode(event), patch))
         self._refuse_faults(self._collect())
         while self._unwritten and not self._late:
@@ -58,7 +60,7 @@ class TurnJournal:
     async def catch_up(self) -> bool:
         """Try once more to write what the store did not take in time; whether all is in the store. Waits and raises as `write` does."""
         self._refuse_faults(self._collect())
-        if self._unwritten:
+        if self._unwritten and not self._dropped:
             self._begin()
             await self._settled(PATIENCE_S)
             self._refuse_faults(self._collect())
@@ -106,6 +108,9 @@ class TurnJournal:
             self._late = True
             self._faults = self._faults + 1 if isinstance(trouble, StoreFault) else 0
             return trouble
+        except OwnershipLost:
+            self._dropped = True
+            raise
         self._late = False
         self._faults = 0
         del self._unwritten[: self._sent]

@@ -305,3 +305,24 @@ async def test_who_was_told_of_a_result_that_was_not_kept_is_told_of_a_gap(
     await chat.quiet()
     behind = reader.events[reader.events.index(reader.of(Snapshot)[-1]) + 1 :]
     assert continuous(behind)
+
+
+async def test_who_buries_a_replica_while_another_goes_on_with_its_turn_waits_for_that(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    """A turn that is being taken over is no orphan, though it does not run so far."""
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    await other.history()
+    await die(chat, store)
+    reaper, own = other.sessions.parts.peers.reaper, other.sessions.parts.base.storage.ownership._own
+    first = asyncio.create_task(reaper.reap())
+    await eventually(lambda: bool(own))
+    assert await reaper.reap() == 0
+    assert await first == 1
+    assert [live.waits for live in other.room.turns] == [True]
+    assert await named(store) == 1
+    await other.result(done.open[0], "Rain.")
+    await other.follow("Rain.")
+    await other.quiet()
+    await chat.quiet()
+    assert await named(store) == 0

@@ -13,6 +13,7 @@ from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Removed
 from sessions.store.history.journal import Entry, Journal
 from sessions.store.redis.client import load_scripts
+from sessions.turn import turn_journal
 from sessions.turn.turn_journal import TurnJournal
 from tests.refusing_store import refusing_writes
 from tests.sessions.chat import eventually
@@ -143,6 +144,21 @@ async def test_a_lost_turn_learns_it_at_its_next_write(store: Redis, journal: Jo
     await load_scripts(store)
     with pytest.raises(OwnershipLost):
         await turn.write(event(2))
+
+
+async def test_a_lost_turn_stays_lost_though_the_store_is_late(
+    store: Redis, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else events would be told as unsaved behind a seq that nobody was told."""
+    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    await load_scripts(store)
+    with pytest.raises(OwnershipLost):
+        await turn.write(event(2))
+    monkeypatch.setattr(turn_journal, "PATIENCE_S", 0.0)
+    with pytest.raises(OwnershipLost):
+        await turn.write(event(3))
+    with pytest.raises(OwnershipLost):
+        await turn.catch_up()
 
 
 async def test_what_is_dropped_is_never_waited_for_and_does_not_count_as_written(
