@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -12,8 +13,7 @@ from tests.chaos.device import Device, Lost
 from tests.chaos.ledger import SETTLED, Frame
 from tests.chaos.talker import PAUSE_S, Said, Talker
 
-TAKEN = {"conflict", "not_found"}
-"""What a device may be told that comes second, or behind a death: the ledger says whether a call was settled twice."""
+QUIET_S = 2.0
 
 
 class Caller(Talker):
@@ -26,6 +26,8 @@ class Caller(Talker):
         super().__init__(name, url)
         self.phone = Device(name, features=self.FEATURES)
         self.settled = 0
+        self._quiet: dict[str, float] = {}
+        """Until when nothing is said to a call: that was a conflict, of which another device's event will tell."""
         self._draw = draw
 
     async def talk(self) -> None:
@@ -40,17 +42,17 @@ class Caller(Talker):
 
     def _has_end(self, said: Said) -> bool:
         """Whether the whole exchange has: its last turn did not call."""
-        ledger = self.device.ledger
-        turn_id: str | None = said.turn_id
-        while turn_id is not None and (turn := ledger.turns.get(turn_id)) is not None:
-            if turn.gone or turn.removed:
-                return True
-            if turn.done is None:
-                return False
-            if turn.done["reason"] != "tools":
-                return True
-            turn_id = next((name for name, one in ledger.turns.items() if one.follows == turn_id), None)
-        return False
+        return self._has_last(said.turn_id)
+
+    def _has_last(self, turn_id: str) -> bool:
+        """Whether a turn, or one that follows it, is the last. A store that lost the one that followed has another."""
+        turns = self.device.ledger.turns
+        turn = turns.get(turn_id)
+        if turn is None or (turn.done is None and not turn.is_over):
+            return False
+        if turn.done is None or turn.removed or turn.done["reason"] != "tools":
+            return True
+        return any(self._has_last(name) for name, one in turns.items() if one.follows == turn_id)
 
     async def _settle(self, device: Device) -> None:
         """Answers one device's calls, again and again, until cancelled."""
@@ -62,7 +64,8 @@ class Caller(Talker):
                         await device.come(self._url())
                     continue
                 for call in [*device.ledger.calls.values()]:
-                    if call["state"] not in SETTLED:
+                    is_quiet = time.monotonic() < self._quiet.get(call["call_id"], 0.0)
+                    if call["state"] not in SETTLED and not is_quiet:
                         await self._answer(device, call)
             except Lost:
                 continue
@@ -88,9 +91,12 @@ class Caller(Talker):
         self._judge(call, answer)
 
     def _judge(self, call: Frame, answer: Frame) -> None:
+        """Who comes second, or behind a death, is refused: the ledger says whether a call was settled twice."""
         if answer["type"] == "tool_ack":
             self.settled += answer["state"] in SETTLED and not answer["already"]
-        elif answer["code"] in TAKEN:
-            call["state"] = call["state"] if answer["code"] == "conflict" else "lost"
+        elif answer["code"] == "conflict":
+            self._quiet[call["call_id"]] = time.monotonic() + QUIET_S
+        elif answer["code"] == "not_found":
+            call["state"] = "lost"
         elif not answer["retryable"]:
             self.faults.append(f"{call['call_id']} was answered by {answer}")

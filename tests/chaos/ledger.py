@@ -145,12 +145,20 @@ class Ledger:
             self._fault(f"a second end of {frame['turn_id']}")
         turn.done = frame
         turn.removed = frame.get("removed", False)
+        self._cancel_calls(frame)
         if not turn.told:
             return
         kept = turn.text[: frame["chars"]]
         if hashlib.sha256(kept.encode()).hexdigest() != frame["text_sha256"]:
             self._fault(f"the end of {frame['turn_id']} is of another text than {kept!r}")
         turn.text = kept
+
+    def _cancel_calls(self, done: Frame) -> None:
+        """A turn that ends otherwise than by its calls cancels those that are open, without an event of their own."""
+        if done.get("reason", "tools") != "tools":
+            for call in self.calls.values():
+                if call.get("turn_id") == done["turn_id"] and call["state"] not in SETTLED:
+                    call["state"] = "cancelled"
 
     def _repeated(self, frame: Frame) -> None:
         """`accepted` once more: the turn's text so far may follow, as one delta."""

@@ -164,3 +164,8 @@ def test_a_call_that_the_history_has_otherwise_is_found() -> None:
     assert differences(ledger, [kept | {"calls": [{"call_id": "call", "state": "done"}]}]) == []
     for state in ("lost", "waiting"):
         assert differences(ledger, [kept | {"calls": [{"call_id": "call", "state": state}]}]) != []
+
+
+@pytest.mark.parametrize(("reason", "state"), [("tools", "waiting"), ("interrupted", "cancelled")])
+def test_an_end_that_is_not_by_calls_cancels_them(reason: str, state: str) -> None:
+    assert entered(accepted(), call(2), done(3, "", reason=reason)).calls["call"]["state"] == state
