@@ -133,10 +133,10 @@ async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Talker], Counter[str
     return talkers, killed
 
 
-async def go_on(talkers: Sequence[Talker]) -> None:
+async def go_on(talkers: Sequence[Talker], *, within_s: float = GO_ON_S) -> None:
     """Wait until some of them got replies again: without that nobody would have anything to lose."""
     wanted = _ended(talkers) + len(talkers) // 4
-    end = asyncio.get_running_loop().time() + GO_ON_S
+    end = asyncio.get_running_loop().time() + within_s
     while _ended(talkers) < wanted and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - they are many
         await asyncio.sleep(LOOK_S)
 

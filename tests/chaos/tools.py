@@ -23,6 +23,7 @@ from tests.chaos.talker import Account
 from tests.server_process import serving
 
 TIME_S = 900.0
+GO_ON_S = 10.0
 QUIET_S = 120.0
 """For exchanges under way: each has several turns, and calls that are taken over first."""
 NONE = Target(0.0, at_most=True)
@@ -56,10 +57,11 @@ def measure(stage: Stage) -> Sequence[Finding]:
         logged = [error for server in parts.servers for error in unhandled(server.log)]
     return tuple(
         _findings(
+            stage,
             callers,
             killed,
             accounts,
-            twice=_twice(started),
+            started=_lines(started),
             malformed=_lines(malformed),
             logged=logged,
         )
@@ -83,7 +85,7 @@ async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Caller], Counter[str
                 stage.say(
                     f"  {killed.total()}: {victim} killed, {sum(one.ended for one in callers)} exchanges"
                 )
-                await go_on(callers)
+                await go_on(callers, within_s=GO_ON_S)
         for caller in callers:
             caller.stop()
         await asyncio.wait(talking, timeout=QUIET_S)
@@ -122,29 +124,42 @@ def _lines(file: Path) -> list[str]:
     return file.read_text().splitlines()
 
 
-def _twice(started: Path) -> list[str]:
-    return [call for call, times in Counter(_lines(started)).items() if times > 1]
+def _twice(started: list[str]) -> list[str]:
+    return [call for call, times in Counter(started).items() if times > 1]
 
 
 def _findings(
+    stage: Stage,
     callers: list[Caller],
     killed: Counter[str],
     accounts: list[Account],
     *,
-    twice: list[str],
+    started: list[str],
     malformed: list[str],
     logged: list[str],
 ) -> Iterator[Finding]:
     calls = [call for caller in callers for call in caller.device.ledger.calls.values()]
     yield Finding(
         part=Part.TOOLS,
-        label="kill -9 while calls are open: exchanges to the end",
-        value=float(sum(caller.ended for caller in callers)),
-        readings={f"{name} killed": float(times) for name, times in sorted(killed.items())}
-        | {f"calls {state}": float(times) for state, times in Counter(one["state"] for one in calls).items()}
-        | {"settled by a client": float(sum(caller.settled for caller in callers))},
+        label="kill -9 while calls are open",
+        value=float(killed.total()),
+        readings={name: float(times) for name, times in sorted(killed.items())},
+        target=Target(float(stage.scale.tool_kills)),
     )
-    yield _none("calls that a server started twice", twice)
+    yield Finding(
+        part=Part.TOOLS,
+        label=f"{len(callers)} clients with two devices each: exchanges to the end",
+        value=float(sum(caller.ended for caller in callers)),
+        readings={
+            f"calls {state}": float(times) for state, times in Counter(one["state"] for one in calls).items()
+        }
+        | {
+            "settled by a client": float(sum(caller.settled for caller in callers)),
+            "started by a server": float(len(started)),
+            "gaps told": float(sum(caller.device.ledger.gaps for caller in callers)),
+        },
+    )
+    yield _none("calls that a server started twice", _twice(started))
     yield _none("prompts that were not well formed", malformed)
     for label, name in Account.LABELS.items():
         yield _none(label, [one for account in accounts for one in getattr(account, name)])
