@@ -9,6 +9,7 @@ import msgspec
 
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.following import follow_up_to, gap
+from sessions.conversation.requests import accepted_event
 from sessions.errors import NotFound
 from sessions.events import Event, Journalled, Resumed
 from sessions.running import runner
@@ -120,6 +121,8 @@ def _from_memory(
     """What the running turn told since the store was read."""
     after, until = max(since.seq, after_seq), conversation.published.seq
     told = [*live.turn.pieces.told_behind(after, until=until), *live.calls_told(after, until=until)]
+    if live.record.follows and after < live.record.accepted_seq <= until:  # the store may not have it so far
+        told.append(accepted_event(conversation, live.record, live.send, since.epoch))
     return covered(sorted(told, key=lambda event: event.seq), after)
 
 

@@ -87,6 +87,12 @@ def test_what_is_told_once_more_and_otherwise_is_one() -> None:
     assert len(entered(*WHOLE, accepted(duplicate=True), done(4, "Bad day.")).faults) == 1
 
 
+def test_an_end_that_was_told_as_not_saved_may_be_told_otherwise() -> None:
+    told = (accepted(), delta(2, 0, "Good "), done(3, "Good ", saved=False))
+    ledger = entered(*told, accepted(duplicate=True), done(3, ""))
+    assert (ledger.faults, ledger.lost_ends) == ([], 1)
+
+
 @pytest.mark.parametrize(("epoch", "faults"), [("f", []), ("e", ["c: a turn that had ended runs again"])])
 def test_an_end_that_the_store_lost_comes_again_in_another_epoch_alone(epoch: str, faults: list[str]) -> None:
     gap = {"type": "gap", "conversation_id": "c", "epoch": epoch, "min_seq": 1}

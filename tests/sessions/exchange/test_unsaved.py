@@ -72,3 +72,19 @@ async def test_a_message_behind_open_calls_is_taken_in_once_the_store_takes_writ
     await chat.finish(queued.turn_id)
     assert await sending is None
     assert continuous(reader.events)
+
+
+async def test_who_comes_back_is_told_of_a_turn_that_the_store_does_not_have_so_far(
+    chat: Chat, store: Redis, reader: Recorder
+) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    back = Recorder()
+    async with refusing_writes(store):
+        with pytest.raises(StoreDown):
+            await chat.result(done.open[0], "Rain.")
+        await reader.next(Accepted, count=2)
+        await chat.resume(back, done.seq)
+    assert [one.follows for one in back.of(Accepted)] == [done.turn_id]
+    await chat.follow("Rain.")
+    assert continuous(back.events)
+    chat.leave(back)
