@@ -90,26 +90,29 @@ class Talker:
         return answer
 
     async def _wait_end(self, said: Said) -> None:
-        """Wait until the reply has ended. Time counts on one connection: without one there is nobody to tell of it."""
+        """Wait until the reply has ended. The time is that of silence on one connection: without one there is nobody to tell."""
         while not self._has_end(said):
             try:
                 if not await self._follow(said):
-                    self.faults.append(f"{self.device.client_id}: {said.turn_id} has no end in {END_S:g} s")
+                    self.faults.append(
+                        f"{self.device.client_id}: {said.turn_id} has no end, and nothing is told for {END_S:g} s"
+                    )
                     return
             except Lost as lost:
                 self._note(str(lost))
                 await asyncio.sleep(PAUSE_S)
 
     async def _follow(self, said: Said) -> bool:
-        """Whether something was told in time: its end, or a gap that may have covered it. Raises Lost."""
+        """Whether something was told in time: an event, or a gap that may have covered the end. Raises Lost."""
         if not self.device.is_there:
             await self._be_there()
             await self._say_again(said)
-        gaps = self.device.ledger.gaps
+        ledger = self.device.ledger
+        gaps, seq = ledger.gaps, ledger.seq
         is_told = await self.device.until(
-            lambda: self._has_end(said) or self.device.ledger.gaps != gaps, within_s=END_S
+            lambda: self._has_end(said) or (ledger.gaps, ledger.seq) != (gaps, seq), within_s=END_S
         )
-        if self.device.ledger.gaps != gaps:
+        if ledger.gaps != gaps:
             await self._say_again(said)
         return is_told
 
