@@ -6,6 +6,7 @@ import pytest
 
 from tests.clients.conftest import Runner
 from tests.clients.programs import Lines
+from tests.server_process import ServerProcess
 
 ELEVEN = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,"
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
@@ -56,3 +57,12 @@ def test_the_history_is_what_was_seen(said: Lines) -> None:
         ("user", "What is my name?"),
         ("assistant", said["again"]["text"]),
     ]
+
+
+def test_a_tool_is_called_and_its_output_is_read(run_script: Runner, server: ServerProcess) -> None:
+    """Each event is checked by the client's own types."""
+    did = run_script("openai_realtime_tools.py", server.url)
+    assert did["called"]["name"] == "get_weather"
+    assert list(did["called"]["arguments"]) == ["city"]
+    assert did["called"]["streamed"]
+    assert (did["answered"]["status"], did["answered"]["kinds"]) == ("completed", ["message"])
