@@ -9,7 +9,7 @@ class CallForm(msgspec.Struct, frozen=True):
     """A call is JSON between `opening` and `closing`: an object with a name and with arguments, in this order.
 
     `as_list`: all calls of a reply are one list between them; else each call has an opening and a closing of its own.
-    White space is free where the opening ends, where the closing begins, and inside of the JSON.
+    A little white space may stand where the opening ends and where the closing begins; the JSON is compact.
     """
 
     opening: str = "<tool_call>\n"
