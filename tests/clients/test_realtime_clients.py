@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call
+from tests.app.in_process import serving
 from tests.clients.conftest import Runner
 from tests.clients.programs import Lines
-from tests.server_process import ServerProcess
 
 ELEVEN = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,"
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
@@ -59,10 +64,14 @@ def test_the_history_is_what_was_seen(said: Lines) -> None:
     ]
 
 
-def test_a_tool_is_called_and_its_output_is_read(run_script: Runner, server: ServerProcess) -> None:
+async def test_a_tool_is_called_and_its_output_is_read(run_script: Runner, tmp_path: Path) -> None:
     """Each event is checked by the client's own types."""
-    did = run_script("openai_realtime_tools.py", server.url)
-    assert did["called"]["name"] == "get_weather"
-    assert list(did["called"]["arguments"]) == ["city"]
-    assert did["called"]["streamed"]
+    async with serving(tmp_path, engine := ScriptedEngine()) as running:
+        engine.script(["I look.", Call("get_weather", '{"city": "Bern"}')])
+        engine.script("It rains.")
+        did = await asyncio.to_thread(run_script, "openai_realtime_tools.py", running.url)
+    assert did["called"]["arguments"] == {"city": "Bern"}
+    assert (did["called"]["name"], did["called"]["streamed"]) == ("get_weather", True)
     assert (did["answered"]["status"], did["answered"]["kinds"]) == ("completed", ["message"])
+    assert [request.spec.tool_choice for request in engine.requests] == ["required", "auto"]
+    assert engine.requests[1].messages[-1].content == "Rain, 7 degrees."

@@ -84,15 +84,23 @@ def test_json_has_a_space_behind_a_colon_and_a_comma_at_most(asked: Format) -> N
 def test_the_arguments_of_a_call_are_as_compact(choice: Literal["auto", "required"]) -> None:
     anything = Tool("any", "", '{"type":"object"}')
     spec = ReplySpec(tools=(anything,), tool_choice=choice)
-    assert [text for text in COMPACT if not allows(spec, call(f'{{"name": "any", "arguments": {text}}}'))] == []
+    assert [
+        text for text in COMPACT if not allows(spec, call(f'{{"name": "any", "arguments": {text}}}'))
+    ] == []
     assert [text for text in AIRY if allows(spec, call(f'{{"name": "any", "arguments": {text}}}'))] == []
-    for body in ('{ "name":"any","arguments":{}}', '{"name" :"any","arguments":{}}', '{"name":"any" ,"arguments":{}}'):
+    for body in (
+        '{ "name":"any","arguments":{}}',
+        '{"name" :"any","arguments":{}}',
+        '{"name":"any" ,"arguments":{}}',
+    ):
         assert not allows(spec, call(body))
     assert not allows(spec, call(" " * 5 + NOW.replace("clock", "any")))
 
 
 def test_the_author_of_a_schema_cannot_ask_for_other_white_space() -> None:
-    schema = JsonSchema('{"type":"object","x-guidance":{"whitespace_pattern":"x","whitespace_flexible":true}}')
+    schema = JsonSchema(
+        '{"type":"object","x-guidance":{"whitespace_pattern":"x","whitespace_flexible":true}}'
+    )
     assert not allows(ReplySpec(format=schema), '{x"a":1}')
     assert not allows(ReplySpec(format=schema), '{ "a":1}')
     assert allows(ReplySpec(format=schema), '{"a":1}')
