@@ -22,6 +22,7 @@ from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.replies import Replies
 from sessions.store.history.index import Listed, Page
+from sessions.tools.tally import ToolStatistics
 from sessions.tools.tool_box import ToolBox
 from sessions.turn.calls import CallAnswer
 from sessions.turn.cancelling import Cancel, Cancelled, Tell
@@ -37,6 +38,7 @@ class SessionStatistics(msgspec.Struct, frozen=True):
     conversations: int
     turns: int
     journal_pipelines: int
+    tools: ToolStatistics
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -242,5 +244,8 @@ class Sessions:
     def statistics(self) -> SessionStatistics:
         """Facts of this moment."""
         return SessionStatistics(
-            len(self._base.directory), len(self._base.admission), self._base.lane.journal.pipelines
+            len(self._base.directory),
+            len(self._base.admission),
+            self._base.lane.journal.pipelines,
+            self.tools.statistics(),
         )

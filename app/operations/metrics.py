@@ -18,6 +18,7 @@ from engine.served_models import ServedModels
 from sessions.events import Done
 from sessions.records import Client
 from sessions.service import SessionStatistics
+from sessions.tools.tally import ToolStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -157,6 +158,7 @@ class _Pulled(Collector):
             yield GaugeMetricFamily(f"midstream_{name}", text, value)
         for name, (text, total) in self._counters().items():
             yield CounterMetricFamily(f"midstream_{name}", text, total)
+        yield from _of_tools(self._sessions().tools)
         yield from _of_engines(self._models)
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
@@ -213,6 +215,21 @@ class _Bounded(Collector):
         for code, count in self._bounds.closes().items():
             closes.add_metric([code], count)
         yield closes
+
+
+def _of_tools(told: ToolStatistics) -> Iterable[Metric]:
+    yield GaugeMetricFamily("midstream_tool_calls_running", "Calls of server tools that run.", told.running)
+    yield CounterMetricFamily(
+        "midstream_tool_calls_started", "Calls of server tools that were started.", told.started
+    )
+    ended = CounterMetricFamily(
+        "midstream_tool_calls", "Calls of server tools that ended.", labels=["outcome"]
+    )
+    seconds = CounterMetricFamily("midstream_tool_seconds", "Time that those took.", labels=["outcome"])
+    for outcome, count in told.ended.items():
+        ended.add_metric([outcome.value], count)
+        seconds.add_metric([outcome.value], told.seconds[outcome])
+    yield from (ended, seconds)
 
 
 def _of_engines(models: ServedModels) -> Iterable[Metric]:

@@ -19,33 +19,40 @@ from connections.realtime.client_events import (
     Tokens,
 )
 from connections.realtime.items import Item, Items, State
-from connections.realtime.problems import NO_TOOLS, Invalid
+from connections.realtime.problems import Invalid
 from connections.realtime.server_events import (
+    Effort,
+    FunctionTool,
     ItemAdded,
     ItemDeleted,
     ItemDone,
     ItemRetrieved,
+    NamedFunction,
     ServerEvent,
     Session,
     SessionCreated,
     SessionUpdated,
 )
-from connections.realtime.settings import Settings, of_response, of_session
+from connections.realtime.settings import Settings, of_response, of_session, refuse_change
 from connections.wire import frames
 from sessions.events import Accepted
+from sessions.turn.calls import RESULTS_CHARS
 
 BETWEEN = "\n\n"
 """What stands between items that became one message."""
 MAX_WAITING = 100
+_OUTPUT = "function_call_output"
+_WORDS = ("auto", "none", "required")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A turn on its way in: which items it answers, and what its client wants to hear of it again.
 
-    `bends`: it has instructions of its own, which the store takes for the conversation's.
+    `known_by`: its `client_msg_id`, or the turn whose calls it follows. `bends`: it has instructions of its own, which the
+    store takes for the conversation's.
     """
 
-    client_msg_id: str
+    known_by: str
     items: tuple[str, ...]
     bends: bool
     max_output_tokens: Tokens
@@ -74,6 +81,7 @@ class Asking:
         self._limits = limits
         self._session_id = f"sess_{secrets.token_hex(12)}"
         self._settings = Settings()
+        self._begun = Settings()  # how the newest exchange of this session is made
         self._asked: Asked | None = None
         self._bent = False  # the conversation has the instructions of one reply
 
@@ -88,14 +96,7 @@ class Asking:
 
     def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
         """Puts an item in. Raises Invalid."""
-        text = _text_of(event.item)
-        self._refuse_too_much(text)
-        item = Item(
-            item_id=event.item.id or f"item_{secrets.token_hex(12)}",
-            role="user",
-            text=text,
-            state=State.WAITING,
-        )
+        item = self._outcome(event.item) if event.item.type == _OUTPUT else self._message(event.item)
         previous = self._items.create(item, behind=event.previous_item_id)
         shown = item.shown()
         return (
@@ -118,17 +119,50 @@ class Asking:
         if item.role == "user":
             why = "The item was answered. Delete the reply first: the item waits again then."
             raise Invalid(why, field="item_id", code="item_delete_invalid_item_id")
-        return item.turn_id
+        return self._items.of_exchange(item.turn_id)[-1].turn_id
 
-    def ask(self, event: ResponseCreate) -> frames.Send:
-        """The turn that answers all items that wait. Raises Invalid."""
+    def ask(self, event: ResponseCreate) -> tuple[frames.Send | frames.ToolResult, ...]:
+        """What brings the next reply: outputs of calls where some are open, else all messages that wait. Raises Invalid."""
+        return self._go_on(event) if self._items.open_calls() else (self._send(event),)
+
+    def _go_on(self, event: ResponseCreate) -> tuple[frames.ToolResult, ...]:
+        """Raises Invalid."""
+        wishes, calls = event.response or ResponseWishes(), self._items.open_calls()
+        if self._asked or self._is_writing():
+            self._refuse_another()
+        refuse_change(self._begun, wishes, self._limits)
+        outcomes = {item.call_id: item for item in self._items.waiting("tool")}
+        if missing := [call.call_id for call in calls if call.call_id not in outcomes]:
+            why = f'The call "{missing[0]}" has no output: create its function_call_output, or cancel the response.'
+            raise Invalid(why, code="missing_function_call_output")
+        self._asked = Asked(
+            known_by=calls[-1].turn_id,
+            items=tuple(item.item_id for item in outcomes.values()),
+            bends=self._bent,
+            max_output_tokens=self._begun.max_output_tokens,
+            metadata=wishes.metadata,
+        )
+        self._items.change(self._asked.items, state=State.ASKED)
+        return tuple(
+            frames.ToolResult(
+                ref=event.event_id,
+                call_id=item.call_id,
+                conversation_id=self.conversation_id,
+                content=item.text,
+            )
+            for item in outcomes.values()
+        )
+
+    def _send(self, event: ResponseCreate) -> frames.Send:
+        """Raises Invalid."""
         wishes = event.response or ResponseWishes()
         settings = of_response(self._settings, wishes, self._limits)
         waiting = self._items.waiting()
         if self._asked or not waiting:
             self._refuse_another()
+        self._begun = settings
         asked = self._asked = Asked(
-            client_msg_id=f"realtime_{secrets.token_hex(12)}",
+            known_by=f"realtime_{secrets.token_hex(12)}",
             items=tuple(item.item_id for item in waiting),
             bends=settings.instructions != self._settings.instructions,
             max_output_tokens=settings.max_output_tokens,
@@ -137,36 +171,76 @@ class Asking:
         self._items.change(asked.items, state=State.ASKED)
         return frames.Send(
             ref=event.event_id,
-            client_msg_id=asked.client_msg_id,
+            client_msg_id=asked.known_by,
             conversation_id=self.conversation_id,
             content=BETWEEN.join(item.text for item in waiting),
             params=self._params(settings),
+            tools=settings.tools,
+            tool_choice=settings.tool_choice,
         )
 
     def taken_in(self, accepted: Accepted) -> Asked | None:
         """A turn was accepted; gives what was asked, if it was asked here."""
-        if (asked := self._taken(accepted.client_msg_id)) is not None:
+        if (asked := self._taken(accepted.follows or accepted.client_msg_id)) is None:
+            return None
+        if accepted.follows is None:
             self._items.change(
                 asked.items,
                 state=State.STORED,
                 turn_id=accepted.turn_id,
                 message_id=accepted.message_id,
             )
-            self._bent = asked.bends
+        self._bent = asked.bends
         return asked
 
-    def give_back(self, client_msg_id: str) -> None:
+    @property
+    def on_its_way(self) -> str | None:
+        """What the turn is known by that is on its way in."""
+        return None if self._asked is None else self._asked.known_by
+
+    def give_back(self, known_by: str | None) -> None:
         """A turn was refused: its items wait again."""
-        if (asked := self._taken(client_msg_id)) is not None:
-            self._items.change(asked.items, state=State.WAITING)
+        if (asked := self._taken(known_by)) is not None:
+            still = [
+                one for one in asked.items if (item := self._items.get(one)) and item.state is State.ASKED
+            ]
+            self._items.change(still, state=State.WAITING)
 
-    def _taken(self, client_msg_id: str) -> Asked | None:
-        """What was asked under this id, which is on its way no longer."""
-        asked = self._asked
-        if asked is None or asked.client_msg_id != client_msg_id:
+    def forget(self, item: Item) -> None:
+        """An item is gone: no turn is on its way for it any more."""
+        if self._asked is not None and item.item_id in self._asked.items:
+            self._asked = None
+
+    def _taken(self, known_by: str | None) -> Asked | None:
+        """What was asked under this name, which is on its way no longer."""
+        if known_by is None or known_by != self.on_its_way:
             return None
-        self._asked = None
+        asked, self._asked = self._asked, None
         return asked
+
+    def _message(self, new: NewItem) -> Item:
+        """Raises Invalid."""
+        text = _text_of(new)
+        self._refuse_too_much(text)
+        return Item(item_id=_id_of(new), role="user", text=text, state=State.WAITING)
+
+    def _outcome(self, new: NewItem) -> Item:
+        """What came of a call that is open. Raises Invalid."""
+        if new.call_id not in {call.call_id for call in self._items.open_calls()}:
+            why = f'No call "{new.call_id}" waits for its output.'
+            raise Invalid(why, field="item.call_id", code="invalid_tool_call_id")
+        if self._items.outcome(new.call_id) is not None:
+            why = f'The call "{new.call_id}" has an output already.'
+            raise Invalid(why, field="item.call_id", code="invalid_tool_call_id")
+        if new.output is None:
+            raise Invalid("is missing.", field="item.output")
+        chars = len(new.output) + sum(len(item.text) for item in self._items.waiting("tool"))
+        if len(new.output) > self._limits.max_content_chars or chars > RESULTS_CHARS:
+            why = f"may have {self._limits.max_content_chars} characters, those of a reply {RESULTS_CHARS} together."
+            raise Invalid(why, field="item.output", code="content_too_long")
+        return Item(
+            item_id=_id_of(new), role="tool", text=new.output, state=State.WAITING, call_id=new.call_id
+        )
 
     def _params(self, settings: Settings) -> frames.Params:
         """A turn's system prompt stays with its conversation: one that is for one reply alone is taken back by the next."""
@@ -183,8 +257,11 @@ class Asking:
             why = f"The items that wait have {chars} characters; {limit} are allowed."
             raise Invalid(why, field="item.content", code="content_too_long")
 
+    def _is_writing(self) -> bool:
+        return any(item.status == "in_progress" for item in self._items)
+
     def _refuse_another(self) -> None:
-        if self._asked or any(item.status == "in_progress" for item in self._items):
+        if self._asked or self._is_writing():
             raise Invalid("A reply is being written.", code="conversation_already_has_active_response")
         raise Invalid("No item waits for a reply: create one first.", code="no_item_to_answer")
 
@@ -194,7 +271,7 @@ class Asking:
         return item
 
     def _session(self) -> Session:
-        instructions = self._settings.instructions
+        instructions, choice = self._settings.instructions, self._settings.tool_choice
         return Session(
             id=self._session_id,
             model=self._model,
@@ -202,14 +279,26 @@ class Asking:
             instructions="" if isinstance(instructions, msgspec.UnsetType) else instructions,
             max_output_tokens=self._settings.max_output_tokens,
             temperature=self._settings.temperature,
+            tools=tuple(_shown(tool) for tool in self._settings.tools),
+            tool_choice=choice if choice in _WORDS else NamedFunction(name=choice),
+            reasoning=None if self._settings.effort is None else Effort(self._settings.effort),
         )
+
+
+def _id_of(item: NewItem) -> str:
+    return item.id or f"item_{secrets.token_hex(12)}"
+
+
+def _shown(tool: frames.OfferedTool) -> FunctionTool:
+    return FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
 
 
 def _text_of(item: NewItem) -> str:
     """A user's text. Raises Invalid."""
     if item.type != "message":
-        calls = item.type in ("function_call", "function_call_output")
-        raise Invalid(NO_TOOLS if calls else "must be message.", field="item.type")
+        raise Invalid(
+            "must be message or function_call_output: calls are the model's own.", field="item.type"
+        )
     if item.role == "system":
         raise Invalid("must be user. A system message is set by session.instructions.", field="item.role")
     if item.role != "user":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -34,12 +34,36 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class NewItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item as a client makes it."""
+    """An item as a client makes it. `call_id`, `output`: of what came of a call."""
 
     type: str = "message"
     id: ItemId | None = None
     role: str | None = None
     content: list[Part] | None = None
+    call_id: str | None = None
+    output: str | None = None
+
+
+class NewTool(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model may call. `parameters`: a JSON Schema of an object."""
+
+    type: str = "function"
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class NewChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Names the one function that is to be called."""
+
+    type: str = "function"
+    name: str | None = None
+
+
+class NewReasoning(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is thought."""
+
+    effort: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,10 +72,11 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str | UnsetType | None = UNSET
     max_output_tokens: Tokens | UnsetType | None = UNSET
     temperature: float | UnsetType | None = UNSET
-    tools: msgspec.Raw = NULL
-    tool_choice: msgspec.Raw = NULL
+    tools: list[NewTool] | UnsetType | None = UNSET
+    tool_choice: str | NewChoice | UnsetType | None = UNSET
+    reasoning: NewReasoning | UnsetType | None = UNSET
+    parallel_tool_calls: msgspec.Raw = NULL
     prompt: msgspec.Raw = NULL
-    reasoning: msgspec.Raw = NULL
 
 
 class SessionWishes(Wishes, frozen=True, kw_only=True):

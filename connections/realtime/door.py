@@ -32,6 +32,7 @@ from connections.realtime.items import Items
 from connections.realtime.lines import Lines
 from connections.realtime.telling import Said, Telling
 from connections.wire.errors import BadParams, Close, CloseCode
+from connections.wire.features import TOOLS
 from connections.wire.frames import AuthRefresh, Limits, Request
 from sessions.errors import NotFound, Refused
 from sessions.service import Sessions
@@ -139,6 +140,7 @@ class RealtimeDoor:
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             encode=coding.encode,
             tally=self._tally,
+            features=frozenset({TOOLS}),
         )
         inner = self._frames(guest.limits)
         handler = RealtimeHandler(asking=asking, telling=telling, inner=inner, sessions=self._sessions)

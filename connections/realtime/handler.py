@@ -100,13 +100,14 @@ class RealtimeHandler:
 
     async def _respond(self, connection: Connection, event: ResponseCreate) -> None:
         """Sends what waits; this begins before the next event is read, so that a cancel behind it finds it."""
-        send = self._asking.ask(event)
+        asked = self._asking.ask(event)
+        known_by = self._asking.on_its_way
         try:
-            slow = self._inner.handle(connection, send)
-            if slow is not None:
-                await slow
+            for frame in asked:
+                if (slow := self._inner.handle(connection, frame)) is not None:
+                    await slow
         except BaseException:
-            self._asking.give_back(send.client_msg_id)
+            self._asking.give_back(known_by)
             raise
 
     async def _delete(self, connection: Connection, event: ItemDelete) -> None:

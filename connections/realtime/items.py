@@ -1,6 +1,7 @@
 """The items of one session in their order: those that wait for a reply, and the newest of those that have one. Pure.
 
 A waiting item is this session's alone. It becomes a message with the turn that answers it: several that wait become one.
+What came of a call waits, too, until the session goes on; it stands behind all that is answered and before messages.
 """
 
 from __future__ import annotations
@@ -14,14 +15,20 @@ import msgspec
 
 from connections.realtime import server_events
 from connections.realtime.problems import Invalid
-from connections.realtime.server_events import Content, ItemStatus
+from connections.realtime.server_events import (
+    Content,
+    FunctionCall,
+    FunctionCallOutput,
+    ItemStatus,
+    Message,
+)
 
 MAX_ITEMS = 1000
 MAX_CHARS = 256 * 1024
 """Of the text that is kept for `conversation.item.retrieve`; the oldest items are forgotten. At most 1 MiB of memory."""
 ROOT = "root"
 
-Role = Literal["user", "assistant"]
+Role = Literal["user", "assistant", "tool"]
 
 
 class State(Enum):
@@ -33,7 +40,12 @@ class State(Enum):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A message. Of a stored one `turn_id` is the turn that it belongs to, and `message_id` its name on other doors, once known."""
+    """A message, a call of a reply, or what came of one (role `tool`). `text` is a call's arguments, too.
+
+    Of a stored one `turn_id` is the turn that it belongs to, `exchange` the first turn of its exchange where that is
+    another one, and `message_id` the message's name on other doors, once known. `off`: of a call, the characters of the
+    reply's text before it. `told`: its client knows of it.
+    """
 
     item_id: str
     role: Role
@@ -41,13 +53,35 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     status: ItemStatus = "completed"
     state: State = State.STORED
     turn_id: str = ""
+    exchange: str = ""
     message_id: str = ""
+    call_id: str = ""
+    name: str = ""
+    off: int = 0
+    told: bool = True
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call, and no text."""
+        return self.role == "assistant" and bool(self.call_id)
 
     def shown(self) -> server_events.Item:
         """The item as clients see it; one that has no text yet has no content."""
+        if self.role == "tool":
+            return FunctionCallOutput(
+                id=self.item_id, status=self.status, call_id=self.call_id, output=self.text
+            )
+        if self.call_id:
+            return FunctionCall(
+                id=self.item_id,
+                status=self.status,
+                call_id=self.call_id,
+                name=self.name,
+                arguments="" if self.status == "in_progress" else self.text,
+            )
         kind: Literal["input_text", "output_text"] = "input_text" if self.role == "user" else "output_text"
         content = (Content(kind, self.text),) if self.text or self.status != "in_progress" else ()
-        return server_events.Item(id=self.item_id, status=self.status, role=self.role, content=content)
+        return Message(id=self.item_id, status=self.status, role=self.role, content=content)
 
 
 class Items:
@@ -65,9 +99,18 @@ class Items:
         """An item by its id."""
         return self._items.get(item_id)
 
-    def waiting(self) -> list[Item]:
-        """What the next reply answers."""
-        return [item for item in self if item.state is State.WAITING]
+    def waiting(self, role: Role = "user") -> list[Item]:
+        """What the next reply answers: messages, or what came of calls (role `tool`)."""
+        return [item for item in self if item.state is State.WAITING and item.role == role]
+
+    def open_calls(self) -> list[Item]:
+        """Calls of which nothing has come."""
+        settled = {item.call_id for item in self if item.role == "tool" and item.state is State.STORED}
+        return [item for item in self if item.is_call and item.call_id not in settled]
+
+    def outcome(self, call_id: str) -> Item | None:
+        """What came of a call, whether it waits or is stored."""
+        return next((item for item in self if item.role == "tool" and item.call_id == call_id), None)
 
     def stored(self) -> list[Item]:
         """What is in the history."""
@@ -88,12 +131,22 @@ class Items:
         """The stored items of a turn."""
         return [item for item in self if item.state is State.STORED and item.turn_id == turn_id]
 
+    def exchange_behind(self, message_id: str | None) -> str:
+        """The first turn of the exchange that a reply is a part of; empty where the message is none, or not known."""
+        replies = (item for item in self if item.message_id == message_id and item.role != "user")
+        return next((item.exchange or item.turn_id for item in replies), "")
+
+    def of_exchange(self, turn_id: str) -> list[Item]:
+        """The stored items of all turns of the exchange that a turn is a part of."""
+        first = next((item.exchange for item in self.of_turn(turn_id)), "") or turn_id
+        return [item for item in self.stored() if first in (item.exchange, item.turn_id)]
+
     def create(self, item: Item, *, behind: str | None) -> str | None:
         """Puts a waiting item in; gives the id of the one before it. Raises Invalid."""
         if item.item_id in self._items:
             why = f'There is an item "{item.item_id}" already.'
             raise Invalid(why, field="item.id", code="item_create_duplicate_item_id")
-        return self._put(item, self._place(behind))
+        return self._put(item, self._place(behind, is_outcome=item.role == "tool"))
 
     def store(self, item: Item) -> str | None:
         """Puts a stored item in, behind all that are stored; gives the id of the one before it."""
@@ -101,23 +154,18 @@ class Items:
         self._forget_oldest()
         return previous
 
-    def change(
-        self, item_ids: Iterable[str], *, state: State, turn_id: str = "", message_id: str = ""
-    ) -> None:
+    def change(self, item_ids: Iterable[str], **changed: Any) -> None:
         """What happened to items; to those that are still there."""
         for item_id in item_ids:
             if (item := self._items.get(item_id)) is not None:
-                self._items[item_id] = msgspec.structs.replace(
-                    item, state=state, turn_id=turn_id, message_id=message_id
-                )
+                self._items[item_id] = msgspec.structs.replace(item, **changed)
 
     def finish(self, item_id: str, **whole: Any) -> tuple[Item, str | None]:
-        """A reply is whole; gives it, and the id of the item before it."""
-        item = msgspec.structs.replace(self._items[item_id], **whole)
-        self._items[item_id] = item
-        self._chars += len(item.text)
-        place = self._order.index(item_id)
-        return item, self._order[place - 1] if place else None
+        """An item is more than it was; gives it, and the id of the item before it."""
+        before = self._items[item_id]
+        item = self._items[item_id] = msgspec.structs.replace(before, **whole)
+        self._chars += len(item.text) - len(before.text)
+        return item, self._before(self._order.index(item_id))
 
     def remove(self, item_id: str) -> None:
         """Takes an item out."""
@@ -128,18 +176,30 @@ class Items:
         self._items[item.item_id] = item
         self._order.insert(place, item.item_id)
         self._chars += len(item.text)
-        return self._order[place - 1] if place else None
+        return self._before(place)
 
-    def _place(self, behind: str | None) -> int:
+    def _before(self, place: int) -> str | None:
+        """The id of the nearest item before a place that the client knows of."""
+        return next((one for one in reversed(self._order[:place]) if self._items[one].told), None)
+
+    def _place(self, behind: str | None, *, is_outcome: bool) -> int:
         """Where a new item goes: nothing comes between what was answered. Raises Invalid."""
+        answered = self._behind(State.STORED)
+        outcomes = [place for place, one in enumerate(self._order) if self._items[one].role == "tool"]
+        front = max(answered, *(place + 1 for place in outcomes), 0)
+        first, last = max(front, self._behind(State.ASKED)), len(self._order)
+        if is_outcome:
+            first, last = answered, front
         if behind is None:
-            return len(self._order)
+            return last
         if behind != ROOT and behind not in self._items:
             why = f'There is no item "{behind}".'
             raise Invalid(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
         place = 0 if behind == ROOT else self._order.index(behind) + 1
-        if place < self._behind(State.STORED, State.ASKED):
-            why = "Items can't be put before what is answered."
+        while place < len(self._order) and not self._items[self._order[place]].told:
+            place += 1
+        if not first <= place <= last:
+            why = "Items can't be put before what is answered, nor a call's output behind what waits."
             raise Invalid(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
         return place
 

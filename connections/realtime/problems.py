@@ -10,13 +10,15 @@ from connections.wire.frames import Error
 from connections.wire.sentences import worded
 from sessions.errors import Refused
 
-NO_TOOLS = "This door does not call tools yet."
 _FIELD = re.compile(r"`([A-Za-z_]+(?:\.[A-Za-z_]+|\[(?:\d+|\.\.\.)\])*)`(: )?")
 """Begins the message where a field is at fault; before a colon it is no part of the sentence."""
 _FIELDS = {
     "params.system": "response.instructions",
     "params.max_new_tokens": "response.max_output_tokens",
     "params.temperature": "response.temperature",
+    "reasoning": "response.reasoning",
+    "tools": "response.tools",
+    "tool_choice": "response.tool_choice",
 }
 """What a turn's fields are called here."""
 _CODES = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 
@@ -10,6 +12,8 @@ from connections.openai.telling import problem_at
 from connections.realtime.client_events import Metadata, Tokens
 from connections.realtime.items import Item
 from connections.realtime.server_events import (
+    ArgumentsDelta,
+    ArgumentsDone,
     CachedTokens,
     ContentPartAdded,
     ContentPartDone,
@@ -42,7 +46,7 @@ _INCOMPLETE = {
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same in all that is told of one reply, and its text so far."""
+    """What is the same in all that is told of one reply, its text so far, and its items in the order in which they came."""
 
     response_id: str
     item_id: str
@@ -50,44 +54,96 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: Tokens = "inf"
     metadata: Metadata | None = None
     parts: list[str] = []
+    output: list[str] = []
 
-    def begin(self, item: Item, previous: str | None) -> list[ServerEvent]:
-        """The response, its item and its one part exist."""
-        shown = item.shown()
-        return [
-            ResponseCreated(response=self._response()),
-            OutputItemAdded(response_id=self.response_id, item=shown),
-            ItemAdded(previous_item_id=previous, item=shown),
-            ContentPartAdded(response_id=self.response_id, item_id=self.item_id, part=TextPart("")),
-        ]
+    def begin(self) -> ServerEvent:
+        """The response exists."""
+        return ResponseCreated(response=self._response())
+
+    def begin_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
+        """The item of its text exists, and that one's part."""
+        place = self._place(item)
+        part = ContentPartAdded(
+            response_id=self.response_id, item_id=item.item_id, output_index=place, part=TextPart("")
+        )
+        return [*self._added(item, previous, place), part]
 
     def text(self, text: str) -> ServerEvent:
         """More text."""
         self.parts.append(text)
-        return OutputTextDelta(response_id=self.response_id, item_id=self.item_id, delta=text)
+        return OutputTextDelta(
+            response_id=self.response_id,
+            item_id=self.item_id,
+            output_index=self.output.index(self.item_id),
+            delta=text,
+        )
+
+    def call(self, begun: Item, item: Item, previous: str | None) -> list[ServerEvent]:
+        """A whole call. `begun`: without its arguments."""
+        place = self._place(item)
+        about: dict[str, Any] = {
+            "response_id": self.response_id,
+            "item_id": item.item_id,
+            "output_index": place,
+            "call_id": item.call_id,
+        }
+        return [
+            *self._added(begun, previous, place),
+            ArgumentsDelta(**about, delta=item.text),
+            ArgumentsDone(**about, name=item.name, arguments=item.text),
+            *self._whole(item, previous, place),
+        ]
 
     def kept(self, done: Done) -> str:
         """The text as the history has it."""
         return "".join(self.parts)[: done.chars]
 
-    def end(self, item: Item, previous: str | None, done: Done) -> list[ServerEvent]:
-        """Everything is whole."""
-        shown, part = item.shown(), TextPart(item.text)
-        details = _details(done)
-        response = msgspec.structs.replace(
-            self._response(),
-            status=details.type,
-            status_details=details,
-            output=(shown,),
-            usage=_usage(done),
-            model=done.model or msgspec.UNSET,
-        )
+    def end_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
+        """The text is whole."""
+        place, part = self._place(item), TextPart(item.text)
+        about: dict[str, Any] = {
+            "response_id": self.response_id,
+            "item_id": item.item_id,
+            "output_index": place,
+        }
         return [
-            OutputTextDone(response_id=self.response_id, item_id=self.item_id, text=item.text),
-            ContentPartDone(response_id=self.response_id, item_id=self.item_id, part=part),
+            OutputTextDone(**about, text=item.text),
+            ContentPartDone(**about, part=part),
+            *self._whole(item, previous, place),
+        ]
+
+    def end(self, output: Sequence[Item], done: Done) -> ServerEvent:
+        """Everything is whole."""
+        details = _details(done)
+        return ResponseDone(
+            response=msgspec.structs.replace(
+                self._response(),
+                status=details.type,
+                status_details=details,
+                output=tuple(item.shown() for item in output),
+                usage=_usage(done),
+                model=done.model or msgspec.UNSET,
+            )
+        )
+
+    def _place(self, item: Item) -> int:
+        """Of an item among those of the reply, where a new one comes last."""
+        if item.item_id not in self.output:
+            self.output.append(item.item_id)
+        return self.output.index(item.item_id)
+
+    def _added(self, item: Item, previous: str | None, place: int) -> list[ServerEvent]:
+        shown = item.shown()
+        return [
+            OutputItemAdded(response_id=self.response_id, output_index=place, item=shown),
+            ItemAdded(previous_item_id=previous, item=shown),
+        ]
+
+    def _whole(self, item: Item, previous: str | None, place: int) -> list[ServerEvent]:
+        shown = item.shown()
+        return [
             ItemDone(previous_item_id=previous, item=shown),
-            OutputItemDone(response_id=self.response_id, item=shown),
-            ResponseDone(response=response),
+            OutputItemDone(response_id=self.response_id, output_index=place, item=shown),
         ]
 
     def _response(self) -> Response:

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from connections.realtime.client_events import Metadata, Tokens
+from connections.wire.frames import JsonObject
 
 ItemStatus = Literal["completed", "incomplete", "in_progress"]
 ResponseStatus = Literal["completed", "cancelled", "incomplete", "failed", "in_progress"]
@@ -28,8 +29,8 @@ class Content(msgspec.Struct, frozen=True):
     text: str
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A message."""
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody said."""
 
     id: str
     object: Literal["realtime.item"] = "realtime.item"
@@ -37,6 +38,54 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     status: ItemStatus
     role: Literal["user", "assistant"]
     content: tuple[Content, ...]
+
+
+class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of the model. `arguments`: the text of a JSON object, empty while it is begun."""
+
+    id: str
+    object: Literal["realtime.item"] = "realtime.item"
+    type: Literal["function_call"] = "function_call"
+    status: ItemStatus
+    call_id: str
+    name: str
+    arguments: str
+
+
+class FunctionCallOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a call, as the model reads it."""
+
+    id: str
+    object: Literal["realtime.item"] = "realtime.item"
+    type: Literal["function_call_output"] = "function_call_output"
+    status: ItemStatus
+    call_id: str
+    output: str
+
+
+Item = Message | FunctionCall | FunctionCallOutput
+
+
+class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model may call."""
+
+    type: Literal["function"] = "function"
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+class NamedFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """The one that is to be called."""
+
+    type: Literal["function"] = "function"
+    name: str
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How much is thought."""
+
+    effort: str
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +100,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
     max_output_tokens: Tokens = "inf"
     temperature: float | None = None
-    tools: tuple[()] = ()
-    tool_choice: Literal["auto"] = "auto"
+    tools: tuple[FunctionTool, ...] = ()
+    tool_choice: str | NamedFunction = "auto"
+    reasoning: Effort | None = None
     tracing: None = None
 
 
@@ -184,18 +234,18 @@ class ResponseDone(ServerEvent, frozen=True, kw_only=True, tag="response.done"):
 
 
 class OutputItemAdded(ServerEvent, frozen=True, kw_only=True, tag="response.output_item.added"):
-    """The item of a reply exists."""
+    """An item of a reply exists."""
 
     response_id: str
-    output_index: int = 0
+    output_index: int
     item: Item
 
 
 class OutputItemDone(ServerEvent, frozen=True, kw_only=True, tag="response.output_item.done"):
-    """The item of a reply is whole."""
+    """An item of a reply is whole."""
 
     response_id: str
-    output_index: int = 0
+    output_index: int
     item: Item
 
 
@@ -211,7 +261,7 @@ class InReply(ServerEvent, frozen=True, kw_only=True):
 
     response_id: str
     item_id: str
-    output_index: int = 0
+    output_index: int
     content_index: int = 0
 
 
@@ -237,6 +287,28 @@ class OutputTextDone(InReply, frozen=True, kw_only=True, tag="response.output_te
     """The whole text, as it is kept."""
 
     text: str
+
+
+class InCall(ServerEvent, frozen=True, kw_only=True):
+    """The root of what is said of the arguments of a call."""
+
+    response_id: str
+    item_id: str
+    output_index: int
+    call_id: str
+
+
+class ArgumentsDelta(InCall, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"):
+    """Arguments that follow those so far; they come in one piece."""
+
+    delta: str
+
+
+class ArgumentsDone(InCall, frozen=True, kw_only=True, tag="response.function_call_arguments.done"):
+    """The arguments are whole."""
+
+    name: str
+    arguments: str
 
 
 class ErrorEvent(ServerEvent, frozen=True, kw_only=True, tag="error"):

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from connections.openai.unserved import says
-from connections.realtime.client_events import NULL, ResponseWishes, SessionWishes, Tokens, Wishes
-from connections.realtime.problems import NO_TOOLS, Invalid
-from connections.wire import frames, params
+from connections.realtime.client_events import (
+    NULL,
+    NewChoice,
+    NewTool,
+    ResponseWishes,
+    SessionWishes,
+    Tokens,
+    Wishes,
+)
+from connections.realtime.problems import Invalid
+from connections.wire import frames, params, tools
 from connections.wire.errors import BadParams
+from connections.wire.sentences import complaint
+from sessions.tools.tool_box import ToolBox
 
 _NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
-    "tools": (([],), NO_TOOLS),
-    "tool_choice": (("none", "auto"), NO_TOOLS),
+    "parallel_tool_calls": ((True,), "This server does not keep a reply to one call."),
     "prompt": ((), "This server keeps no prompts: use instructions."),
-    "reasoning": ((), "This server does not steer how a model thinks yet."),
     "input": ((), "This server answers the items of the conversation: create them first."),
 }
 _NAMES = {
@@ -23,34 +33,29 @@ _NAMES = {
     "params.max_new_tokens": "max_output_tokens",
     "params.temperature": "temperature",
 }
+_NO_SERVER_TOOLS = ToolBox()
+"""A session's tools are its client's own."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """`instructions` unset: the conversation's own, or the operator's."""
+    """`instructions` unset: the conversation's own, or the operator's. `tool_choice`: a word, or the name of a tool."""
 
     instructions: str | UnsetType = UNSET
     max_output_tokens: Tokens = "inf"
     temperature: float | None = None
-
-    def updated(self, wishes: Wishes) -> Settings:
-        """What is wished for holds now, all else as it was."""
-        changed: dict[str, object] = {}
-        if not isinstance(wishes.instructions, UnsetType):
-            changed["instructions"] = wishes.instructions or ""
-        if not isinstance(wishes.max_output_tokens, UnsetType):
-            changed["max_output_tokens"] = (
-                "inf" if wishes.max_output_tokens is None else wishes.max_output_tokens
-            )
-        if not isinstance(wishes.temperature, UnsetType):
-            changed["temperature"] = wishes.temperature
-        return msgspec.structs.replace(self, **changed)
+    tools: tuple[frames.OfferedTool, ...] = ()
+    tool_choice: str = "auto"
+    effort: str | None = None
 
     def params(self) -> frames.Params:
         """What a turn is asked for."""
         length = self.max_output_tokens
         system = None if isinstance(self.instructions, UnsetType) else self.instructions
         return frames.Params(
-            max_new_tokens=None if length == "inf" else length, temperature=self.temperature, system=system
+            max_new_tokens=None if length == "inf" else length,
+            temperature=self.temperature,
+            system=system,
+            reasoning=self.effort,
         )
 
 
@@ -72,14 +77,80 @@ def of_response(settings: Settings, wishes: ResponseWishes, limits: frames.Limit
     return _checked(settings, wishes, limits, "response")
 
 
+def refuse_change(begun: Settings, wishes: ResponseWishes, limits: frames.Limits) -> None:
+    """An exchange goes on as it was begun, with the choice left to the model. Raises Invalid where a wish would change that."""
+    begun = msgspec.structs.replace(begun, tool_choice="auto")
+    wanted = of_response(begun, wishes, limits)
+    for field in begun.__struct_fields__:
+        if getattr(wanted, field) != getattr(begun, field):
+            name = "reasoning" if field == "effort" else field
+            why = "can't be changed while the outputs of calls wait to be read."
+            raise Invalid(why, field=f"response.{name}", code="unsupported_parameter")
+
+
 def _checked(settings: Settings, wishes: Wishes, limits: frames.Limits, where: str) -> Settings:
     for field, (neutral, why) in _NEUTRAL.items():
         if not says(getattr(wishes, field, NULL), neutral):
             raise Invalid(why, field=f"{where}.{field}", code="unsupported_parameter")
-    changed = settings.updated(wishes)
+    changed = _updated(settings, wishes, where)
     try:
         params.generation(changed.params(), max_new_tokens=limits.max_new_tokens)
+        turn = frames.TurnFrame(client_msg_id="", tools=changed.tools, tool_choice=changed.tool_choice)
+        tools.offered_tools(turn, _NO_SERVER_TOOLS)
     except BadParams as error:
         field = error.field or ""
         raise Invalid(error.why, field=f"{where}.{_NAMES.get(field, field)}") from None
     return changed
+
+
+def _updated(settings: Settings, wishes: Wishes, where: str) -> Settings:
+    """What is wished for holds now, all else as it was. Raises Invalid."""
+    changed: dict[str, object] = {}
+    if not isinstance(wishes.instructions, UnsetType):
+        changed["instructions"] = wishes.instructions or ""
+    if not isinstance(wishes.max_output_tokens, UnsetType):
+        changed["max_output_tokens"] = "inf" if wishes.max_output_tokens is None else wishes.max_output_tokens
+    if not isinstance(wishes.temperature, UnsetType):
+        changed["temperature"] = wishes.temperature
+    if not isinstance(wishes.reasoning, UnsetType):
+        effort = None if wishes.reasoning is None else wishes.reasoning.effort
+        changed["effort"] = "off" if effort == "none" else effort
+    if not isinstance(wishes.tools, UnsetType):
+        changed["tools"] = _tools(wishes.tools or (), f"{where}.tools")
+    if not isinstance(wishes.tool_choice, UnsetType):
+        changed["tool_choice"] = _choice(wishes.tool_choice, f"{where}.tool_choice")
+    return msgspec.structs.replace(settings, **changed)
+
+
+def _tools(given: Sequence[NewTool], where: str) -> tuple[frames.OfferedTool, ...]:
+    if len(given) > frames.MAX_TOOLS:
+        raise Invalid(f"may have at most {frames.MAX_TOOLS} tools.", field=where)
+    return tuple(_tool(one, f"{where}[{number}]") for number, one in enumerate(given))
+
+
+def _tool(given: NewTool, where: str) -> frames.OfferedTool:
+    if given.type != "function":
+        why = "must be function: the operator sets the servers that tools come from."
+        raise Invalid(why, field=f"{where}.type", code="unsupported_parameter")
+    fields = {
+        "name": given.name or "",
+        "description": given.description or "",
+        "parameters": given.parameters,
+    }
+    try:
+        return msgspec.convert(fields, frames.OfferedTool)
+    except msgspec.ValidationError as error:
+        wrong = complaint(error)
+        raise Invalid(wrong.why, field=f"{where}.{wrong.field}") from None
+
+
+def _choice(given: str | NewChoice | None, where: str) -> str:
+    match given:
+        case None:
+            return "auto"
+        case NewChoice(type="function", name=str() as name):
+            return name
+        case "auto" | "none" | "required":
+            return given
+        case _:
+            raise Invalid("must be auto, none, required, or one function.", field=where)

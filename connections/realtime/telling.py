@@ -11,13 +11,26 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from connections.realtime.asking import Asked, Asking
+from connections.realtime.calls import call_of, item_id, outcome_of
 from connections.realtime.items import Item, Items, State
 from connections.realtime.problems import error_event
 from connections.realtime.replies import Reply, item_status
 from connections.realtime.server_events import ItemAdded, ItemDeleted, ItemDone, ServerEvent
 from connections.wire.frames import Cancelled, Error, Frame, ServerFrame
 from sessions.conversation.paging import RUNNING, HistoryPage, ShownMessage
-from sessions.events import Accepted, Deleted, Delta, Done, Gap, Removed
+from sessions.events import (
+    Accepted,
+    Deleted,
+    Delta,
+    Done,
+    Gap,
+    Reason,
+    Removed,
+    ShownCall,
+    ToolCall,
+    ToolState,
+)
+from sessions.turn.calls import CANCELLED, read_as
 
 _LOST = "Some events could not be told. Come back with ?conversation_id= to have what is there now."
 _NOT_ACTIVE = "Cancellation failed: no active response found."  # clients know it by its first two words
@@ -39,11 +52,6 @@ def turn_of(response: str) -> str:
     return f"turn_{response.removeprefix('resp_')}"
 
 
-def item_id(turn_id: str) -> str:
-    """Of the item that a turn's reply is."""
-    return f"item_{turn_id.removeprefix('turn_')}"
-
-
 class Telling:
     """One session, as far as its client is told.
 
@@ -63,12 +71,12 @@ class Telling:
     def tell(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: PLR0911 - one for each kind
         """The events of a frame; none of what has no word here."""
         match frame:
-            case Delta() if (reply := self._replies.get(frame.turn_id)) is not None:
-                return (reply.text(frame.text),)
             case Said():
                 return frame.events
             case Accepted():
                 return self._accepted(frame)
+            case Delta() | ToolCall() | ToolState():
+                return self._piece(frame)
             case Done():
                 return self._done(frame)
             case Removed():
@@ -82,11 +90,25 @@ class Telling:
         error = _error(frame)
         return () if error is None else (error_event(error),)
 
+    def _piece(self, piece: Delta | ToolCall | ToolState) -> list[ServerEvent]:
+        """Of a reply, or what came of its calls; those that the server runs are no client's business here."""
+        match piece:
+            case Delta() if (reply := self._replies.get(piece.turn_id)) is not None:
+                return [*self._begin_text(reply), reply.text(piece.text)]
+            case ToolCall() if piece.where == "client":
+                return self._called(piece)
+            case ToolState() if piece.state.is_settled:
+                return self._settled(piece.call_id, read_as(piece))
+            case _:
+                return []
+
     def _accepted(self, accepted: Accepted) -> list[ServerEvent]:
         gone = self._leave(accepted)
         asked = self._asking.taken_in(accepted)
         message = self._others_message(accepted)
-        return [*gone, *message, *self._begin(accepted.turn_id, self._reply(accepted.turn_id, asked))]
+        exchange = self._items.exchange_behind(accepted.message_id)
+        reply = self._reply(accepted.turn_id, asked)
+        return [*gone, *message, self._begin(accepted.turn_id, reply, exchange=exchange)]
 
     def _leave(self, accepted: Accepted) -> list[ServerEvent]:
         """Takes out what is on another branch than a turn: a reply that is being written, once it has ended."""
@@ -127,77 +149,162 @@ class Telling:
             metadata=None if asked is None else asked.metadata,
         )
 
-    def _begin(self, turn_id: str, reply: Reply, message_id: str = "") -> list[ServerEvent]:
+    def _begin(self, turn_id: str, reply: Reply, *, message_id: str = "", exchange: str = "") -> ServerEvent:
+        """Its text has a place from here on, and is told once there is some: a reply may be calls alone."""
         self._replies[turn_id] = reply
-        item = Item(
-            item_id=reply.item_id,
-            role="assistant",
-            text="",
-            status="in_progress",
-            turn_id=turn_id,
-            message_id=message_id,
+        self._items.store(
+            Item(
+                item_id=reply.item_id,
+                role="assistant",
+                text="",
+                status="in_progress",
+                turn_id=turn_id,
+                message_id=message_id,
+                exchange=exchange,
+                told=False,
+            )
         )
-        return reply.begin(item, self._items.store(item))
+        return reply.begin()
+
+    def _begin_text(self, reply: Reply) -> list[ServerEvent]:
+        if reply.item_id in reply.output:
+            return []
+        return reply.begin_text(*self._items.finish(reply.item_id, told=True))
+
+    def _called(self, called: ToolCall | ShownCall, turn_id: str = "") -> list[ServerEvent]:
+        """A call of a reply that is being written."""
+        turn_id = called.turn_id if isinstance(called, ToolCall) else turn_id
+        if (reply := self._replies.get(turn_id)) is None:
+            return []
+        text = self._items.get(reply.item_id)
+        call = call_of(called, turn_id, exchange=text.exchange if text else "")
+        begun = msgspec.structs.replace(call, status="in_progress")
+        return reply.call(begun, call, self._items.store(call))
+
+    def _settled(self, call_id: str, output: str) -> list[ServerEvent]:
+        """What came of a call, unless it came from here."""
+        call = next((one for one in self._items.open_calls() if one.call_id == call_id), None)
+        if call is None:
+            return []
+        place = {"turn_id": call.turn_id, "exchange": call.exchange, "message_id": call.message_id}
+        mine = self._items.outcome(call_id)
+        if mine is not None and mine.text == output:
+            self._items.change([mine.item_id], state=State.STORED, **place)
+            return []
+        gone = [] if mine is None else self._drop([mine])
+        return [*gone, *self._whole(outcome_of(call, output))]
 
     def _done(self, done: Done) -> list[ServerEvent]:
         reply = self._replies.pop(done.turn_id, None)
         if reply is None:
             return []
-        item, previous = self._items.finish(
-            reply.item_id, text=reply.kept(done), status=item_status(done), message_id=done.message_id
-        )
-        removed = self._removed(done.turn_id) if done.removed or done.turn_id in self._aside else []
-        return [*reply.end(item, previous, done), *removed]
+        events = self._drop([one for one in self._calls(done.turn_id) if one.off > done.chars])
+        mine = [one.item_id for one in self._items.of_turn(done.turn_id) if one.role != "user"]
+        self._items.change(mine, message_id=done.message_id)
+        events += self._end_text(reply, done)
+        output = [item for one in reply.output if (item := self._items.get(one)) is not None]
+        events.append(reply.end(output, done))
+        if done.reason is not Reason.TOOLS:
+            for call in self._calls(done.turn_id):
+                events += self._settled(call.call_id, CANCELLED)
+        if done.removed:
+            events += self._removed(done.turn_id)
+        elif done.turn_id in self._aside:
+            events += self._drop(self._items.of_turn(done.turn_id))
+        self._aside.discard(done.turn_id)
+        return events
+
+    def _end_text(self, reply: Reply, done: Done) -> list[ServerEvent]:
+        """The text is whole; a reply that only calls has none."""
+        if reply.item_id not in reply.output and self._calls(done.turn_id):
+            self._items.remove(reply.item_id)
+            return []
+        begun = self._begin_text(reply)
+        whole = self._items.finish(reply.item_id, text=reply.kept(done), status=item_status(done))
+        return [*begun, *reply.end_text(*whole)]
+
+    def _calls(self, turn_id: str) -> list[Item]:
+        return [item for item in self._items.of_turn(turn_id) if item.is_call]
 
     def _removed(self, turn_id: str) -> list[ServerEvent]:
         """An exchange has left the history; where this session wanted that, the message waits again."""
-        items = self._items.of_turn(turn_id)
+        items = self._items.of_exchange(turn_id)
         if (freed := self.freeing.pop(turn_id, None)) is None:
             return self._drop(items)
         asked = [one.item_id for one in items if one.role == "user"]
-        self._items.change(asked, state=State.WAITING)
+        gone = self._drop([one for one in items if one.role != "user"])
+        self._items.change(asked, state=State.WAITING, turn_id="", message_id="")
         freed()
-        return self._drop([one for one in items if one.role == "assistant"])
+        return gone
 
     def _drop(self, items: Sequence[Item]) -> list[ServerEvent]:
+        """Takes items out, and what waits here for a call that is gone."""
+        gone = {item.item_id: item for item in items}
         for item in items:
+            if item.is_call and (outcome := self._items.outcome(item.call_id)) is not None:
+                gone[outcome.item_id] = outcome
+        for item in gone.values():
             self._items.remove(item.item_id)
-            self._replies.pop(item.turn_id, None)
-            self._aside.discard(item.turn_id)
-        return [ItemDeleted(item_id=item.item_id) for item in items]
+            self._asking.forget(item)
+            if not item.call_id:
+                self._replies.pop(item.turn_id, None)
+        return [ItemDeleted(item_id=item.item_id) for item in gone.values() if item.told]
 
     def _history(self, page: HistoryPage) -> list[ServerEvent]:
         """Brings the items to what a page says: messages that are not known are added, those of other branches go."""
         shown = {(message.turn_id, message.role) for message in page.messages}
         stored = self._items.stored()
-        known = [place for place, item in enumerate(stored) if (item.turn_id, item.role) in shown]
+        known = [place for place, item in enumerate(stored) if _of(item) in shown]
         first = known[0] if known else 0
-        gone = [item for item in stored[first:] if (item.turn_id, item.role) not in shown]
-        there = {(item.turn_id, item.role) for item in stored}
+        gone = [item for item in stored[first:] if _of(item) not in shown]
+        there = {_of(item) for item in stored}
         events = self._drop(gone)
         for message in page.messages:
             if (message.turn_id, message.role) not in there:
                 events += self._message(message)
-            if _id_of(message) == self._after and message.status != RUNNING:
-                events = []
-        self._after = None
-        return events
+        after, self._after = self._after, None
+        return _behind(events, after)
 
     def _message(self, message: ShownMessage) -> list[ServerEvent]:
-        if message.status == RUNNING:
-            reply = self._reply(message.turn_id)
-            begun = self._begin(message.turn_id, reply, message.message_id)
-            return [*begun, reply.text(message.content)] if message.content else begun
-        return self._whole(
-            Item(
-                item_id=_id_of(message),
-                role=message.role,
-                text=message.content,
-                status="completed" if message.status == "complete" else "incomplete",
-                turn_id=message.turn_id,
-                message_id=message.message_id,
-            )
+        """A message, and its calls with what came of them."""
+        calls = (
+            [] if message.calls is msgspec.UNSET else [one for one in message.calls if one.where == "client"]
         )
+        exchange = self._items.exchange_behind(message.parent_id) if message.role == "assistant" else ""
+        if message.status == RUNNING:
+            events = self._running(message, calls, exchange)
+        else:
+            events = self._stored(message, calls, exchange)
+        for call in calls:
+            if call.state.is_settled:
+                events += self._settled(call.call_id, read_as(call))
+        return events
+
+    def _running(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[ServerEvent]:
+        reply = self._reply(message.turn_id)
+        begun = self._begin(message.turn_id, reply, message_id=message.message_id, exchange=exchange)
+        events = [begun]
+        if message.content:
+            events += [*self._begin_text(reply), reply.text(message.content)]
+        for call in calls:
+            events += self._called(call, message.turn_id)
+        return events
+
+    def _stored(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[ServerEvent]:
+        item = Item(
+            item_id=message.message_id if message.role == "user" else item_id(message.turn_id),
+            role=message.role,
+            text=message.content,
+            status="completed" if message.status == "complete" else "incomplete",
+            turn_id=message.turn_id,
+            exchange=exchange,
+            message_id=message.message_id,
+        )
+        events = self._whole(item) if message.content or not calls else []
+        for call in calls:
+            called = call_of(call, message.turn_id, exchange=exchange)
+            events += self._whole(msgspec.structs.replace(called, message_id=message.message_id))
+        return events
 
 
 def _error(frame: Frame) -> Error | None:
@@ -214,5 +321,12 @@ def _error(frame: Frame) -> Error | None:
             return None
 
 
-def _id_of(message: ShownMessage) -> str:
-    return message.message_id if message.role == "user" else item_id(message.turn_id)
+def _of(item: Item) -> tuple[str, str]:
+    """The message that an item is a part of."""
+    return item.turn_id, "user" if item.role == "user" else "assistant"
+
+
+def _behind(events: list[ServerEvent], after: str | None) -> list[ServerEvent]:
+    """What comes behind an item that is whole; everything where it is not among them."""
+    places = [place for place, one in enumerate(events) if isinstance(one, ItemDone) and one.item.id == after]
+    return events[max(places, default=-1) + 1 :]

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 ANY = r"(?s:.)"
 SPACE = r"[ \t\n\r]"
-LONGEST_SPACE = 64
-"""Characters of white space in one place. Without a bound a model may write nothing else."""
+LONGEST_SPACE = 4
+"""Characters of white space around thoughts and calls. Without a bound a model may write nothing else."""
 
 _CONTROLS = re.compile(r"<\[([0-9,]+)\]>")
 _MEANING = re.compile(r"([\\.+*?()|\[\]{}^$/])")

@@ -27,6 +27,8 @@ from engine.grammar.source import MAX_BYTES, Source, check_draft, check_size, re
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 
 _SPACES = f"{SPACE}{{1,{LONGEST_SPACE}}}"
+_COMPACT = {"item_separator": ", ?", "key_separator": ": ?", "whitespace_flexible": False}
+"""JSON as most models write it. With more white space allowed, a model that is unsure writes that until its reply is cut."""
 _OBJECT = '"object"'
 
 # Forced bytes would be spelled by the tokenizer, all of them anew in each mask: a constant of 200 KiB took 100 ms a token.
@@ -147,23 +149,28 @@ class GrammarWriter:
         """Rules of `calls`, all of a reply's, and of `body`, what follows the opening of one."""
         form = self._calls
         assert form is not None  # noqa: S101 - there are tools
-        closing = symbols(form.closing.strip(), self._specials)
         one = " | ".join(self._call(page, place, tool, exact=exact) for place, tool in enumerate(tools))
-        page.rule("call", f'"{{" {_key(form.name_key)} ({one}) SPACE? "}}"')
-        more = spec.parallel_calls
-        if form.as_list:
-            others = ' (SPACE? "," SPACE? call)*' if more else ""
-            page.rule("body", f'SPACE? "[" SPACE? call{others} SPACE? "]" SPACE? {closing}')
-        else:
-            page.rule("body", f"SPACE? call SPACE? {closing}" if closing else "SPACE? call")
-        wrapped = f"{symbols(form.opening.strip(), self._specials)} body"
-        page.rule("calls", f"{wrapped} (SPACE? {wrapped})*" if more and not form.as_list else wrapped)
+        page.rule("call", f"({one})" if form.name_end else f'"{{" {_key(form.name_key)} ({one}) "}}"')
+        if form.id_mark:
+            page.rule("CALL_ID", "/[a-zA-Z0-9]{9}/")
+        closing = symbols(form.closing.strip(), self._specials)
+        end = f" SPACE? {closing}" if closing else ""
+        comma = "," if form.as_list else form.between
+        together = f'call ({literal(comma)} " "? call)*' if comma and spec.parallel_calls else "call"
+        page.rule("body", f'SPACE? "[" {together} "]"{end}' if form.as_list else f"SPACE? {together}{end}")
+        opening = symbols(form.opening.strip(), self._specials)
+        wrapped = f"({opening})? body" if form.bare else f"{opening} body"
+        page.rule("calls", wrapped if comma or not spec.parallel_calls else f"{wrapped} (SPACE? {wrapped})*")
 
     def _call(self, page: _Page, place: int, tool: Tool, *, exact: bool) -> str:
         """Symbols from a tool's name on, to the end of its arguments."""
         assert self._calls is not None  # noqa: S101 - there are tools
         page.part(f"tool{place}", {"json_schema": _arguments(tool, exact=exact)})
-        return f'{literal(_json(tool.name))} SPACE? "," {_key(self._calls.arguments_key)} @tool{place}'
+        form = self._calls
+        if form.name_end:
+            id_ = f"({symbols(form.id_mark, self._specials)} CALL_ID)?" if form.id_mark else ""
+            return f"{literal(tool.name)} {id_} {symbols(form.name_end, self._specials)} SPACE? @tool{place}"
+        return f'{literal(_json(tool.name))} "," " "? {_key(form.arguments_key)} @tool{place}'
 
 
 class _Page:
@@ -223,11 +230,11 @@ def _guided(schema: Mapping[str, msgspec.Raw], *, lenient: bool = False) -> dict
 
     `lenient`: keywords that it does not know are passed over.
     """
-    return {**schema, "x-guidance": {"whitespace_pattern": _SPACES, "lenient": lenient}}
+    return {**schema, "x-guidance": {**_COMPACT, "lenient": lenient}}
 
 
 def _key(name: str) -> str:
-    return f'SPACE? {literal(_json(name))} SPACE? ":" SPACE?'
+    return f'{literal(_json(name))} ":" " "?'
 
 
 def _json(text: str) -> str:

@@ -6,10 +6,11 @@ Small 3.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import regex
 
+from engine.grammar import forms
 from engine.grammar.forms import CallForm, ThoughtForm
 from engine.parsing.calls import json_calls
 from engine.parsing.formats import Delimiter, Kind, Pattern, Region, Where
@@ -21,7 +22,8 @@ _BLANKS = r"\s{0,16}"
 class Family:
     """How a family writes calls. `markers`: as in `ReplyFormat`.
 
-    A model is of it whose chat template has all of `known_by`, or whose tokenizer has tokens of these names.
+    A model is of it whose chat template has all of `known_by`, or whose tokenizer has tokens of these names; the template
+    itself has all of `spelled`.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Family:
     known_by: tuple[str, ...]
     form: CallForm | None = None
     """What a grammar holds a call to; None where none does: a call can't be forced then."""
+    spelled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ HERMES = Family(
     ),
     markers=("<tool_call>", "</tool_call>"),
     known_by=("<tool_call>", "</tool_call>"),
-    form=CallForm("<tool_call>\n", "\n</tool_call>"),
+    form=forms.HERMES,
 )
 """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`"""
 
@@ -112,6 +115,7 @@ LLAMA = Family(
     ),
     markers=("<|python_tag|>",),
     known_by=("<|python_tag|>", "parameters", "tool_calls"),
+    form=forms.LLAMA,
 )
 """`<|python_tag|>{"name": …, "parameters": {…}}`, or such an object as the whole reply; several are parted by `;`."""
 
@@ -130,10 +134,14 @@ MISTRAL = Family(
     ),
     markers=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
     known_by=("[TOOL_CALLS]",),
+    form=forms.MISTRAL_LIST,
 )
 """`[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call."""
 
-CALLING = (HERMES, MISTRAL, LLAMA)
+MISTRAL_NAMED = replace(MISTRAL, form=forms.MISTRAL_NAMED, spelled=("[TOOL_CALLS]", "[ARGS]"))
+"""Both are read; a template says which one is written. Tokenizers have `[ARGS]` where models write lists, too."""
+
+CALLING = (HERMES, MISTRAL_NAMED, MISTRAL, LLAMA)
 """In the order in which they are tried."""
 
 OTHER_CALLS = ("<function=", "tool▁calls▁begin", "<|tool_calls_section_begin|>", "<arg_key>")

@@ -56,9 +56,12 @@ def family_format(template: str, tokens: Collection[str]) -> ReplyFormat | None:
 def _calling(template: str, tokens: Collection[str]) -> Family | None:
     if any(mark in template for mark in OTHER_CALLS):
         return None
-    return next(
-        (one for one in CALLING if all(mark in template or mark in tokens for mark in one.known_by)), None
-    )
+    return next((one for one in CALLING if _is_of(one, template, tokens)), None)
+
+
+def _is_of(family: Family, template: str, tokens: Collection[str]) -> bool:
+    spelled = all(mark in template for mark in family.spelled)
+    return spelled and all(mark in template or mark in tokens for mark in family.known_by)
 
 
 def _thinking(template: str, tokens: Collection[str]) -> Reasoning | None:

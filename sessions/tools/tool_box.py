@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed, ToolSource
+from sessions.tools.tally import ToolStatistics, ToolTally
 
 _log = structlog.get_logger("midstream.tools")
 
@@ -21,6 +22,7 @@ class ToolBox:
         self._sources = tuple(sources)
         self._seen: tuple[tuple[ServerTool, ...], ...] = ()
         self._offered: dict[str, tuple[ServerTool, ToolSource]] = {}
+        self._tally = ToolTally()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -52,10 +54,15 @@ class ToolBox:
         Raises ToolFailed with words for the model, and ToolLost where it is not known whether the tool did its work.
         Cancelling the task cancels the call: the tool is told where it can be, and nothing of it is heard any more.
         """
-        found = self._current().get(name)
-        if found is None:
-            raise ToolFailed(f"There is no tool {name!r} now.")
-        return await found[1].run(name, arguments, context)
+        with self._tally.call():
+            found = self._current().get(name)
+            if found is None:
+                raise ToolFailed(f"There is no tool {name!r} now.")
+            return await found[1].run(name, arguments, context)
+
+    def statistics(self) -> ToolStatistics:
+        """Facts of this moment."""
+        return self._tally.statistics()
 
     def _current(self) -> dict[str, tuple[ServerTool, ToolSource]]:
         """The tools by their names; put together anew where a source has others than before."""

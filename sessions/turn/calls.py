@@ -16,12 +16,13 @@ import msgspec
 
 from engine.messages import ToolCall
 from sessions.errors import Conflict, ContentTooLong
-from sessions.events import CallState, Journalled, ToolState
+from sessions.events import CallState, Journalled, ShownCall, ToolState
 from sessions.events import ToolCall as ToolCalled
 from sessions.records import CallRecord, digest
 
 RESULTS_CHARS = 256 * 1024
 """Of all results of one reply together; a further one is refused. A model's window holds less, as a rule."""
+CANCELLED = "The call was cancelled."
 MAX_CALLS = 128
 """Of one reply; what it calls beyond them is not carried out."""
 
@@ -157,7 +158,7 @@ def _args(call: CallRecord, decision: Decision) -> str:
 _WORDS = {
     CallState.DONE: "The call has its result.",
     CallState.DENIED: "The call was denied.",
-    CallState.CANCELLED: "The call was cancelled.",
+    CallState.CANCELLED: CANCELLED,
     CallState.EXPIRED: "The call has expired.",
     CallState.LOST: "The call was lost with whoever ran it.",
 }
@@ -205,7 +206,7 @@ def is_to_be_run(call: CallRecord) -> bool:
     return call.where == "server" and call.needs == "none" and call.state is CallState.WAITING
 
 
-def read_as(call: CallRecord) -> str:
+def read_as(call: CallRecord | ShownCall | ToolState) -> str:
     """Return what the model reads as the result of a call."""
     match call.state:
         case CallState.DONE:
@@ -217,7 +218,7 @@ def read_as(call: CallRecord) -> str:
         case CallState.LOST:
             return call.error or "The call was interrupted. Whether it was carried out is not known."
         case _:
-            return "The call was cancelled."
+            return CANCELLED
 
 
 def is_object(text: str) -> bool:

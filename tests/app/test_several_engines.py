@@ -21,6 +21,7 @@ from sessions.service import SessionStatistics
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
 from sessions.store.redis.writable import Writable
+from sessions.tools.tool_box import ToolBox
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 
@@ -63,7 +64,7 @@ async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
     metrics.watch(
         models=served_models(fleet),
         connections=lambda: RegistryStatistics(0, 0, 0),
-        sessions=lambda: SessionStatistics(0, 0, 0),
+        sessions=lambda: SessionStatistics(0, 0, 0, ToolBox().statistics()),
         refusals=Refusals(),
         bounds=Bounds(),
     )

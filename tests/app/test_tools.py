@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from connections.wire.tools import MAX_SCHEMA_BYTES
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from sessions.records import digest
+from sessions.tools.tally import Outcome
 from tests.app.event_source import reading
 from tests.app.in_process import Running, Socket, serving
 from tests.e2e.wire import Frame, assert_no_hole, text_of
@@ -197,6 +199,15 @@ async def test_ready_names_what_the_server_runs_to_who_understands_it(tmp_path: 
             told += await socket.until("done")
         async with running.socket() as socket:
             assert "tools" not in socket.ready
+        async with httpx.AsyncClient() as client:
+            metrics = (await client.get(f"{running.url}/metrics")).text.splitlines()
+    assert {
+        "midstream_tool_calls_started_total 1.0",
+        'midstream_tool_calls_total{outcome="done"} 1.0',
+        'midstream_tool_calls_total{outcome="cancelled"} 0.0',
+        "midstream_tool_calls_running 0.0",
+    } <= set(metrics)
+    assert sum(line.startswith("midstream_tool_") for line in metrics) == 2 + 2 * len(Outcome)
     states = [(frame["state"], frame.get("content")) for frame in told if frame["type"] == "tool_state"]
     assert states == [("running", None), ("done", "It is noon in Bern.")]
     assert_no_hole(told)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call
+from tests.app.in_process import serving
 from tests.clients.conftest import Runner
 from tests.clients.programs import Lines
 
@@ -56,3 +62,16 @@ def test_the_history_is_what_was_seen(said: Lines) -> None:
         ("user", "What is my name?"),
         ("assistant", said["again"]["text"]),
     ]
+
+
+async def test_a_tool_is_called_and_its_output_is_read(run_script: Runner, tmp_path: Path) -> None:
+    """Each event is checked by the client's own types."""
+    async with serving(tmp_path, engine := ScriptedEngine()) as running:
+        engine.script(["I look.", Call("get_weather", '{"city": "Bern"}')])
+        engine.script("It rains.")
+        did = await asyncio.to_thread(run_script, "openai_realtime_tools.py", running.url)
+    assert did["called"]["arguments"] == {"city": "Bern"}
+    assert (did["called"]["name"], did["called"]["streamed"]) == ("get_weather", True)
+    assert (did["answered"]["status"], did["answered"]["kinds"]) == ("completed", ["message"])
+    assert [request.spec.tool_choice for request in engine.requests] == ["required", "auto"]
+    assert engine.requests[1].messages[-1].content == "Rain, 7 degrees."

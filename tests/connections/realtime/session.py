@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from connections.realtime.server_events import (
+    ArgumentsDelta,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
     ItemAdded,
     ItemDeleted,
     ItemDone,
+    Message,
     OutputTextDelta,
     OutputTextDone,
     ResponseCreated,
@@ -15,7 +20,7 @@ from connections.realtime.server_events import (
     ServerEvent,
 )
 from connections.wire.frames import Limits
-from sessions.events import Done, Reason, Timing, Usage
+from sessions.events import CallState, Done, Reason, Timing, ToolCall, ToolState, Usage
 
 LIMITS = Limits(
     max_frame_bytes=1,
@@ -45,6 +50,39 @@ def done(turn_id: str, chars: int, reason: Reason = Reason.STOP, **more: Any) ->
     )
 
 
+def text_of(item: Item) -> str:
+    match item:
+        case Message():
+            return "".join(part.text for part in item.content)
+        case FunctionCall():
+            return item.arguments
+        case FunctionCallOutput():
+            return item.output
+
+
+def call(turn_id: str, call_id: str, *, off: int = 0, index: int = 0, **more: Any) -> ToolCall:
+    return ToolCall(
+        conversation_id="c",
+        turn_id=turn_id,
+        seq=3,
+        call_id=call_id,
+        index=index,
+        name="weather",
+        args='{"city":"Bern"}',
+        args_sha256="",
+        where=more.get("where", "client"),
+        needs="none",
+        off=off,
+        tokens=1,
+    )
+
+
+def settled(turn_id: str, call_id: str, content: str | None, state: CallState = CallState.DONE) -> ToolState:
+    return ToolState(
+        conversation_id="c", turn_id=turn_id, seq=4, call_id=call_id, state=state, content=content
+    )
+
+
 class Mirror:
     """Puts items behind the ones that they are said to follow, and joins text."""
 
@@ -63,13 +101,15 @@ class Mirror:
             case ItemAdded(previous_item_id=previous, item=item):
                 assert item.id not in self.order
                 self.order.insert(0 if previous is None else self.order.index(previous) + 1, item.id)
-                self.texts[item.id] = "".join(part.text for part in item.content)
+                self.texts[item.id] = text_of(item)
             case ItemDone(previous_item_id=previous, item=item):
                 place = self.order.index(item.id)
                 assert previous == (self.order[place - 1] if place else None)
-                assert self.texts[item.id].startswith("".join(part.text for part in item.content))
+                assert self.texts[item.id].startswith(text_of(item))
             case ItemDeleted(item_id=item_id):
                 self.order.remove(item_id)
+            case ArgumentsDelta(item_id=item_id, delta=delta):
+                self.texts[item_id] += delta
             case OutputTextDelta(response_id=response, item_id=item_id, delta=delta):
                 assert response in self.open
                 self.texts[item_id] += delta

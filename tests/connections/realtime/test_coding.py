@@ -55,7 +55,8 @@ def test_a_cancel_is_the_native_one() -> None:
         ('{"type":"response.create","event_id":5}', "event_id", None),
         ('{"type":"session.update","event_id":"e","session":{"instructions":"\\u0000"}}', "session.instructions", "e"),
         ('{"type":"session.update","event_id":"e","session":{"instructions":"\\ud800"}}', "session.instructions", "e"),
-        ('{"type":"session.update","session":{"tools":' + "[" * 20_000 + "]" * 20_000 + "}}", "deeply", None),
+        ('{"type":"session.update","session":{"prompt":' + "[" * 20_000 + "]" * 20_000 + "}}", "deeply", None),
+        ('{"type":"session.update","session":{"tools":[{"parameters":' + '{"a":' * 20_000 + "1" + "}" * 20_000 + "}]}}", "deeply", None),
         ("[]", "object", None),
         ("nonsense", "JSON", None),
         (b"{}", "binary", None),
@@ -82,7 +83,7 @@ def test_nothing_that_comes_breaks_the_reader(value: object) -> None:
 
 
 def test_what_is_not_read_may_hold_anything() -> None:
-    assert isinstance(read(type="session.update", session={"tools": ["\0"], "\0": "\0"}), SessionUpdate)
+    assert isinstance(read(type="session.update", session={"prompt": ["\0"], "\0": "\0"}), SessionUpdate)
 
 
 def test_a_frame_without_a_word_here_is_no_line() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from connections.realtime.items import MAX_CHARS, MAX_ITEMS, Item, Items, State
 from connections.realtime.problems import Invalid
+from connections.realtime.server_events import Content, Message
 
 
 def waits(item_id: str) -> Item:
@@ -77,9 +78,15 @@ def test_the_oldest_are_forgotten_and_what_waits_is_not() -> None:
 
 def test_an_item_without_text_yet_has_no_content() -> None:
     coming = Item(item_id="a", role="assistant", text="", status="in_progress")
-    assert coming.shown().content == ()
+    assert coming.shown() == Message(id="a", status="in_progress", role="assistant", content=())
     items = Items()
     items.store(coming)
     whole, previous = items.finish("a", text="Hello!", status="completed")
     assert previous is None
-    assert [(part.type, part.text) for part in whole.shown().content] == [("output_text", "Hello!")]
+    assert [(part.type, part.text) for part in shown_text(whole)] == [("output_text", "Hello!")]
+
+
+def shown_text(item: Item) -> tuple[Content, ...]:
+    shown = item.shown()
+    assert isinstance(shown, Message)
+    return shown.content

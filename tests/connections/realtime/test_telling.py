@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from connections.line.outbox import Outbox
 from connections.realtime.asking import Asking
+from connections.realtime.calls import item_id
 from connections.realtime.client_events import (
     ItemCreate,
     ItemRetrieve,
@@ -22,11 +24,11 @@ from connections.realtime.client_events import (
 from connections.realtime.items import Items, State
 from connections.realtime.problems import Invalid
 from connections.realtime.server_events import ErrorEvent, ResponseDone
-from connections.realtime.telling import Said, Telling, item_id
+from connections.realtime.telling import Said, Telling
 from connections.wire import frames
 from sessions.conversation.paging import HistoryPage, ShownMessage
-from sessions.events import Accepted, Deleted, Delta, Failure, Gap, Reason, Removed
-from tests.connections.realtime.session import LIMITS, Mirror, done
+from sessions.events import Accepted, CallState, Deleted, Delta, Failure, Gap, Reason, Removed
+from tests.connections.realtime.session import LIMITS, Mirror, call, done, settled, text_of
 
 
 def accepted(turn_id: str, client_msg_id: str, content: str | None = None, **more: Any) -> Accepted:
@@ -63,6 +65,12 @@ def message(turn_id: str, role: Any, content: str, status: str = "complete") -> 
 
 def page(*messages: ShownMessage) -> HistoryPage:
     return HistoryPage(conversation_id="c", epoch="e", seq=5, messages=list(messages))
+
+
+def known_by(asked: tuple[frames.Send | frames.ToolResult, ...]) -> str:
+    (send,) = asked
+    assert isinstance(send, frames.Send)
+    return send.client_msg_id
 
 
 class Session:
@@ -135,7 +143,7 @@ def test_a_failure_says_why() -> None:
 
 def test_a_reply_ends_as_the_history_has_it() -> None:
     output = Session().run("turn_1", "Hello, world!", chars=5, reason=Reason.CANCELLED).response.output
-    assert output[0].content[0].text == "Hello"
+    assert text_of(output[0]) == "Hello"
 
 
 def test_an_exchange_that_is_rolled_back_is_gone() -> None:
@@ -145,6 +153,41 @@ def test_an_exchange_that_is_rolled_back_is_gone() -> None:
     assert session.mirror.order == ["msg_turn_1", "item_1"]
     session.hear(Removed(conversation_id="c", turn_id="turn_1", seq=9))
     assert session.mirror.order == []
+
+
+def test_calls_that_the_server_runs_are_not_the_clients() -> None:
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    assert session.hear(call("turn_1", "call_1", where="server")) == []
+    assert session.hear(settled("turn_1", "call_1", "Noon.")) == []
+
+
+def test_a_call_behind_text_that_was_withdrawn_is_withdrawn_too() -> None:
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    session.hear(delta("turn_1", "Hello, world!"))
+    for place, off in enumerate((5, 13)):
+        session.hear(call("turn_1", f"call_{place}", off=off, index=place))
+    output = session.hear(done("turn_1", 5, Reason.CANCELLED))
+    response = next(event for event in output if isinstance(event, ResponseDone)).response
+    assert [item.id for item in response.output] == ["item_1", "item_1_0"]
+    assert session.mirror.order == ["msg_turn_1", "item_1", "item_1_0", "item_1_0_output"]
+
+
+def test_a_rollback_takes_a_whole_exchange_out_and_what_waits_for_its_calls() -> None:
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    session.hear(call("turn_1", "call_1"))
+    session.hear(call("turn_1", "call_2", index=1))
+    session.hear(done("turn_1", 0, Reason.TOOLS, open=("call_1", "call_2")))
+    mine = NewItem(type="function_call_output", call_id="call_1", output="Rain.")
+    session.mirror.hear(*session.asking.create(ItemCreate(item=mine)))
+    session.hear(settled("turn_1", "call_2", None, CallState.CANCELLED))
+    follows = {"message_id": "reply_turn_1", "follows": "turn_1"}
+    session.hear(accepted("turn_2", "theirs", parent_id=msgspec.UNSET, **follows))
+    session.hear(done("turn_2", 0, Reason.CANCELLED, removed=True))
+    assert session.mirror.order == []
+    assert list(session.items) == []
 
 
 def test_a_conversation_that_is_deleted_leaves_what_waits() -> None:
@@ -170,20 +213,24 @@ def test_an_edit_takes_the_place_of_what_it_edits_and_of_all_behind_it() -> None
         session.run(turn_id)
     mine = session.create("Hi?")
     session.hear(accepted("turn_4", "theirs", "Hi there!", parent_id="reply_turn_1"))
+    session.hear(delta("turn_4", "Hello."))
     assert session.mirror.order == ["msg_turn_1", "item_1", "msg_turn_4", "item_4", mine]
     session.hear(done("turn_4", 0))
     session.hear(accepted("turn_5", "theirs", "Hi again!", parent_id=None))
+    session.hear(delta("turn_5", "Hello."))
     assert session.mirror.order == ["msg_turn_5", "item_5", mine]
 
 
 def test_another_reply_to_a_message_from_here_takes_the_place_of_the_one_before() -> None:
     session = Session()
     asked = [session.create("Hi?"), session.create("Hm?")]
-    send = session.asking.ask(ResponseCreate())
+    (send,) = session.asking.ask(ResponseCreate())
+    assert isinstance(send, frames.Send)
     session.hear(accepted("turn_1", send.client_msg_id, parent_id=None))
     session.hear(done("turn_1", 0))
     again = {"message_id": "msg_turn_1", "parent_id": None}
     session.hear(accepted("turn_2", "theirs", "Hi?", **again))
+    session.hear(delta("turn_2", "Hello."))
     assert session.mirror.order == [*asked, "item_2"]
 
 
@@ -194,8 +241,11 @@ def test_a_reply_on_a_branch_that_is_left_goes_once_it_has_ended() -> None:
     session.hear(
         accepted("turn_3", "theirs", "Or?", parent_id="reply_turn_2")
     )  # whose name nobody has said yet
+    for turn_id in ("turn_2", "turn_3"):
+        session.hear(delta(turn_id, "Hello."))
     assert session.mirror.order[-4:] == ["msg_turn_2", "item_2", "msg_turn_3", "item_3"]
     session.hear(accepted("turn_4", "theirs", "Hi there!", parent_id=None))
+    session.hear(delta("turn_4", "Hello."))
     for turn_id in ("turn_2", "turn_3"):
         session.hear(done(turn_id, 0))
     assert session.mirror.ended == ["resp_1", "resp_2", "resp_3"]
@@ -250,10 +300,18 @@ class Sessions(RuleBasedStateMachine):
         self.running: dict[str, int] = {}
         self.over: list[str] = []
         self.turns = 0
+        self.calling: str | None = None  # an ended turn whose calls are open
+        self.exchanges: dict[str, str] = {}
+        self.calls: dict[str, str] = {}
 
-    def next_turn(self) -> str:
+    def next_turn(self, follows: str | None = None) -> str:
         self.turns += 1
-        return f"turn_{self.turns}"
+        turn_id = f"turn_{self.turns}"
+        self.exchanges[turn_id] = self.exchanges[follows] if follows else turn_id
+        return turn_id
+
+    def of_calling(self) -> list[str]:
+        return [call_id for call_id, turn_id in self.calls.items() if turn_id == self.calling]
 
     @rule(place=st.none() | st.just("root") | st.integers(0, 20))
     def create(self, place: int | str | None) -> None:
@@ -275,36 +333,94 @@ class Sessions(RuleBasedStateMachine):
             return
         if not isinstance(told, str):
             self.session.mirror.hear(told)
-        elif told == (self.over or [None])[-1] and not self.running:  # the store has nothing behind it
-            self.over.pop()
+        elif self.over and told == self.over[-1] and not self.running and not self.calling:
+            # the store has nothing behind it
+            gone = self.exchanges[told]
+            self.over = [one for one in self.over if self.exchanges[one] != gone]
             self.session.telling.freeing[told] = lambda: None
             self.session.hear(Removed(conversation_id="c", turn_id=told, seq=9))
 
     @rule()
     def ask(self) -> None:
         waiting = self.session.items.waiting()
+        if self.session.items.open_calls():
+            self.go_on()
+            return
         try:
-            self.on_its_way = self.session.asking.ask(ResponseCreate()).client_msg_id
+            self.on_its_way = known_by(self.session.asking.ask(ResponseCreate()))
         except Invalid:
-            assert self.on_its_way or not waiting
+            assert self.on_its_way or not waiting or self.session.asking.on_its_way
+
+    def go_on(self) -> None:
+        open_calls = [item.call_id for item in self.session.items.open_calls()]
+        try:
+            results = self.session.asking.ask(ResponseCreate())
+        except Invalid:
+            waiting = {item.call_id for item in self.session.items.waiting("tool")}
+            assert self.running or self.session.asking.on_its_way or not waiting.issuperset(open_calls)
+            return
+        told = [one for one in results if isinstance(one, frames.ToolResult)]
+        for one in told:
+            self.session.hear(settled(self.calls[one.call_id], one.call_id, one.content))
+            self.calls[one.call_id] = ""
+        assert {one.call_id for one in told} == set(open_calls)
+
+    @precondition(lambda self: self.session.items.open_calls())
+    @rule(place=st.integers(0, 5), mine=st.booleans())
+    def settle(self, place: int, *, mine: bool) -> None:
+        """An output from here, or from elsewhere."""
+        calls = [item.call_id for item in self.session.items.open_calls()]
+        call_id = calls[place % len(calls)]
+        if not mine:
+            self.session.hear(settled(self.calls[call_id], call_id, "Theirs."))
+            self.calls[call_id] = ""
+            return
+        item = NewItem(type="function_call_output", call_id=call_id, output="Mine.")
+        try:
+            self.session.mirror.hear(*self.session.asking.create(ItemCreate(item=item)))
+        except Invalid:
+            assert self.session.items.outcome(call_id) is not None
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def call(self) -> None:
+        turn_id = next(iter(self.running))
+        told = call(turn_id, f"call_{len(self.calls)}", off=self.running[turn_id], index=len(self.calls))
+        self.calls[told.call_id] = turn_id
+        self.session.hear(told)
+
+    @precondition(lambda self: self.calling and not self.of_calling())
+    @rule()
+    def follow(self) -> None:
+        """All calls are settled: the next turn begins by itself."""
+        follows, self.calling = str(self.calling), None
+        turn_id = self.next_turn(follows)
+        self.session.hear(
+            accepted(
+                turn_id, "theirs", message_id=f"reply_{follows}", follows=follows, parent_id=msgspec.UNSET
+            )
+        )
+        self.running[turn_id] = 0
 
     @precondition(lambda self: self.on_its_way)
     @rule(taken=st.booleans())
     def answer(self, *, taken: bool) -> None:
         client_msg_id, self.on_its_way = str(self.on_its_way), None
-        if taken and not self.running:
+        if taken and not self.running and not self.calling:
             turn_id = self.next_turn()
             self.session.hear(accepted(turn_id, client_msg_id))
             self.running[turn_id] = 0
         else:
             self.session.asking.give_back(client_msg_id)
 
+    @precondition(lambda self: not self.calling)
     @rule()
     def others_turn(self) -> None:
         turn_id = self.next_turn()
         self.session.hear(accepted(turn_id, "theirs", "Hi!"))
         self.running[turn_id] = 0
 
+    @precondition(lambda self: not self.calling)
     @rule(again=st.booleans(), place=st.none() | st.integers(0, 20))
     def others_branch(self, *, again: bool, place: int | None) -> None:
         """An edit, or another reply."""
@@ -329,19 +445,28 @@ class Sessions(RuleBasedStateMachine):
     def end(self, kept: int, reason: Reason, *, removed: bool) -> None:
         turn_id = next(iter(self.running))
         removed = removed and reason is Reason.CANCELLED
-        self.session.hear(done(turn_id, min(kept, self.running.pop(turn_id)), reason, removed=removed))
+        chars = self.running.pop(turn_id)
+        if reason is not Reason.TOOLS:
+            chars = min(kept, chars)
+            self.calls = {one: turn for one, turn in self.calls.items() if turn != turn_id}
+        self.session.hear(done(turn_id, chars, reason, removed=removed))
         assert self.session.mirror.ended[-1] == f"resp_{turn_id.removeprefix('turn_')}"
+        mine = [item for item in self.session.items.of_turn(turn_id) if item.role == "assistant"]
+        self.calling = turn_id if reason is Reason.TOOLS and mine and not self.running else None
         if not removed:
             self.over.append(turn_id)
+        else:
+            gone = self.exchanges[turn_id]
+            self.over = [one for one in self.over if self.exchanges[one] != gone]
 
     @invariant()
     def the_client_knows_the_items(self) -> None:
-        assert self.session.mirror.order == [item.item_id for item in self.session.items]
+        assert self.session.mirror.order == [item.item_id for item in self.session.items if item.told]
 
     @invariant()
     def what_is_answered_comes_before_what_waits(self) -> None:
         order = [State.STORED, State.ASKED, State.WAITING]
-        places = [order.index(item.state) for item in self.session.items]
+        places = [0 if item.role == "tool" else order.index(item.state) for item in self.session.items]
         assert places == sorted(places)
 
     @invariant()
@@ -357,7 +482,8 @@ def test_metadata_and_length_come_back_with_their_reply() -> None:
     session = Session()
     session.create("Hi?")
     wishes = ResponseWishes(metadata={"a": "b"}, max_output_tokens=5)
-    send = session.asking.ask(ResponseCreate(response=wishes))
+    (send,) = session.asking.ask(ResponseCreate(response=wishes))
+    assert isinstance(send, frames.Send)
     assert send.params.max_new_tokens == 5
     created = session.hear(accepted("turn_1", send.client_msg_id))[0].response
     assert (created.metadata, created.max_output_tokens) == ({"a": "b"}, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import pytest
 
@@ -56,11 +57,53 @@ def test_a_format_is_all_of_the_reply(asked: Format, good: str, bad: str) -> Non
     assert not allows(spec, f"Here: {good}")
 
 
-def test_white_space_has_a_bound_and_its_author_cannot_ask_for_another() -> None:
-    schema = JsonSchema('{"type":"object","x-guidance":{"whitespace_pattern":"x"}}')
-    assert allows(ReplySpec(format=schema), '{\n    "a":\t1}')
+COMPACT = ['{"a":1,"b":[1,{}]}', '{"a": 1, "b": [1, {}]}', '{"a": 1,"b":[1, {}]}']
+AIRY = [
+    '{ "a":1}',
+    '{"a" :1}',
+    '{"a":  1}',
+    '{"a":1 }',
+    '{"a":1,  "b":2}',
+    '{"a":1 ,"b":2}',
+    '{"a":[ 1]}',
+    '{"a":[1 ]}',
+    '{\n    "a": 1\n}',
+    '{"a":\t1}',
+    '{"a": 1} ',
+]
+
+
+@pytest.mark.parametrize("asked", [JsonObject(), JsonSchema('{"type":"object"}')])
+def test_json_has_a_space_behind_a_colon_and_a_comma_at_most(asked: Format) -> None:
+    spec = ReplySpec(format=asked)
+    assert [text for text in COMPACT if not allows(spec, text)] == []
+    assert [text for text in AIRY if allows(spec, text)] == []
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_the_arguments_of_a_call_are_as_compact(choice: Literal["auto", "required"]) -> None:
+    anything = Tool("any", "", '{"type":"object"}')
+    spec = ReplySpec(tools=(anything,), tool_choice=choice)
+    assert [
+        text for text in COMPACT if not allows(spec, call(f'{{"name": "any", "arguments": {text}}}'))
+    ] == []
+    assert [text for text in AIRY if allows(spec, call(f'{{"name": "any", "arguments": {text}}}'))] == []
+    for body in (
+        '{ "name":"any","arguments":{}}',
+        '{"name" :"any","arguments":{}}',
+        '{"name":"any" ,"arguments":{}}',
+    ):
+        assert not allows(spec, call(body))
+    assert not allows(spec, call(" " * 5 + NOW.replace("clock", "any")))
+
+
+def test_the_author_of_a_schema_cannot_ask_for_other_white_space() -> None:
+    schema = JsonSchema(
+        '{"type":"object","x-guidance":{"whitespace_pattern":"x","whitespace_flexible":true}}'
+    )
     assert not allows(ReplySpec(format=schema), '{x"a":1}')
-    assert not allows(ReplySpec(format=schema), "{" + " " * 65 + "}")
+    assert not allows(ReplySpec(format=schema), '{ "a":1}')
+    assert allows(ReplySpec(format=schema), '{"a":1}')
 
 
 def test_without_tools_and_format_a_reply_is_free() -> None:
@@ -79,7 +122,7 @@ FREE = ReplySpec(tools=TOOLS)
         "It rains. 字 < > {",
         call(PARIS),
         "I look it up.\n" + call(PARIS) + "\n" + call(NOW) + "\nDone.",
-        '<tool_call>{ "name" : "clock" , "arguments" : { } }</tool_call>',
+        '<tool_call>{"name":"clock", "arguments":{}}</tool_call>',
         "<think>a call: </think>" + call(NOW),
     ],
 )

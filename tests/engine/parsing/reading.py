@@ -27,6 +27,7 @@ def family(template: str, *tokens: str) -> ReplyFormat:
 HERMES = family("<tool_call></tool_call>")
 LLAMA = family("parameters tool_calls", "<|python_tag|>")
 MISTRAL = family("[TOOL_CALLS]")
+MISTRAL_NAMED = family("[TOOL_CALLS] [ARGS]")
 THINKS = family("<think>")
 HERMES_THINKS = family("<tool_call></tool_call><think></think>")
 FAMILIES = (HERMES, LLAMA, MISTRAL, THINKS, HERMES_THINKS)

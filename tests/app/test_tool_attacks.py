@@ -1,0 +1,190 @@
+"""Tools that are made to do harm, through the doors of a whole service: each has a clear end, and a neighbour reads on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call
+from tests.app.in_process import Running, Socket, serving
+from tests.e2e.wire import Frame, assert_no_hole, text_of
+from tests.sessions.tools.servers import Rogue, listening, part
+from tests.sessions.tools.test_rogue_servers import (
+    answer_to,
+    endless_line,
+    endless_progress,
+    hang,
+    huge_result,
+    question,
+    streaming,
+)
+
+HELLO = {"features": ["tools"]}
+OFFER = [{"name": "r_work", "where": "server"}]
+PAY = {"name": "pay", "approval": "always"}
+WORDS = "word " * 200
+PACE_S = 0.01
+SERVER = """
+[[server]]
+name = "rogue"
+url = "{url}"
+prefix = "r_"
+tools = ["work"]
+never_ask = ["work"]
+call_s = {call_s}
+max_response_bytes = 65536
+"""
+
+
+@asynccontextmanager
+async def attacked(folder: Path, rogue: Rogue, *, call_s: float = 30.0) -> AsyncIterator[Running]:
+    """A service that has a rogue's tool."""
+    async with listening(rogue) as url:
+        file = folder / "tools.toml"
+        file.write_text(SERVER.format(url=url, call_s=call_s))
+        async with serving(folder, ScriptedEngine(pace_s=PACE_S), tools_file=str(file)) as running:
+            yield running
+
+
+@asynccontextmanager
+async def neighbour(running: Running) -> AsyncIterator[None]:
+    """Somebody else reads a reply meanwhile, to its good end and without a hole."""
+    async with running.socket(HELLO | {"client_id": "bob"}) as socket:
+        running.engine.script(WORDS)
+        await socket.send(type="send", client_msg_id="m", content="Go on.", params={"max_new_tokens": 4000})
+        begun = [await socket.next("accepted"), await socket.next("delta")]
+        yield
+        told = begun + await socket.until("done")
+        assert (told[-1]["reason"], text_of(told, told[-1]["turn_id"])) == ("stop", WORDS)
+        assert_no_hole(told)
+
+
+async def call(socket: Socket, running: Running) -> list[Frame]:
+    """The rogue's tool is called; gives what is told until that turn ends."""
+    running.engine.script([Call("r_work", "{}")])
+    await socket.send(type="send", client_msg_id="call", content="Work.", tools=OFFER)
+    return await socket.until("done")
+
+
+async def lie(message: dict[str, Any]) -> Any:
+    return {"content": "not a list", "isError": "perhaps"}
+
+
+@pytest.mark.parametrize(
+    ("rogue", "state", "words"),
+    [
+        (Rogue(tools_call=hang), "lost", "did not answer within 1 s"),
+        (Rogue(tools_call=streaming(endless_progress)), "lost", "did not answer within 1 s"),
+        (Rogue(tools_call=streaming(endless_line)), "done", "more bytes than are read"),
+        (Rogue(tools_call=streaming(huge_result)), "done", "more bytes than are read"),
+        (Rogue(tools_call=lie), "done", ""),
+    ],
+    ids=["hangs", "reports without end", "floods", "says too much", "lies"],
+)
+async def test_a_rogue_ends_its_own_call_alone(tmp_path: Path, rogue: Rogue, state: str, words: str) -> None:
+    """The model reads why, and goes on."""
+    async with (
+        attacked(tmp_path, rogue, call_s=1.0) as running,
+        neighbour(running),
+        running.socket(HELLO | {"client_id": "ann"}) as socket,
+    ):
+        told = await call(socket, running)
+        running.engine.script("I could not.")
+        told += await socket.until("done")
+    ended = next(one for one in told if one["type"] == "tool_state" and one["state"] in ("done", "lost"))
+    assert (ended["state"], ended.get("content")) == (state, None)
+    assert words in ended["error"]
+    assert text_of(told, told[-1]["turn_id"]) == "I could not."
+
+
+async def test_a_question_behind_a_cancel_reaches_nobody(tmp_path: Path) -> None:
+    cancelled = asyncio.Event()
+
+    async def late(message: dict[str, Any], send: Any) -> None:
+        await part(send, ": here\n\n")
+        await cancelled.wait()
+        await part(send, question(1))
+        await asyncio.Event().wait()
+
+    rogue = Rogue(tools_call=streaming(late))
+    async with (
+        attacked(tmp_path, rogue) as running,
+        neighbour(running),
+        running.socket(HELLO | {"client_id": "ann"}) as socket,
+    ):
+        await call(socket, running)
+        await rogue.message("tools/call")
+        await socket.send(type="cancel")
+        told = await socket.until("done")
+        cancelled.set()
+        assert (await answer_to(rogue, "q1"))["result"] == {"action": "cancel"}
+        await socket.send(type="ping", t=1)
+        told.append(await socket.next())
+    states = [one["state"] for one in told if one["type"] == "tool_state" and one["state"] != "running"]
+    assert (states, told[-2]["reason"], told[-1]["type"]) == (["cancelled"], "cancelled", "pong")
+
+
+async def test_only_its_owner_decides_about_a_call_and_once(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path) as running,
+        running.socket(HELLO | {"client_id": "ann"}) as ann,
+        running.socket(HELLO | {"client_id": "bob"}) as bob,
+    ):
+        for socket, name in ((bob, "bob"), (ann, "ann")):
+            running.engine.script([Call("pay", '{"chf": 5}')])
+            await socket.send(
+                type="send", client_msg_id=name, content="Pay.", conversation_id="c", tools=[PAY]
+            )
+            told = await socket.until("done")
+        asked = next(one for one in told if one["type"] == "tool_call")
+        decision = {
+            "type": "tool_decision",
+            "conversation_id": "c",
+            "call_id": asked["call_id"],
+            "args_sha256": asked["args_sha256"],
+        }
+        assert (await bob.ask(decision="allow", **decision))["code"] == "not_found"
+        wrong = await ann.ask(decision="allow", **decision | {"args_sha256": "0" * 64})
+        assert wrong["code"] == "conflict"
+        await ann.send(decision="allow", **decision)
+        assert [(await ann.next("tool_state"))["state"], (await ann.next("tool_ack"))["already"]] == [
+            "running",
+            False,
+        ]
+        again = await ann.ask(decision="allow", **decision)
+        assert (again["type"], again["already"]) == ("tool_ack", True)
+        assert (await ann.ask(decision="deny", **decision))["code"] == "conflict"
+        changed = await ann.ask(decision="allow", args='{"chf": 500}', **decision)
+        assert changed["code"] == "conflict"
+        for socket in (ann, bob):
+            await socket.send(type="cancel", conversation_id="c")
+            await socket.until("done")
+
+
+async def test_results_beyond_their_bounds_are_refused(tmp_path: Path) -> None:
+    """A frame of 10 MB ends its own connection, a body of 10 MB its own request."""
+    async with serving(tmp_path, ScriptedEngine(pace_s=PACE_S)) as running, neighbour(running):
+        async with running.socket(HELLO | {"client_id": "ann"}) as socket:
+            running.engine.script([Call("look", "{}")])
+            await socket.send(type="send", client_msg_id="m", content="Look.", tools=[{"name": "look"}])
+            call_id = (await socket.until("done"))[-1]["open"][0]
+            result = {"type": "tool_result", "call_id": call_id}
+            too_long = await socket.ask(content="x" * 40_000, **result)
+            assert too_long["code"] == "content_too_long"
+            with suppress(ConnectionClosed):  # before all of it is on its way
+                await socket.send(content="x" * 10_000_000, **result)
+            assert (await socket.closed())[0] == 1009
+        told = {"role": "tool", "tool_call_id": "a", "content": "x" * 10_000_000}
+        body = json.dumps({"model": "midstream-demo", "messages": [told]}).encode()
+        async with httpx.AsyncClient() as client:
+            answer = await client.post(f"{running.url}/v1/chat/completions", content=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")

@@ -1,0 +1,115 @@
+"""Tools and formats: schemas that are made to be costly, far too many tools, and what is said to calls of nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from functools import cache
+from typing import Any
+
+from tests.attack.attack import MB, Attack, Cost, Ground
+from tests.attack.attacker import Attacker, beats
+from tests.attack.families.bodies import MESSAGE, post
+from tests.chaos.thin_socket import framed
+
+RESULT = 10 * MB
+SCHEMA = 5 * MB
+TOOLS = 10_000
+
+
+def _chat(**fields: Any) -> bytes:
+    asked = {"model": "midstream-demo", "messages": [MESSAGE], "max_tokens": 1}
+    return post("/v1/chat/completions", json.dumps(asked | fields).encode())
+
+
+def _held_to(schema: dict[str, Any]) -> bytes:
+    named = {"name": "s", "schema": schema, "strict": True}
+    return _chat(response_format={"type": "json_schema", "json_schema": named})
+
+
+def _product() -> dict[str, Any]:
+    """Every choice of one part with every choice of the others: four to the power of eight."""
+    part = [{"properties": {f"p{n}": {"type": "string"}}} for n in range(4)]
+    return {"allOf": [{"anyOf": [{"title": f"{n}", **one} for one in part]} for n in range(8)]}
+
+
+COSTLY: tuple[dict[str, Any], ...] = (
+    _product(),
+    {"type": "integer", "multipleOf": 99_991},
+    {"allOf": [{"type": "string", "pattern": f"^.*{n}.*x.*{7 * n}.*$"} for n in range(20)]},
+    {"type": "string", "pattern": "(" * 3_000 + "a" + ")" * 3_000},
+    {"properties": {f"p{n}": {} for n in range(5_000)}},
+    {"allOf": [{"$ref": "#"}, {"type": "object"}]},
+)
+"""Each takes what a schema may take, or would take far more."""
+
+
+@cache
+def _huge_schema() -> bytes:
+    return _held_to({"description": "x" * SCHEMA})
+
+
+@cache
+def _ten_thousand_tools() -> bytes:
+    tools = [{"type": "function", "function": {"name": f"t{n}"}} for n in range(TOOLS)]
+    return _chat(tools=tools)
+
+
+@cache
+def _huge_result() -> bytes:
+    calls = [{"id": "call_1", "type": "function", "function": {"name": "t", "arguments": "{}"}}]
+    told = {"role": "tool", "tool_call_id": "call_1", "content": "x" * RESULT}
+    return _chat(messages=[MESSAGE, {"role": "assistant", "tool_calls": calls}, told])
+
+
+async def huge_schemas(me: Attacker) -> None:
+    """Asks for a reply that keeps to a schema of 5 MB."""
+    await me.ask(await me.connect(), _huge_schema())
+
+
+async def costly_schemas(me: Attacker) -> None:
+    """Asks for replies that keep to schemas that nobody can compile, none of which was seen before."""
+    one = await me.connect()
+    for schema in COSTLY:
+        await me.ask(one, _held_to({**schema, "title": uuid.uuid4().hex}))
+
+
+async def many_tools(me: Attacker) -> None:
+    """Asks for a reply that may call one of 10,000 tools."""
+    await me.ask(await me.connect(), _ten_thousand_tools())
+
+
+async def huge_results(me: Attacker) -> None:
+    """Tells a chat completion that a tool's result has 10 MB."""
+    await me.ask(await me.connect(), _huge_result())
+
+
+async def huge_result_frames(me: Attacker) -> None:
+    """Sends a tool's result of 10 MB in one frame."""
+    one = await me.greet()
+    frame = {"type": "tool_result", "call_id": "call_1", "content": "x" * RESULT}
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(me.listen(one))
+        await one.write(framed(json.dumps(frame).encode()))
+
+
+async def replayed_decisions(me: Attacker) -> None:
+    """Allows calls of somebody else's conversation, 100 times a second."""
+    one = await me.greet()
+    frame = {"type": "tool_decision", "call_id": "call_1", "decision": "allow", "args_sha256": "0" * 64}
+    allowed = framed(json.dumps({**frame, "conversation_id": "read"}).encode())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(me.listen(one))
+        async for _ in beats(100):
+            await one.write(allowed)
+
+
+ATTACKS = (
+    Attack(run=replayed_decisions, sockets=4),
+    Attack(run=huge_result_frames, sockets=4),
+    Attack(run=huge_results, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_huge_result),
+    Attack(run=huge_schemas, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_huge_schema),
+    Attack(run=costly_schemas, sockets=2, ground=Ground.MODEL, cost=Cost.BODY),
+    Attack(run=many_tools, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_ten_thousand_tools),
+)
