@@ -1,9 +1,8 @@
 import { element } from "./dom.js";
-import { duration } from "./figures.js";
 
 /**
- * What a model thinks aloud before its answer, in `<think>` tags: folded away on the page, untouched in the history.
- * Copying and announcing leave it out.
+ * What a model thinks aloud before its answer: folded away on the page. Most servers tell it apart from the text; where it
+ * is in `<think>` tags, the history has them untouched. Copying and announcing leave it out.
  */
 
 const OPEN = "<think>";
@@ -48,22 +47,32 @@ function split(thought, answer) {
 /** Shows a thought, folded until it is opened. Hidden where there is none. */
 export class ThoughtFold {
   #name = element("span");
-  #text = element("p", { dir: "auto" });
-  root = element("details", { class: "thought", hidden: true }, element("summary", {}, this.#name), this.#text);
+  #text = document.createTextNode("");
+  #body = element("p", { dir: "auto" }, this.#text);
+  root = element("details", { class: "thought", hidden: true }, element("summary", {}, this.#name), this.#body);
   /** @type {number | null | undefined} When it began; null where that was not seen. */ #since = undefined;
-  #took = "";
+  /** @type {number | null} */ #ms = null;
 
   /**
    * @param {string | null} thought
-   * @param {{thinking: boolean}} options  whether it is still growing
+   * @param {{thinking: boolean, ms?: number | null}} options  whether it is still growing, and how long it took where that
+   *     is told; else it is measured here
    */
-  show(thought, { thinking }) {
+  show(thought, { thinking, ms = null }) {
     this.root.hidden = thought === null;
     if (thought === null) return;
-    if (this.#text.textContent !== thought) this.#text.textContent = thought;
+    this.#write(thought);
     this.#measure(thought, thinking);
     this.#name.className = thinking ? "waiting" : "";
-    this.#name.textContent = thinking ? "Thinking" : `Thought${this.#took}`;
+    this.#name.textContent = thinking ? "Thinking" : `Thought${took(ms ?? this.#ms)}`;
+  }
+
+  /** A long one grows by a few words a frame: what is there stays. @param {string} thought */
+  #write(thought) {
+    const shown = this.#text.data;
+    if (thought === shown) return;
+    if (thought.startsWith(shown)) this.#text.appendData(thought.slice(shown.length));
+    else this.#text.data = thought;
   }
 
   /**
@@ -74,8 +83,15 @@ export class ThoughtFold {
     const now = performance.now();
     if (this.#since === undefined) this.#since = thinking && thought.length < BEGINNING_CHARS ? now : null;
     if (thinking || this.#since === null) return;
-    const ms = now - this.#since;
-    this.#took = ` for ${ms < 1000 ? "a moment" : duration(ms)}`;
+    this.#ms = now - this.#since;
     this.#since = null;
   }
+}
+
+/** How long it took, behind the word for it; empty where that is not known. @param {number | null} ms */
+function took(ms) {
+  if (ms === null) return "";
+  if (ms < 1000) return " for a moment";
+  const seconds = Math.round(ms / 1000);
+  return seconds < 120 ? ` for ${seconds} s` : ` for ${Math.round(seconds / 60)} min`;
 }

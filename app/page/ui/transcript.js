@@ -27,6 +27,12 @@ export class Transcript {
     return this.#messages[0]?.message_id;
   }
 
+  /** The model that wrote last; null where none did, or that is not known. @returns {string | null} */
+  get model() {
+    const live = [...this.#replies].findLast(({ done }) => done?.model);
+    return live?.done?.model ?? this.#messages.findLast(({ model }) => model)?.model ?? null;
+  }
+
   /** @param {Reply} reply */
   take(reply) {
     this.#replies.add(reply);
