@@ -128,7 +128,8 @@ function answer(message, reply) {
   const ended = message.status === "complete" ? (reply?.done?.reason ?? "complete") : message.status;
   const status = reply?.state === ReplyState.CALLING ? reply.state : ended;
   const thought = { text: message.reasoning ?? "", growing: false, ms: thinkingMs(reply, usage) };
-  const calls = status === ReplyState.CALLING && reply !== null ? reply.calls : callsOf(message);
+  // What history has as settled is final; of what it has as open more may have come since.
+  const calls = callsOf(message).map((call) => (call.open ? (reply?.callOf(call.callId) ?? call) : call));
   return { key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage, thought, calls };
 }
 
