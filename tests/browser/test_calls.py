@@ -215,7 +215,9 @@ async def test_a_call_of_another_program_is_shown_as_that(chat: ChatPage, servic
         await program.send("Light!", conversation_id="home", tools=[{"name": "lamp"}])
         await chat.page.goto(f"{service.url}/#/home")
         await expect(state(chat.page, "lamp")).to_have_text("Waits for another program")
-        await expect(card(chat.page, "lamp")).to_contain_text("This call waits for another program. Stop gives it up.")
+        await expect(card(chat.page, "lamp")).to_contain_text(
+            "This call waits for another program. Stop gives it up."
+        )
         await expect(card(chat.page, "lamp").get_by_role("button", name="Allow")).to_be_hidden()
         await chat.stop.click()
         await expect(state(chat.page, "lamp")).to_have_text("Stopped")
