@@ -13,7 +13,6 @@ from msgspec import Meta
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
 import midstream
-from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from sessions.tools.functions.declared import CallContext, Progress, ToolFailed, tool
 from tests.app.in_process import Running, serving
@@ -232,7 +231,7 @@ async def test_a_thought_is_folded_with_its_time_and_is_the_same_after_a_reload(
     await chat.type("Weather?")
     fold = chat.replies.last.locator(".thought summary")
     await expect(fold).to_have_text("Thinking")
-    thought = chat.replies.last.locator(".thought p")
+    thought = chat.replies.last.locator(".thought-text")
     await expect(thought).to_be_hidden()
     await fold.press("Enter")
     await expect(thought).to_contain_text("The user")
@@ -254,13 +253,13 @@ async def test_a_stop_in_a_thought_and_a_reload_show_what_is_kept(chat: ChatPage
     service.engine.script([Thought(f" step {number}") for number in range(200)])
     await chat.open(service.url)
     await chat.type("Think.")
-    await expect(chat.replies.last.locator(".thought p")).to_contain_text("step 5")
+    await expect(chat.replies.last.locator(".thought-text")).to_contain_text("step 5")
     await chat.page.reload()
     await chat.connected()
     await expect(chat.replies.last.locator(".thought summary")).to_have_text("Thinking")
     await chat.stop.click()
     await expect(chat.badge()).to_have_text("Stopped")
-    kept = await chat.replies.last.locator(".thought p").text_content()
+    kept = await chat.replies.last.locator(".thought-text").text_content()
     await chat.page.reload()
     await chat.connected()
-    await expect(chat.replies.last.locator(".thought p")).to_have_text(kept or "")
+    await expect(chat.replies.last.locator(".thought-text")).to_have_text(kept or "")

@@ -46,7 +46,9 @@ export class CallCard {
     this.#key = key;
     this.root.dataset.state = call.asks ? "asks" : state === "done" && content === null ? "failed" : state;
     this.#state.textContent = stateOf(call);
-    this.#args.show(laidOut(call.args));
+    const args = laidOut(call.args);
+    this.#args.root.hidden = args === "{}";
+    this.#args.show(args);
     this.#showCourse(call);
     this.#showAsk(call.asks);
     this.#showResult(call);

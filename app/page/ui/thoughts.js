@@ -11,6 +11,8 @@ const CLOSE = "</think>";
 const CLOSE_ALONE = /^[ \t]*<\/think>[ \t]*$/m;
 /** A thought that was met when it was shorter than this was met at its beginning. */
 const BEGINNING_CHARS = 200;
+/** From so many on, a line's end ends a block of a shown thought. */
+const BLOCK_CHARS = 1000;
 
 /**
  * A reply's thought (null where it has none), whether that has ended, and the answer behind it.
@@ -47,8 +49,10 @@ function split(thought, answer) {
 /** Shows a thought, folded until it is opened. Hidden where there is none. */
 export class ThoughtFold {
   #name = element("span");
-  #text = document.createTextNode("");
-  #body = element("p", { dir: "auto" }, this.#text);
+  #shown = "";
+  /** Where it grows: the end of the last block. */
+  #tail = document.createTextNode("");
+  #body = element("div", { class: "thought-text" });
   root = element("details", { class: "thought", hidden: true }, element("summary", {}, this.#name), this.#body);
   /** @type {number | null | undefined} When it began; null where that was not seen. */ #since = undefined;
   /** @type {number | null} */ #ms = null;
@@ -67,12 +71,23 @@ export class ThoughtFold {
     this.#name.textContent = thinking ? "Thinking" : `Thought${took(ms ?? this.#ms)}`;
   }
 
-  /** A long one grows by a few words a frame: what is there stays. @param {string} thought */
+  /** A long one grows by a few words a frame: what is there stays, and only its last block is laid out anew. @param {string} thought */
   #write(thought) {
-    const shown = this.#text.data;
-    if (thought === shown) return;
-    if (thought.startsWith(shown)) this.#text.appendData(thought.slice(shown.length));
-    else this.#text.data = thought;
+    if (thought === this.#shown) return;
+    const grows = this.#shown !== "" && thought.startsWith(this.#shown);
+    if (!grows) this.#body.replaceChildren(this.#newBlock());
+    const [first, ...blocks] = inBlocks(this.#tail.data + thought.slice(grows ? this.#shown.length : 0));
+    this.#tail.data = first;
+    for (const block of blocks) {
+      this.#body.append(this.#newBlock());
+      this.#tail.data = block;
+    }
+    this.#shown = thought;
+  }
+
+  #newBlock() {
+    this.#tail = document.createTextNode("");
+    return element("p", { dir: "auto" }, this.#tail);
   }
 
   /**
@@ -86,6 +101,17 @@ export class ThoughtFold {
     this.#ms = now - this.#since;
     this.#since = null;
   }
+}
+
+/** A text in blocks of whole lines, each about as long as a browser lays out in no time. @param {string} text */
+function inBlocks(text) {
+  const blocks = [];
+  let rest = text;
+  for (let end = rest.indexOf("\n", BLOCK_CHARS); end !== -1; end = rest.indexOf("\n", BLOCK_CHARS)) {
+    blocks.push(rest.slice(0, end));
+    rest = rest.slice(end + 1);
+  }
+  return [...blocks, rest];
 }
 
 /** How long it took, behind the word for it; empty where that is not known. @param {number | null} ms */
