@@ -88,7 +88,9 @@ export class Transcript {
     const answered = new Set(messages.filter(({ role }) => role === "assistant").map((message) => message.turn_id));
     for (const reply of this.#replies) {
       const lost = reply.state === ReplyState.WITHDRAWN && reply.turnId !== null;
-      const elsewhere = reply.done !== null && reply.done.seq <= seq && !answered.has(reply.done.turn_id);
+      // One whose calls were open when this page came has ended without a `done` that was told here.
+      const told = reply.done === null ? reply.state === ReplyState.ENDED : reply.done.seq <= seq;
+      const elsewhere = told && !answered.has(reply.turnId ?? "");
       if (lost || elsewhere) this.#replies.delete(reply);
     }
   }
