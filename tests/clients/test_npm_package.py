@@ -78,7 +78,7 @@ async def test_the_tools_of_its_readme_are_called(project: Path, tmp_path: Path)
         )
         out, _ = await node.communicate()
     assert (node.returncode, out.decode()) == (0, "It rains there.\n")
-    assert engine.requests[1].messages[-1].content == "Rain in Bern"
+    assert engine.requests[1].messages[-1].content == "Rain in Bern."
 
 
 def test_it_waits_for_a_server_that_is_not_there_yet(project: Path) -> None:
