@@ -1,14 +1,18 @@
 """Midstream's Python client. It speaks the public protocol and imports no floor of the service."""
 
+from midstream.calls import Call, CallState
 from midstream.client import Client, Reconnecting, connect
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
-from midstream.reply import Reply, Status
+from midstream.reply import Reasoning, Reply, Status
 
 __all__ = [
+    "Call",
+    "CallState",
     "Client",
     "ClientError",
     "Disconnected",
     "NotConnected",
+    "Reasoning",
     "Reconnecting",
     "Refused",
     "Reply",

@@ -1,6 +1,7 @@
 """The terminal client: type a line, read the reply as it is written, stop it with Ctrl-C.
 
 `/again` has the last reply made anew, `/edit TEXT` says the last message otherwise; both leave the old one on a branch.
+`/tools` lists what the service can run for the model; `/tools off` offers it none of that, `/tools on` all again.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from midstream.calls import Call
 from midstream.client import Client, Reconnecting, connect
 from midstream.errors import ClientError, Disconnected, Refused
-from midstream.reply import Reply, Status
+from midstream.plain import call_line, offered, thought_for, tool_lines
+from midstream.reply import Reply
+from midstream.showing import Showing, dim
 from midstream.typed_lines import typed_lines
-from midstream.wait_line import WaitLine
+
+Frame = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +70,11 @@ async def run(url: str, *, conversation_id: str, who: Who | None = None, patienc
 async def _chat(url: str, conversation_id: str, who: Who, patience_s: float) -> None:
     client_id = who.client_id or kept_client_id()
     reconnecting = Reconnecting(patience_s=patience_s, watch=_tell)
-    async with connect(url, client_id=client_id, token=who.key, reconnecting=reconnecting) as client:
-        print(f"{client.ready['model']} · Ctrl-C stops a reply, Ctrl-D leaves, /again, /edit TEXT")
+    features = ("reasoning", "tools")
+    async with connect(
+        url, client_id=client_id, token=who.key, features=features, reconnecting=reconnecting
+    ) as client:
+        print(f"{client.ready['model']} · Ctrl-C stops a reply, Ctrl-D leaves, /again, /edit TEXT, /tools")
         last = await _show_history(client, conversation_id)
         await _Chat(client, conversation_id, typed_lines(sys.stdin.fileno()), last).run()
 
@@ -78,27 +87,48 @@ def _tell(lost: Disconnected | None) -> None:
 
 @dataclass(slots=True)
 class Last:
-    """The ids of the last message and the last reply, for `/edit` and `/again`; None before there is one."""
+    """The ids of the last message and the last reply, for `/edit` and `/again`, and its model; None before there is one.
+
+    `is_open`: whether something is still to come of that reply, which is not shown so far.
+    """
 
     message_id: str | None = None
     reply_id: str | None = None
+    model: str | None = None
+    is_open: bool = False
 
 
-async def _show_history(client: Client, conversation_id: str) -> Last:
+async def _show_history(client: Client, conversation_id: str, *, limit: int = 10) -> Last:
     last = Last()
     try:
-        messages = await client.history(conversation_id, limit=10)
+        messages = await client.history(conversation_id, limit=limit)
     except Refused as refused:
         if refused.code != "not_found":  # a conversation begins with its first message
             raise
         return last
     for message in messages:
         if message["role"] == "user":
-            prompt, last.message_id = _prompt(), message["message_id"]
+            last.message_id = message["message_id"]
+            print(f"{_prompt()}{message['content']}")
         else:
-            prompt, last.reply_id = "", message["message_id"]
-        print(f"{prompt}{message['content']}{_mark(message['status'])}")
+            last.reply_id, last.model = message["message_id"], message["model"]
+            last.is_open = _show_kept(message)
     return last
+
+
+def _show_kept(message: Frame) -> bool:
+    """Shows a reply of the history; True, and nothing is shown, where more comes of it and somebody is there to see it."""
+    calls = [Call.of(call) for call in message.get("calls", ())]
+    if (message["status"] == "running" or any(call.is_open for call in calls)) and sys.stdin.isatty():
+        return True
+    if message.get("reasoning"):
+        took = (message["usage"] or {}).get("reasoning_ms")
+        dim(thought_for(None if took is None else took / 1000))
+    if message["content"] or not calls:
+        print(f"{message['content']}{_mark(message['status'])}")
+    for call in calls:
+        dim(call_line(call))
+    return False
 
 
 class _Chat:
@@ -109,6 +139,7 @@ class _Chat:
         self._conversation_id = conversation_id
         self._lines = lines
         self._last = last
+        self._offers = True
         self._reply: Reply | None = None
         self._stopping: asyncio.Task[None] | None = None
 
@@ -129,51 +160,74 @@ class _Chat:
             self._stopping = asyncio.create_task(_stop(self._reply))
 
     async def _talk(self) -> None:
+        if self._last.is_open:
+            await self._rejoin()
         while True:
             print(_prompt(), end="", flush=True)
             if not (line := await self._lines.get()):
                 return
-            if content := line.strip():
+            if (content := line.strip()) == "/tools" or content.startswith("/tools "):
+                self._tools(content.removeprefix("/tools").strip())
+            elif content:
                 await self._answer(content)
+
+    async def _rejoin(self) -> None:
+        """Goes on with a reply that is under way. Raises Refused, Disconnected."""
+        reply = await self._client.rejoin(self._conversation_id)
+        if reply is None:  # it has ended meanwhile
+            await _show_history(self._client, self._conversation_id, limit=1)
+            return
+        print(reply.text, end="", flush=True)
+        await self._go_on(reply)
+
+    def _tools(self, word: str) -> None:
+        if word in ("on", "off"):
+            self._offers = word == "on"
+        else:
+            print("\n".join(tool_lines(self._client.ready)))
+        print(f"[tools are {'offered' if self._offers else 'not offered'}]")
 
     async def _answer(self, content: str) -> None:
         try:
-            self._reply = await self._begun(content)
+            reply = await self._begun(content)
         except Refused as refused:
             print(f"[{refused}]")
             return
-        self._last.message_id = self._reply.accepted["message_id"]
-        wait = WaitLine(sys.stdout)
-        try:
-            await _show(self._reply, wait)
-            if self._stopping is not None:
-                await self._stopping
-        finally:
-            wait.clear()
-            done, self._reply, self._stopping = self._reply.done, None, None
-            print(_mark(done["reason"] if done else "disconnected"))
-        if done:
-            self._last.reply_id = done["message_id"]
+        self._last.message_id = reply.accepted["message_id"]
+        await self._go_on(reply)
+
+    async def _go_on(self, reply: Reply | None) -> None:
+        """Shows a reply, and those that follow its calls. Raises Disconnected, ClientError."""
+        while reply is not None:
+            self._reply = reply
+            try:
+                await Showing(self._client, reply, self._lines).run()
+                following = await reply.following()
+                if self._stopping is not None and following is None:
+                    await self._stopping
+            except BaseException:
+                print(_mark(reply.done["reason"] if reply.done else "disconnected"))
+                raise
+            finally:
+                done, self._reply = reply.done, None
+            if following is None:
+                self._stopping = None
+                print(_mark(done["reason"] if done else "disconnected"))
+            if done:
+                self._last.reply_id, self._last.model = done["message_id"], done.get("model")
+            reply = following
 
     async def _begun(self, line: str) -> Reply:
         """What a line asks for: another version of the last reply or message, else an answer to it."""
         place, last = self._conversation_id, self._last
+        tools = offered(self._client.ready, last.model) if self._offers else []
+        how: Frame = {"tools": tools} if tools else {}
         if line == "/again" and last.reply_id:
-            return await self._client.regenerate(last.reply_id, conversation_id=place)
+            return await self._client.regenerate(last.reply_id, conversation_id=place, **how)
         if line.startswith("/edit ") and last.message_id:
             text = line.removeprefix("/edit ").strip()
-            return await self._client.edit(last.message_id, text, conversation_id=place)
-        return await self._client.send(line, conversation_id=place)
-
-
-async def _show(reply: Reply, wait: WaitLine) -> None:
-    """Prints the text as it comes. Raises Disconnected, ClientError."""
-    async for event in reply.events():
-        if not isinstance(event, Status):
-            wait.clear()
-            print(event, end="", flush=True)
-        elif not reply.text:
-            wait.show(event)
+            return await self._client.edit(last.message_id, text, conversation_id=place, **how)
+        return await self._client.send(line, conversation_id=place, **how)
 
 
 async def _stop(reply: Reply) -> None:
@@ -186,4 +240,4 @@ def _prompt() -> str:
 
 
 def _mark(status: str) -> str:
-    return "" if status in ("complete", "stop") else f" [{status}]"
+    return "" if status in ("complete", "stop", "tools") else f" [{status}]"

@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from midstream.backoff import delays
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
@@ -95,6 +95,54 @@ class Client:
         """The client's conversations, newest first. Raises Refused, Disconnected."""
         rows: list[Frame] = (await self.request({"type": "conversations"}))["conversations"]
         return rows
+
+    async def rejoin(self, conversation_id: str = "default") -> Reply | None:
+        """The reply that is being written in a conversation, or whose calls are open, with what came of it so far.
+
+        None where there is none. Raises Refused (`not_found`), Disconnected.
+        """
+        ref = uuid.uuid4().hex
+        self._live.rejoin(ref)
+        asked = {"type": "history", "conversation_id": conversation_id, "limit": 1}
+        return self._live.rejoined(ref, await self.request(asked, ref=ref))
+
+    async def tool_result(
+        self,
+        call_id: str,
+        *,
+        content: str | None = None,
+        error: str | None = None,
+        conversation_id: str | None = None,
+    ) -> Frame:
+        """Brings what came of a call that a client runs: `content`, or else an `error`. Gives the `tool_ack` frame.
+
+        Raises Refused (`conflict` where it was settled otherwise, `not_found`), Disconnected.
+        """
+        frame = {"type": "tool_result", "call_id": call_id}
+        given = {"content": content, "error": error, "conversation_id": conversation_id}
+        return await self.request(frame | {name: value for name, value in given.items() if value is not None})
+
+    async def tool_decision(
+        self,
+        call_id: str,
+        decision: Literal["allow", "deny"],
+        *,
+        args_sha256: str,
+        args: str | None = None,
+        conversation_id: str | None = None,
+    ) -> Frame:
+        """Allows or denies a call that asks for it: with the arguments that were looked at, or with `args` instead.
+
+        Gives the `tool_ack` frame. Raises Refused (`conflict` where it was decided otherwise, `not_found`), Disconnected.
+        """
+        frame = {
+            "type": "tool_decision",
+            "call_id": call_id,
+            "decision": decision,
+            "args_sha256": args_sha256,
+        }
+        given = {"args": args, "conversation_id": conversation_id}
+        return await self.request(frame | {name: value for name, value in given.items() if value is not None})
 
     async def delete(self, conversation_id: str) -> None:
         """Removes a conversation. Raises Refused (`not_found`), Disconnected."""
@@ -236,9 +284,14 @@ class Client:
         return bool(answer["type"] == "resumed")
 
     async def _send_again(self, conversation_id: str) -> None:
-        """By its id the server knows a message, and tells its reply from the beginning. Raises Refused, Disconnected."""
+        """By its id the server knows a message, and tells its reply from the beginning. Raises Refused, Disconnected.
+
+        A reply that called, or that follows calls, is not told so.
+        """
         for reply in self._live.of(conversation_id):
-            if self._line is not None:
+            if reply.sent is None or reply.done is not None:
+                self._live.fail(reply, ClientError("a part of the reply was missed; the history has it"))
+            elif self._line is not None:
                 await _taken(self._line, reply.sent, ref=reply.sent["client_msg_id"])
 
 
@@ -265,15 +318,18 @@ async def connect(
     *,
     client_id: str | None = None,
     token: str | None = None,
+    features: Sequence[str] = (),
     reconnecting: Reconnecting | None = None,
     **options: Any,
 ) -> AsyncIterator[Client]:
     """A client that said hello. `token` is an API key, a JWT or a ticket; `options` are those of `websockets`.
 
+    `features` are what else it wants to be told: `reasoning` (what a model thinks aloud), `tools` (what it calls).
+
     Raises NotConnected, Refused, Disconnected, OSError.
     """
     client = Client(lambda hear: opened(url, hear, **options), reconnecting or Reconnecting())
-    given = {"client_id": client_id, "token": token}
+    given = {"client_id": client_id, "token": token, "features": list(features)}
     await client.open({"type": "hello"} | {name: value for name, value in given.items() if value})
     keeping = asyncio.create_task(client.keep())
     try:

@@ -9,6 +9,7 @@ from midstream.journal import Position
 from midstream.reply import Ask, Reply
 
 Frame = dict[str, Any]
+OF_TURNS = frozenset({"status", "delta", "reasoning", "tool_call", "tool_state", "done"})
 
 
 class LiveReplies:
@@ -20,14 +21,15 @@ class LiveReplies:
         self._begun: dict[str, Reply] = {}  # likewise: whole replies may come before their sender looks
         self._replies: dict[str, Reply] = {}  # by turn
         self._positions: dict[str, Position] = {}  # by conversation
+        self._rejoining: set[str] = set()  # refs of histories that are asked for
 
     @property
     def positions(self) -> dict[str, Position]:
-        """The conversations of replies that are being written."""
+        """The conversations of replies that something is still to come of."""
         return dict(self._positions)
 
     def of(self, conversation_id: str) -> list[Reply]:
-        """The replies that are being written in a conversation, oldest first."""
+        """The replies of a conversation that something is still to come of, oldest first."""
         return [r for r in self._replies.values() if r.accepted["conversation_id"] == conversation_id]
 
     def expect(self, frame: Frame) -> None:
@@ -43,16 +45,29 @@ class LiveReplies:
         self._sending.pop(client_msg_id, None)
         self._begun.pop(client_msg_id, None)
 
+    def rejoin(self, ref: str) -> None:
+        """The history that answers this request may have a reply that something is still to come of."""
+        self._rejoining.add(ref)
+
+    def rejoined(self, ref: str, page: Frame) -> Reply | None:
+        """The reply that such a history had; None where it had none."""
+        self._rejoining.discard(ref)
+        last = page["messages"][-1] if page["messages"] else {}
+        return self._replies.get(last.get("turn_id", "")) if _is_unfinished(last) else None
+
     def take(self, frame: Frame) -> None:
         """Takes a frame; those of others' replies count as seen, no more."""
         kind, place = frame["type"], frame.get("conversation_id", "")
         if kind == "accepted":
             self._accept(frame)
+            self._follow(frame)
+        if kind == "history" and frame.get("ref") in self._rejoining:
+            self._take_up(frame)
         if position := self._positions.get(place):
             position.take(frame)
-        if kind in ("status", "delta", "done") and (reply := self._replies.get(frame["turn_id"])):
+        if kind in OF_TURNS and (reply := self._replies.get(frame["turn_id"])):
             reply.take(frame)
-            if kind == "done":
+            if kind == "done" and frame["reason"] != "tools":
                 self._forget(reply)
 
     def fail(self, reply: Reply, error: ClientError) -> None:
@@ -73,8 +88,34 @@ class LiveReplies:
         self._replies[reply.turn_id] = self._begun[frame["ref"]] = reply
         self._positions.setdefault(frame["conversation_id"], Position(frame["epoch"], frame["seq"]))
 
+    def _follow(self, frame: Frame) -> None:
+        """A turn may follow the calls of a reply that is read here: so is the reply of that turn, then."""
+        before = self._replies.get(frame.get("follows", ""))
+        if before is None or frame["turn_id"] in self._replies:
+            return
+        reply = self._replies[frame["turn_id"]] = Reply(self._ask, frame, sent=None)
+        before.take(reply)
+        self._forget(before)
+
+    def _take_up(self, page: Frame) -> None:
+        """The last reply of a page, where something is still to come of it. What follows is heard from here on."""
+        last = page["messages"][-1] if page["messages"] else {}
+        if not _is_unfinished(last) or last["turn_id"] in self._replies:
+            return
+        place = {"conversation_id": page["conversation_id"], "turn_id": last["turn_id"]}
+        accepted = place | {"message_id": last["parent_id"], "epoch": page["epoch"], "seq": page["seq"]}
+        reply = self._replies[last["turn_id"]] = Reply(self._ask, accepted, sent=None)
+        reply.begin_with(last)
+        self._positions.setdefault(page["conversation_id"], Position(page["epoch"], page["seq"]))
+
     def _forget(self, reply: Reply) -> None:
         del self._replies[reply.turn_id]
         place = reply.accepted["conversation_id"]
         if not self.of(place):
             self._positions.pop(place, None)
+
+
+def _is_unfinished(message: Frame) -> bool:
+    """Whether a message of the history is a reply that runs, or whose calls are open."""
+    is_calling = any(call["state"] in ("waiting", "running") for call in message.get("calls", ()))
+    return message.get("status") == "running" or is_calling

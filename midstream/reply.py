@@ -1,4 +1,4 @@
-"""A reply that is being written, and what it waits for."""
+"""A reply that is being written: its text, what the model thinks and calls, and what it waits for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from midstream.calls import Call
 from midstream.errors import ClientError
 
 Frame = dict[str, Any]
@@ -25,28 +26,41 @@ class Status:
     progress: float | None = None
 
 
-class Reply:
-    """A reply that is being written. Iterating gives its text; `text`, `status` and `done` hold what came so far.
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A piece of what the model thinks aloud beside its reply; told to clients that name the feature."""
 
-    It outlives lost connections: what was missed comes when the client is back.
+    text: str
+
+
+Event = str | Status | Reasoning | Call
+
+
+class Reply:
+    """A reply that is being written. Iterating gives its text; `text`, `reasoning`, `calls`, `status` and `done` hold what came so far.
+
+    It outlives lost connections: what was missed comes when the client is back. A reply that called tools has
+    `done["reason"] == "tools"`, and once its calls are settled another one follows by itself: see `following`.
     """
 
-    def __init__(self, ask: Ask, accepted: Frame, *, sent: Frame) -> None:
+    def __init__(self, ask: Ask, accepted: Frame, *, sent: Frame | None) -> None:
         self.accepted = accepted
         self.sent = sent
         self.turn_id: str = accepted["turn_id"]
         self.text = ""
+        self.reasoning = ""
+        self.calls: list[Call] = []
         self.status: Status | None = None
         self.done: Frame | None = None
         self._ask = ask
-        self._frames: asyncio.Queue[Frame | ClientError] = asyncio.Queue()
+        self._follower: Reply | None = None
+        self._frames: asyncio.Queue[Frame | ClientError | Reply] = asyncio.Queue()
 
     async def cancel(self, *, rollback: bool = False) -> Frame:
-        """Stops the reply; what this client received is what it has seen. Gives the `cancelled` frame."""
-        mode = "rollback" if rollback else "keep"
-        return await self._ask(
-            {"type": "cancel", "turn_id": self.turn_id, "mode": mode, "seen_off": len(self.text)}
-        )
+        """Stops the reply, or its calls; what this client received is what it has seen. Gives the `cancelled` frame."""
+        frame = {"type": "cancel", "turn_id": self.turn_id, "mode": "rollback" if rollback else "keep"}
+        place = {"conversation_id": self.accepted["conversation_id"]}
+        return await self._ask(frame | place | ({} if self.done else {"seen_off": len(self.text)}))
 
     async def wait(self) -> Frame:
         """Reads to the end; gives `done`. Raises Disconnected, ClientError."""
@@ -54,38 +68,111 @@ class Reply:
             pass
         return cast("Frame", self.done)
 
-    def take(self, frame: Frame | ClientError) -> None:
-        """Takes a frame of this turn, or what keeps it from being read further."""
+    async def following(self) -> Reply | None:
+        """Waits until its calls are settled; gives the reply that follows them, or None where it called nobody.
+
+        Raises Disconnected, ClientError.
+        """
+        while self._follower is None and (self.done is None or self.done["reason"] == "tools"):
+            await self._step()
+        return self._follower
+
+    def take(self, frame: Frame | ClientError | Reply) -> None:
+        """Takes a frame of this turn, the reply that follows its calls, or what keeps it from being read further."""
         self._frames.put_nowait(frame)
+
+    def begin_with(self, message: Frame) -> None:
+        """Takes what the history has of it: it began before this client came."""
+        self.text, self.reasoning = message["content"], message.get("reasoning", "")
+        self.calls = [Call.of(call) for call in message.get("calls", ())]
+        if message["status"] != "running":
+            self.done = {"reason": "tools", "message_id": message["message_id"], "chars": len(self.text)}
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self._texts()
 
-    async def events(self) -> AsyncIterator[str | Status]:
-        """Reads to the end: text as it comes, and every `Status` between. Raises Disconnected, ClientError."""
-        while self.done is None:
-            frame = await self._frames.get()
-            if isinstance(frame, ClientError):
-                raise frame
-            match frame["type"]:
-                case "done":
-                    self.done = frame
-                    self.text = self.text[: frame["chars"]]
-                case "status":
-                    self.status = Status(frame["state"], frame.get("queue_position"), frame.get("progress"))
-                    yield self.status
-                case _:
-                    if new := self._new(frame):
-                        self.text += new
-                        yield new
+    async def events(self) -> AsyncIterator[Event]:
+        """Reads to the end: text as it comes, and between it every `Status`, `Reasoning`, and `Call` that is told or moves.
 
-    async def _texts(self) -> AsyncIterator[str]:
-        async for event in self.events():
-            if isinstance(event, str):
+        Of a reply that calls the end is when all of its calls are settled; somebody has to settle them meanwhile.
+        Raises Disconnected, ClientError.
+        """
+        while self.done is None or any(call.is_open for call in self.calls):
+            if (event := await self._step()) is not None:
                 yield event
 
-    def _new(self, delta: Frame) -> str:
-        """The part of a delta that did not come before. Raises ClientError where a part between is missing."""
-        if delta["off"] > len(self.text):
-            raise ClientError("a part of the reply is missing")
-        return cast("str", delta["text"][len(self.text) - delta["off"] :])
+    async def _texts(self) -> AsyncIterator[str]:
+        while self.done is None:
+            if isinstance(event := await self._step(), str):
+                yield event
+
+    async def _step(self) -> Event | None:
+        """Takes the next frame; gives what there is to tell of it. Raises Disconnected, ClientError."""
+        frame = await self._frames.get()
+        if isinstance(frame, ClientError):
+            raise frame
+        if isinstance(frame, Reply):
+            self._follower = frame
+            return None
+        return self._taken(frame)
+
+    def _taken(self, frame: Frame) -> Event | None:
+        match frame["type"]:
+            case "done":
+                self._end(frame)
+                return None
+            case "status":
+                return self._noted(frame)
+            case "tool_call":
+                return self._called(frame)
+            case "tool_state":
+                return self._moved(frame)
+            case "reasoning":
+                new = _new(frame, self.reasoning)
+                self.reasoning += new
+                return Reasoning(new) if new else None
+            case _:
+                new = _new(frame, self.text)
+                self.text += new
+                return new or None
+
+    def _end(self, done: Frame) -> None:
+        """Cuts it to what is kept. Calls of a reply that ends otherwise than by them are cancelled."""
+        self.done = done
+        self.text = self.text[: done["chars"]]
+        self.reasoning = self.reasoning[: done.get("reasoning_chars", 0)]
+        self.calls = [call for call in self.calls if call.off <= done["chars"]]
+        if done["reason"] != "tools":
+            for call in self.calls:
+                call.cancel()
+
+    def _noted(self, status: Frame) -> Event | None:
+        if status["state"] != "tool":
+            self.status = Status(status["state"], status.get("queue_position"), status.get("progress"))
+            return self.status
+        if (call := self._call(status.get("call_id"))) is not None:
+            call.note(status)
+        return call
+
+    def _called(self, frame: Frame) -> Event | None:
+        if self._call(frame["call_id"]) is not None:  # told again after a reconnect
+            return None
+        self.calls.append(call := Call.of(frame))
+        return call
+
+    def _moved(self, frame: Frame) -> Event:
+        """Raises ClientError where the call was not told."""
+        if (call := self._call(frame["call_id"])) is None:
+            raise ClientError("a call of the reply is missing")
+        call.take(frame)
+        return call
+
+    def _call(self, call_id: str | None) -> Call | None:
+        return next((call for call in self.calls if call.call_id == call_id), None)
+
+
+def _new(piece: Frame, known: str) -> str:
+    """The part of a piece that did not come before. Raises ClientError where a part between is missing."""
+    if piece["off"] > len(known):
+        raise ClientError("a part of the reply is missing")
+    return cast("str", piece["text"][len(known) - piece["off"] :])

@@ -16,8 +16,12 @@ class WaitLine:
 
     def show(self, status: Status) -> None:
         """Says what is waited for, in the place of what was said before."""
-        words = words_for(status)
-        if words and self._stream.isatty():
+        if words := words_for(status):
+            self.say(words)
+
+    def say(self, words: str) -> None:
+        """Says words in the place of what was said before."""
+        if self._stream.isatty():
             self._stream.write(f"\r\033[K\033[2m{words}\033[0m")
             self._stream.flush()
             self._shown = True

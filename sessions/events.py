@@ -71,7 +71,10 @@ StatusState = Literal["queued", "prefill", "retrying", "fallback", "unsaved", "t
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept; `reasoning_tokens` are in what it thought."""
+    """Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept; `reasoning_tokens` are in what it thought.
+
+    `reasoning_ms`: for how long it thought, where it did and that is known.
+    """
 
     prompt_tokens: int
     cached_tokens: int
@@ -80,6 +83,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     wasted_tokens: int
     acked_tokens: int | None = None
     reasoning_tokens: int = 0
+    reasoning_ms: float | None = None
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,4 +11,5 @@ url.protocol = url.protocol.replace("http", "ws");
 const storage = lastingStorage();
 const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "/v1/tickets" });
 installTheme(storage);
-new Chat(new ChatClient({ url: url.href, storage, credentials }), credentials, storage).start();
+const features = ["reasoning", "tools"];
+new Chat(new ChatClient({ url: url.href, storage, credentials, features }), credentials, storage).start();

@@ -27,7 +27,17 @@ class Mark(NamedTuple):
 class Pieces:
     """A reply's pieces in the order of their seqs."""
 
-    __slots__ = ("_conversation_id", "_marks", "_text", "_thoughts", "_turn_id", "calls", "reasoning_tokens")
+    __slots__ = (
+        "_conversation_id",
+        "_marks",
+        "_text",
+        "_thought_at",
+        "_thoughts",
+        "_turn_id",
+        "calls",
+        "reasoning_s",
+        "reasoning_tokens",
+    )
 
     def __init__(self, *, conversation_id: str, turn_id: str) -> None:
         self._conversation_id = conversation_id
@@ -37,6 +47,8 @@ class Pieces:
         self._marks = [Mark(0, "", 0, 0, 0)]
         self.calls = 0
         self.reasoning_tokens = 0
+        self.reasoning_s = 0.0
+        self._thought_at = 0.0
 
     @property
     def text(self) -> str:
@@ -52,6 +64,12 @@ class Pieces:
     def end(self) -> Mark:
         """Where it stands now."""
         return self._marks[-1]
+
+    def come_to(self, now: float) -> None:
+        """A piece comes: where the last one was a thought, the model thought until now."""
+        if self.end.kind == "thought":
+            self.reasoning_s += now - self._thought_at
+        self._thought_at = now
 
     def extend(self, text: str, *, tokens: int, seq: int) -> Delta:
         """Take more text."""

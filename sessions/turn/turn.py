@@ -192,6 +192,7 @@ class Turn:
         if self.state not in _SPEAKS:
             raise IllegalTransition(f"a piece in {self.state}")
         self.state = _STREAMING
+        self.pieces.come_to(now)
         if self._first_at is None:
             self._first_at = now
 
@@ -261,6 +262,7 @@ class Turn:
             acked_tokens=None if self._acked_tokens is None else min(self._acked_tokens, sent),
             wasted_tokens=max(0, generated - kept),
             reasoning_tokens=self.pieces.reasoning_tokens,
+            reasoning_ms=round(self.pieces.reasoning_s * 1000, 3) if self.pieces.reasoning_tokens else None,
         )
 
     def _timing(self, accepted_at: float, now: float) -> Timing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call, Thought
+from tests.app.in_process import serving
 from tests.clients.environments import HERE, NotInstallable, node_modules
 from tests.server_process import ServerProcess
 
@@ -59,6 +63,22 @@ def test_the_example_of_its_readme_stops_a_reply(project: Path, server: ServerPr
     text, reason = done("node", "example.js", at=project, MIDSTREAM_URL=server.ws_url).splitlines()
     assert re.match(r"1, 2, 3, 4, 5,", text)
     assert (reason, " 300" in text) == ("cancelled", False)
+
+
+async def test_the_tools_of_its_readme_are_called(project: Path, tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+    engine.script([Thought("Hm."), "I look.", Call("weather", '{"city": "Bern"}')])
+    engine.script("It rains there.")
+    _, example = re.findall(r"```js\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
+    (project / "tools.js").write_text(example)
+    async with serving(tmp_path, engine) as running:
+        environ = os.environ | {"MIDSTREAM_URL": running.ws_url}
+        node = await asyncio.create_subprocess_exec(
+            "node", "tools.js", cwd=project, env=environ, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await node.communicate()
+    assert (node.returncode, out.decode()) == (0, "It rains there.\n")
+    assert engine.requests[1].messages[-1].content == "Rain in Bern."
 
 
 def test_it_waits_for_a_server_that_is_not_there_yet(project: Path) -> None:

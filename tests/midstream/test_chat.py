@@ -18,7 +18,9 @@ import midstream
 from app.operations import key_file
 from connections.wire.errors import Close, CloseCode
 from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call, Thought
 from midstream.chat import kept_client_id
+from sessions.tools.functions.declared import tool
 from tests.app.in_process import Running, serving
 from tests.traced import traced
 
@@ -281,3 +283,126 @@ def test_the_client_id_is_kept_for_the_user_alone(tmp_path: Path, monkeypatch: p
     assert len(first) == 32
     assert kept_client_id() == first
     assert (tmp_path / "midstream" / "client-id").stat().st_mode & 0o077 == 0
+
+
+def pay(sum: int) -> str:  # noqa: A002 - the tool's own word
+    """Pay somebody."""
+    return f"{sum} paid\x1b[31m"
+
+
+asking_pay = tool(approval="always", name="ask_pay")(lambda: "Paid.")
+TOOLS = ("tests.midstream.test_chat:pay", "tests.midstream.test_chat:asking_pay")
+
+
+@pytest.fixture
+async def tooled(tmp_path: Path) -> AsyncIterator[Running]:
+    """A service with two tools, one of which asks."""
+    async with serving(tmp_path / "service", tools=TOOLS) as service:
+        yield service
+
+
+async def test_thoughts_are_a_line_and_calls_are_told_with_their_arguments_and_results(
+    tooled: Running, tmp_path: Path
+) -> None:
+    tooled.engine._pace_s = 0.05
+    tooled.engine.script([Thought("Secret"), Thought(" thought."), "I pay.", Call("pay", '{"sum": 5}')])
+    tooled.engine.script(["All paid."])
+    async with chatting(tooled.ws_url, tmp_path) as terminal:
+        await terminal.shows(PROMPT)
+        terminal.types("Pay.\n")
+        assert "Secret" not in await terminal.shows("Thought for a moment")
+        await terminal.shows("I pay.\r\n")
+        await terminal.shows('[pay {"sum": 5}: is about to run]')
+        await terminal.shows('[pay {"sum": 5}: 5 paid\\x1b[31m]')
+        await terminal.shows("All paid.")
+        terminal.types(CTRL_D)
+        assert await terminal.exit_code() == 0
+
+
+@pytest.mark.parametrize(("typed", "told"), [("y", "Paid."), ("n", "not allowed")])
+async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
+    tooled: Running, tmp_path: Path, typed: str, told: str
+) -> None:
+    tooled.engine.script([Call("ask_pay")])
+    tooled.engine.script(["So be it."])
+    async with chatting(tooled.ws_url, tmp_path) as terminal:
+        await terminal.shows(PROMPT)
+        terminal.types("Pay.\n")
+        await terminal.shows("Allow ask_pay {}? [y/n] ")
+        terminal.types("perhaps\n")
+        await terminal.shows("Allow ask_pay {}? [y/n] ")
+        terminal.types(f"{typed}\n")
+        await terminal.shows(f"[ask_pay {{}}: {told}]")
+        await terminal.shows("So be it.")
+        await terminal.shows(PROMPT)
+
+
+async def test_an_approval_waits_for_who_comes_back_and_ctrl_c_gives_the_call_up(
+    tooled: Running, tmp_path: Path
+) -> None:
+    tooled.engine.script(["I ask.", Call("ask_pay")])
+    async with chatting(tooled.ws_url, tmp_path) as terminal:
+        await terminal.shows(PROMPT)
+        terminal.types("Pay.\n")
+        await terminal.shows("[y/n] ")
+    async with chatting(tooled.ws_url, tmp_path) as terminal:
+        await terminal.shows("I ask.")
+        await terminal.shows("Allow ask_pay {}? [y/n] ")
+        terminal.types(CTRL_C)
+        await terminal.shows("[ask_pay {}: stopped]")
+        await terminal.shows("[cancelled]")
+        await terminal.shows(PROMPT)
+
+
+async def test_where_another_device_decides_first_the_terminal_shows_that(
+    tooled: Running, tmp_path: Path
+) -> None:
+    tooled.engine.script([Call("ask_pay")])
+    tooled.engine.script(["So be it."])
+    options = ("--client-id", "ann", "--conversation", "default")
+    async with (
+        chatting(tooled.ws_url, tmp_path, *options) as terminal,
+        midstream.connect(tooled.ws_url, client_id="ann", features=("tools",)) as other,
+    ):
+        await terminal.shows(PROMPT)
+        terminal.types("Pay.\n")
+        await terminal.shows("[y/n] ")
+        reply = await other.rejoin()
+        assert reply is not None
+        (call,) = reply.calls
+        await other.tool_decision(call.call_id, "deny", args_sha256=call.args_sha256)
+        await terminal.shows("[ask_pay {}: not allowed]")
+        await terminal.shows("So be it.")
+        await terminal.shows(PROMPT)
+
+
+async def test_in_a_pipe_a_call_that_asks_is_denied_and_said_so(tooled: Running, tmp_path: Path) -> None:
+    tooled.engine.script(["I ask.", Call("ask_pay")])
+    tooled.engine.script(["Not paid."])
+    code, out, err = await piped(tooled.ws_url, tmp_path, "Pay.\n")
+    assert code == 0
+    assert "I ask.\nNot paid.\n" in out
+    assert err == (
+        "midstream: ask_pay asks for permission, and nobody can be asked where the input is no terminal: "
+        "it is denied.\n"
+    )
+    assert tooled.engine.requests[1].messages[-1].content.startswith("The user did not allow this call.")
+
+
+async def test_the_tools_are_listed_and_offered_unless_they_are_switched_off(
+    tooled: Running, tmp_path: Path
+) -> None:
+    code, out, _ = await piped(tooled.ws_url, tmp_path, "One\n/tools\n/tools off\nTwo\n/tools on\nThree\n")
+    assert code == 0
+    assert "pay: Pay somebody.\n" in out
+    assert "ask_pay (asks first)" in out
+    offered = [[tool.name for tool in request.spec.tools] for request in tooled.engine.requests]
+    assert [sorted(names) for names in offered] == [["ask_pay", "pay"], [], ["ask_pay", "pay"]]
+
+
+async def test_a_model_that_can_not_call_is_offered_no_tools(tmp_path: Path) -> None:
+    engine = ScriptedEngine(features=("format",), reply="Hello.")
+    async with serving(tmp_path / "service", engine, tools=TOOLS) as running:
+        code, out, _ = await piped(running.ws_url, tmp_path, "Hello?\n")
+    assert code == 0
+    assert "Hello.\n" in out

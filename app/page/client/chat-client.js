@@ -16,7 +16,8 @@
  * Events (each a CustomEvent; `detail` as written):
  *  - `connection` LinkStatus           the state of the connection changed
  *  - `ready` Ready                     a connection stands; limits and the model's name
- *  - `reply` {reply}                   a Reply changed: sent, accepted, grew, ended, was refused or withdrawn
+ *  - `reply` {reply}                   a Reply changed: sent, accepted, grew, called, ended, was refused or withdrawn
+ *  - `call` {reply, call}              a reply called a tool, or what became of that call; a `reply` event follows it
  *  - `history` History                 what an opened conversation's active branch is now: after `open`, a reconnect, a
  *                                      hole, a new branch, or where another device changed it
  *  - `missing` {conversationId}        the opened conversation does not exist
@@ -27,9 +28,12 @@
  *  - `goaway` Goaway                   the server is about to close the connection; the client will connect again
  *  - `error` ChatError                 a failure that belongs to no request
  *
- * A Reply (reply.js) is a live object: `state`, `text`, `visible`, `done`, `error` and its timing are read from it.
+ * A Reply (reply.js) is a live object: `state`, `text`, `visible`, `done`, `error` and its timing are read from it. For a
+ * client that names the features, `thoughts` has what the model thinks aloud, and `calls` what it calls (call.js).
+ * A reply that called is `calling` until its calls are settled; the one that `follows` it is a Reply of its own.
  */
 
+import { Call } from "./call.js";
 import { Comeback } from "./comeback.js";
 import { ChatError } from "./errors.js";
 import { Follower } from "./follower.js";
@@ -42,7 +46,7 @@ import { Reply } from "./reply.js";
 import { Sequences } from "./sequences.js";
 import { TurnEvents } from "./turn-events.js";
 
-export { ChatError, LinkState, Reply };
+export { Call, ChatError, LinkState, Reply };
 export { ReplyState } from "./reply.js";
 
 /** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
@@ -51,6 +55,7 @@ export class ChatClient extends EventTarget {
   /** @type {import("./frames.js").Ready | null} What the server said of itself at the last connect. */
   ready = null;
   #credentials;
+  #features;
   #clientId;
   #link;
   #requests = new PendingRequests();
@@ -76,6 +81,9 @@ export class ChatClient extends EventTarget {
     ["ready", (frame) => this.#onReady(frame)],
     ["accepted", (frame) => this.#turns.accepted(frame)],
     ["delta", (frame) => this.#turns.delta(frame)],
+    ["reasoning", (frame) => this.#turns.reasoning(frame)],
+    ["tool_call", (frame) => this.#turns.toolCall(frame)],
+    ["tool_state", (frame) => this.#turns.toolState(frame)],
     ["done", (frame) => this.#turns.done(frame)],
     ["removed", (frame) => this.#turns.removed(frame)],
     ["status", (frame) => this.#turns.status(frame)],
@@ -92,12 +100,14 @@ export class ChatClient extends EventTarget {
    * @param {string} options.url               ws: or wss:, ending in /v1/ws
    * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
    * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
+   * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`
    * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
    * @param {import("./backoff.js").Backoff} [options.backoff]
    */
-  constructor({ url, storage = null, credentials, Socket, backoff }) {
+  constructor({ url, storage = null, credentials, features, Socket, backoff }) {
     super();
     this.#credentials = credentials;
+    this.#features = features;
     this.#clientId = clientIdKeeper(storage);
     this.#link = new Link({ url, hello: () => this.#hello(), Socket, backoff });
     this.#link.addEventListener("frame", (event) => this.#take(/** @type {CustomEvent} */ (event).detail));
@@ -182,7 +192,27 @@ export class ChatClient extends EventTarget {
     return this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff, mode });
   }
 
-  /** The replies of a conversation whose end is still to come, oldest first. @param {string} conversationId */
+  /**
+   * Brings what came of a call that a client runs: `content`, or else an `error`. Raises ChatError.
+   * @param {{callId: string, conversationId?: string} & ({content: string, error?: undefined} | {error: string, content?: undefined})} result
+   * @returns {Promise<import("./frames.js").ToolAck>}
+   */
+  toolResult({ callId, conversationId, content, error }) {
+    return this.#ask({ type: "tool_result", call_id: callId, conversation_id: conversationId, content, error });
+  }
+
+  /**
+   * Allows or denies a call that asks for it. What is allowed are the arguments that were looked at, or the `args` that
+   * are to be run with instead. Raises ChatError.
+   * @param {{callId: string, argsSha256: string, decision: "allow" | "deny", args?: string, conversationId?: string}} decided
+   * @returns {Promise<import("./frames.js").ToolAck>}
+   */
+  toolDecision({ callId, argsSha256, decision, args, conversationId }) {
+    const said = { call_id: callId, args_sha256: argsSha256, decision, args };
+    return this.#ask({ type: "tool_decision", conversation_id: conversationId, ...said });
+  }
+
+  /** The replies of a conversation that something is still to come of, oldest first. @param {string} conversationId */
   repliesOf(conversationId) {
     return this.#live.openIn(conversationId);
   }
@@ -245,7 +275,8 @@ export class ChatClient extends EventTarget {
   }
 
   async #hello() {
-    return { type: "hello", client_id: this.#clientId.get() ?? undefined, token: await this.#credentials?.token() };
+    const who = { client_id: this.#clientId.get() ?? undefined, token: await this.#credentials?.token() };
+    return { type: "hello", ...who, features: this.#features };
   }
 
   /** @param {Record<string, unknown>} frame */

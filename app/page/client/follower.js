@@ -1,4 +1,5 @@
 import { ChatError } from "./errors.js";
+import { isCalling } from "./live-replies.js";
 
 /** For how long one refusal may tell this client to wait, in milliseconds: what takes longer is a limit of another kind. */
 const LONGEST_WAIT_MS = 60_000;
@@ -129,12 +130,12 @@ export class Follower {
     }
   }
 
-  /** Takes the running reply, which history tells as far as it has come. @param {History} page */
+  /** Takes the reply that runs, or whose calls are open, which history tells as far as it has come. @param {History} page */
   #catchUp({ conversation_id: conversationId, messages }) {
     const message = messages.at(-1);
-    if (message?.role !== "assistant" || message.status !== "running") return;
+    if (message?.role !== "assistant" || (message.status !== "running" && !isCalling(message))) return;
     const reply = this.#live.running(conversationId, message.turn_id);
-    reply.catchUp(message.content);
+    reply.catchUp(message);
     this.#emit("reply", { reply });
   }
 

@@ -405,7 +405,11 @@ export interface Done {
  */
 export type Reason = "cancelled" | "error" | "filtered" | "interrupted" | "length" | "stop" | "timeout" | "tools";
 
-/** Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept; `reasoning_tokens` are in what it thought. */
+/**
+ * Tokens of a turn. `wasted_tokens` were generated but are not in the reply as kept; `reasoning_tokens` are in what it thought.
+ *
+ * `reasoning_ms`: for how long it thought, where it did and that is known.
+ */
 export interface Usage {
   prompt_tokens: number;
   cached_tokens: number;
@@ -414,6 +418,7 @@ export interface Usage {
   wasted_tokens: number;
   acked_tokens?: number;
   reasoning_tokens?: number;
+  reasoning_ms?: number;
 }
 
 /** Milliseconds since the turn was accepted; null where the turn never came so far. */

@@ -1,7 +1,12 @@
-import { Reply } from "./reply.js";
+import { Reply, ReplyState } from "./reply.js";
 
 /** @typedef {import("./errors.js").ChatError} ChatError */
 /** @typedef {{reply: Reply, frame: {client_msg_id: string} & Record<string, unknown>}} Unfinished */
+
+/** Whether a reply of the history has calls that are not settled. @param {import("./frames.js").Message} message */
+export function isCalling({ calls = [] }) {
+  return calls.some(({ state }) => state === "waiting" || state === "running");
+}
 
 /**
  * The replies whose end was not seen yet: by turn, and those of this client by the id of their message too.
@@ -45,11 +50,31 @@ export class LiveReplies {
 
   /** The reply that a message was accepted for; a new one where another device sent it. @param {import("./frames.js").Accepted} frame */
   accept(frame) {
-    const known = this.ownOf(frame.client_msg_id) ?? this.#byTurn.get(frame.turn_id);
-    const reply = known ?? new Reply(frame.conversation_id);
+    const sent = this.#sentOf(frame);
+    const reply = sent ?? this.#byTurn.get(frame.turn_id) ?? new Reply(frame.conversation_id);
     reply.accept(frame);
     this.#byTurn.set(frame.turn_id, reply);
     return reply;
+  }
+
+  /**
+   * This client's own reply that was accepted. One that follows calls has an object of its own, and ends the one before.
+   * @param {import("./frames.js").Accepted} frame
+   */
+  #sentOf({ client_msg_id: clientMsgId, follows }) {
+    const sent = this.ownOf(clientMsgId);
+    if (follows === undefined) return sent;
+    const before = this.#byTurn.get(follows);
+    if (before?.state === ReplyState.CALLING) this.#conclude(before);
+    // It ended while this client was away; history has it.
+    if (sent !== undefined && sent !== before) this.withdraw(sent);
+    return undefined;
+  }
+
+  /** @param {Reply} reply */
+  #conclude(reply) {
+    reply.conclude();
+    this.#settle(reply);
   }
 
   /**
@@ -67,10 +92,13 @@ export class LiveReplies {
     return reply;
   }
 
-  /** Takes the end of a reply. @param {Reply} reply @param {import("./frames.js").Done} frame */
+  /** Takes the end of a reply; one that called stays, until the reply that follows begins. @param {Reply} reply @param {import("./frames.js").Done} frame */
   finish(reply, frame) {
     reply.finish(frame);
-    this.#settle(reply);
+    if (reply.state !== ReplyState.CALLING) return this.#settle(reply);
+    // It needs not be sent again, but its calls are still to be heard of.
+    this.#disown(reply);
+    this.#tell(reply);
   }
 
   /** @param {Reply} reply @param {ChatError} error */
@@ -87,13 +115,16 @@ export class LiveReplies {
 
   /** What others sent can't be sent again from here; history tells what became of it. @param {string} conversationId */
   dropStrangers(conversationId) {
-    for (const reply of this.openIn(conversationId)) if (!reply.own) this.withdraw(reply);
+    for (const reply of this.openIn(conversationId)) {
+      if (!reply.own || reply.state === ReplyState.CALLING) this.withdraw(reply);
+    }
   }
 
   /** Lets go of replies whose end was missed: history has them whole. @param {import("./frames.js").Message[]} messages */
   dropEnded(messages) {
-    for (const { role, status, turn_id: turnId } of messages) {
-      const reply = role === "assistant" && status !== "running" ? this.#byTurn.get(turnId) : undefined;
+    for (const message of messages) {
+      const ended = message.role === "assistant" && message.status !== "running" && !isCalling(message);
+      const reply = ended ? this.#byTurn.get(message.turn_id) : undefined;
       if (reply !== undefined) this.withdraw(reply);
     }
   }
@@ -105,9 +136,14 @@ export class LiveReplies {
 
   /** @param {Reply} reply */
   #settle(reply) {
-    if (reply.clientMsgId !== null) this.#own.delete(reply.clientMsgId);
+    this.#disown(reply);
     if (reply.turnId !== null) this.#byTurn.delete(reply.turnId);
     this.#tell(reply);
+  }
+
+  /** @param {Reply} reply */
+  #disown(reply) {
+    if (reply.clientMsgId !== null) this.#own.delete(reply.clientMsgId);
   }
 
   #all() {

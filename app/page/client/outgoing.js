@@ -10,6 +10,8 @@ export const GRACE_S = 20;
  * @property {string} [conversationId]              made by the first message; "default" without one
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy]  what becomes of a reply that still runs there
  * @property {import("./frames.js").Params} [params]  how the reply is made
+ * @property {import("./frames.js").OfferedTool[]} [tools]  what the model may call; a client that names the feature `tools` may offer
+ * @property {string} [toolChoice]                  `auto`, `none`, `required`, or the name of the tool that has to be called
  */
 
 /** The messages of this client, until the server has accepted them: each is sent as often as it needs, under one id. */
@@ -35,12 +37,13 @@ export class Outgoing {
    * @param {{type: string, content?: string, message_id?: string}} fields
    * @param {MessageOptions} options
    */
-  begin(fields, { conversationId = "default", onBusy = "reject", params }) {
+  begin(fields, { conversationId = "default", onBusy = "reject", params, tools, toolChoice }) {
     const reply = new Reply(conversationId);
     const id = randomId();
     const { content = null, message_id: replaces = null } = fields;
     Object.assign(reply, { own: true, content, replaces, clientMsgId: id });
-    const frame = { ...fields, client_msg_id: id, conversation_id: conversationId, on_busy: onBusy, grace_s: GRACE_S, params };
+    const how = { on_busy: onBusy, grace_s: GRACE_S, params, tools, tool_choice: toolChoice };
+    const frame = { ...fields, client_msg_id: id, conversation_id: conversationId, ...how };
     this.#live.add({ reply, frame });
     this.#transmit(reply, frame);
     return reply;

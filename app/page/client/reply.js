@@ -1,4 +1,6 @@
+import { Call } from "./call.js";
 import { countCodePoints, dropCodePoints, takeCodePoints } from "./code-points.js";
+import { Thoughts } from "./thoughts.js";
 
 /** @enum {string} */
 export const ReplyState = Object.freeze({
@@ -8,13 +10,18 @@ export const ReplyState = Object.freeze({
   WAITING: "waiting",
   /** Text arrives. */
   STREAMING: "streaming",
-  /** `done` came, whatever its reason. */
+  /** It called tools (`done{tools}`): once all its calls are settled, the reply that follows begins by itself. */
+  CALLING: "calling",
+  /** `done` came, whatever its reason; where it called, the reply that follows has begun. */
   ENDED: "ended",
   /** Refused before it was accepted; the server keeps no trace of it. */
   REFUSED: "refused",
   /** Given up by the user before the server had it, or lost with the connection. */
   WITHDRAWN: "withdrawn",
 });
+
+/** States in which something is still to come. @type {Set<string>} */
+const OPEN = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.STREAMING, ReplyState.CALLING]);
 
 /** A pace is told of at least so many tokens, which took at least so long: less would tell of chance. */
 const PACE_TOKENS = 20;
@@ -36,7 +43,8 @@ export function paceOf({ tokens, ms }) {
 export class Reply {
   /** @type {string} */ state = ReplyState.SENDING;
   /** @type {string | null} */ turnId = null;
-  /** @type {string | null} The user's message that it answers. */ messageId = null;
+  /** @type {string | null} The user's message that it answers; where it follows calls, the reply that made them. */ messageId = null;
+  /** @type {string | null} The turn whose calls it follows; null where it answers a message. */ follows = null;
   /** @type {string | null | undefined} The message before that one; undefined where it is not known. */ parentId = undefined;
   /** @type {string | null} The message that this exchange takes the place of: edited, or a reply made anew. */ replaces = null;
   /** Whether it began a branch: it does not follow what was the last message. */
@@ -50,8 +58,12 @@ export class Reply {
   text = "";
   /** Code points of `text`. */
   chars = 0;
-  /** Whether text was missed: `text` ends before the hole, and history has the whole. */
+  /** Whether text, thoughts or a call were missed: what is here ends before the hole, and history has the whole. */
   holed = false;
+  /** What the model thought aloud beside the text. */
+  thoughts = new Thoughts();
+  /** @type {Call[]} The calls that it made, in order. */
+  calls = [];
   /** @type {import("./frames.js").Done | null} */ done = null;
   /** @type {import("./errors.js").ChatError | null} Why it was refused. */ error = null;
   /** @type {import("./frames.js").Status | null} The last word about the wait for it. */ status = null;
@@ -71,9 +83,9 @@ export class Reply {
     this.conversationId = conversationId;
   }
 
-  /** Whether an end is still to come. */
+  /** Whether something is still to come: more of it, its end, or the reply that follows its calls. */
   get open() {
-    return this.state === ReplyState.SENDING || this.state === ReplyState.WAITING || this.state === ReplyState.STREAMING;
+    return OPEN.has(this.state);
   }
 
   /** The text to show: all of it, or up to where the user has stopped it. */
@@ -113,10 +125,13 @@ export class Reply {
     this.turnId = frame.turn_id;
     this.messageId = frame.message_id;
     this.parentId = frame.parent_id;
-    this.clientMsgId = frame.client_msg_id;
+    this.follows = frame.follows ?? null;
+    // The message's id is that of the first reply; those that follow it have their turns alone.
+    this.clientMsgId = this.follows === null ? frame.client_msg_id : null;
     this.content ??= frame.content ?? null;
     if (frame.duplicate === true) this.holed = false;
-    if (this.open) this.state = this.chars > 0 ? ReplyState.STREAMING : ReplyState.WAITING;
+    const begun = this.chars > 0 || this.thoughts.chars > 0 || this.calls.length > 0;
+    if (this.open) this.state = begun ? ReplyState.STREAMING : ReplyState.WAITING;
   }
 
   /**
@@ -131,17 +146,60 @@ export class Reply {
       return false;
     }
     this.state = ReplyState.STREAMING;
+    this.thoughts.rest(now);
     const fresh = dropCodePoints(frame.text, this.chars - frame.off);
     if (fresh !== "") this.#grow(fresh, frame.tokens, now);
     return true;
   }
 
-  /**
-   * Takes the text so far as history tells it, where that is more than is known here.
-   * @param {string} text
-   */
-  catchUp(text) {
+  /** Takes a piece of what the model thinks aloud. @param {import("./frames.js").Reasoning} frame @param {number} now */
+  think(frame, now) {
+    if (!this.thoughts.append(frame, now)) this.holed = true;
     this.state = ReplyState.STREAMING;
+  }
+
+  /**
+   * Takes a call, once: it may come again after a reconnect.
+   * @param {import("./frames.js").ToolCall} frame
+   * @param {number} now
+   */
+  call(frame, now) {
+    this.thoughts.rest(now);
+    this.state = ReplyState.STREAMING;
+    const known = this.callOf(frame.call_id);
+    if (known !== undefined) return known;
+    const call = new Call(frame);
+    this.calls = [...this.calls, call];
+    return call;
+  }
+
+  /** One of its calls. @param {string} callId */
+  callOf(callId) {
+    return this.calls.find((call) => call.callId === callId);
+  }
+
+  /**
+   * Takes the reply so far as history tells it, where that is more than is known here.
+   * @param {import("./frames.js").Message} message
+   */
+  catchUp(message) {
+    const { content, reasoning = "", calls = [] } = message;
+    const calling = message.status !== "running";
+    this.state = calling ? ReplyState.CALLING : ReplyState.STREAMING;
+    this.thoughts.catchUp(reasoning, { growing: !calling && content === "" && calls.length === 0 });
+    this.calls = calls.map((call) => this.#kept(call));
+    this.#catchUpText(content);
+  }
+
+  /** @param {import("./frames.js").ShownCall} frame */
+  #kept(frame) {
+    const call = this.callOf(frame.call_id);
+    call?.take(frame);
+    return call ?? new Call(frame);
+  }
+
+  /** @param {string} text */
+  #catchUpText(text) {
     if (text.length < this.text.length) return;
     this.holed = false;
     this.#replayed ||= text !== this.text;
@@ -154,14 +212,37 @@ export class Reply {
     if (this.open) this.#heldAt = Math.min(this.#heldAt ?? chars, chars);
   }
 
-  /** Ends the reply and cuts its text to what is kept. @param {import("./frames.js").Done} frame */
+  /** Ends the reply and cuts it to what is kept. @param {import("./frames.js").Done} frame */
   finish(frame) {
     this.done = frame;
-    this.state = ReplyState.ENDED;
-    this.#heldAt = null;
+    this.thoughts.rest(performance.now());
+    this.#finishCalls(frame);
+    this.#finishThoughts(frame.reasoning_chars ?? 0);
+    if (this.state !== ReplyState.CALLING) this.#heldAt = null;
     if (this.chars < frame.chars) this.holed = true;
     else this.text = takeCodePoints(this.text, frame.chars);
     this.chars = countCodePoints(this.text);
+  }
+
+  /** @param {import("./frames.js").Done} frame */
+  #finishCalls({ reason, chars, open = [] }) {
+    const calls = reason === "tools";
+    this.state = calls ? ReplyState.CALLING : ReplyState.ENDED;
+    this.calls = this.calls.filter((call) => call.off <= chars);
+    if (!calls) for (const call of this.calls) call.cancel();
+    else this.holed ||= open.some((callId) => this.callOf(callId) === undefined);
+  }
+
+  /** @param {number} chars */
+  #finishThoughts(chars) {
+    if (this.thoughts.chars < chars) this.holed = true;
+    else this.thoughts.cut(chars);
+  }
+
+  /** Its calls are settled, and the reply that follows has begun. */
+  conclude() {
+    this.state = ReplyState.ENDED;
+    this.#heldAt = null;
   }
 
   /**
@@ -189,6 +270,7 @@ export class Reply {
   /** The connection was lost: what comes next comes otherwise than as it is made. */
   pause() {
     this.#replayed ||= this.chars > 0;
+    this.thoughts.pause();
   }
 
   /**

@@ -1,6 +1,9 @@
 /** @typedef {import("./frames.js").Accepted} Accepted */
 /** @typedef {import("./frames.js").Delta} Delta */
 /** @typedef {import("./frames.js").Done} Done */
+/** @typedef {import("./frames.js").ToolCall} ToolCall */
+/** @typedef {import("./frames.js").ToolState} ToolState */
+/** @typedef {import("./call.js").Call} Call */
 /** @typedef {import("./reply.js").Reply} Reply */
 
 /**
@@ -47,26 +50,62 @@ export class TurnEvents {
     this.#emit("reply", { reply });
   }
 
+  /** @param {import("./frames.js").Reasoning} frame */
+  reasoning(frame) {
+    const reply = this.#live.running(frame.conversation_id, frame.turn_id);
+    this.#count(frame);
+    reply.think(frame, performance.now());
+    this.#emit("reply", { reply });
+  }
+
+  /** @param {ToolCall} frame */
+  toolCall(frame) {
+    const reply = this.#live.running(frame.conversation_id, frame.turn_id);
+    this.#count(frame);
+    this.#tell(reply, reply.call(frame, performance.now()));
+  }
+
+  /** @param {ToolState} frame */
+  toolState(frame) {
+    this.#count(frame);
+    const reply = this.#live.ofTurn(frame.turn_id);
+    const call = reply?.callOf(frame.call_id);
+    // A call that is not known here was told before this client looked: history has it.
+    if (reply === undefined || call === undefined) return void this.#follower.refresh(frame.conversation_id);
+    call.take(frame);
+    this.#tell(reply, call);
+  }
+
   /** @param {Done} frame */
   done(frame) {
     this.#count(frame);
     const reply = this.#live.ofTurn(frame.turn_id);
     if (reply !== undefined) this.#live.finish(reply, frame);
-    if (frame.removed === true) this.#remove(frame);
+    if (frame.removed === true) this.#remove(frame, reply);
     else this.#ended(reply, frame);
   }
 
   /** @param {{conversation_id: string, turn_id: string, first_seq?: number, seq: number}} frame */
   removed(frame) {
     this.#count(frame);
-    this.#remove(frame);
+    this.#remove(frame, undefined);
   }
 
   /** @param {import("./frames.js").Status} frame */
   status(frame) {
     const reply = this.#live.ofTurn(frame.turn_id);
     if (reply === undefined) return;
-    reply.status = frame;
+    const call = reply.callOf(frame.call_id ?? "");
+    if (frame.state !== "tool") reply.status = frame;
+    else if (call === undefined) return;
+    else call.note(frame);
+    if (call === undefined) this.#emit("reply", { reply });
+    else this.#tell(reply, call);
+  }
+
+  /** @param {Reply} reply @param {Call} call */
+  #tell(reply, call) {
+    this.#emit("call", { reply, call });
     this.#emit("reply", { reply });
   }
 
@@ -82,7 +121,7 @@ export class TurnEvents {
    */
   #noteBranch(reply, frame) {
     const { leaf } = this.#sequences.of(frame.conversation_id);
-    if (leaf === undefined || leaf === frame.parent_id) return;
+    if (leaf === undefined || leaf === (frame.follows === undefined ? frame.parent_id : frame.message_id)) return;
     reply.branches = true;
     void this.#follower.refresh(frame.conversation_id);
   }
@@ -99,9 +138,14 @@ export class TurnEvents {
     if (doubtful) await this.#follower.refresh(reply.conversationId);
   }
 
-  /** @param {{conversation_id: string, turn_id: string}} frame */
-  #remove({ conversation_id: conversationId, turn_id: turnId }) {
+  /**
+   * Where the exchange had more turns than this one, or that is not known here, history tells what is left.
+   * @param {{conversation_id: string, turn_id: string}} frame
+   * @param {Reply | undefined} reply
+   */
+  #remove({ conversation_id: conversationId, turn_id: turnId }, reply) {
     this.#sequences.of(conversationId).leaf = undefined;
     this.#emit("removed", { conversationId, turnId });
+    if (reply === undefined || reply.follows !== null) void this.#follower.refresh(conversationId);
   }
 }

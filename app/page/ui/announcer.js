@@ -1,12 +1,27 @@
+import { ReplyState } from "../client/reply.js";
 import { part } from "./dom.js";
 import { splitThought } from "./thoughts.js";
 
-/** Tells screen readers how a reply ended and what it says: once, instead of word by word. */
+/** Tells screen readers how a reply ended and what it says, and which calls ask for permission: once, instead of word by word. */
 export class Announcer {
   #root = part("announcer", HTMLElement);
+  /** @type {WeakSet<import("../client/call.js").Call>} */ #asked = new WeakSet();
 
   /** @param {import("../client/reply.js").Reply} reply */
-  ended(reply) {
+  tell(reply) {
+    for (const call of reply.calls) if (call.asks) this.#ask(call);
+    if (reply.state === ReplyState.ENDED && reply.done?.reason !== "tools") this.#ended(reply);
+  }
+
+  /** @param {import("../client/call.js").Call} call */
+  #ask(call) {
+    if (this.#asked.has(call)) return;
+    this.#asked.add(call);
+    this.#root.textContent = `${call.name} asks for your permission. Allow or deny it among the messages.`;
+  }
+
+  /** @param {import("../client/reply.js").Reply} reply */
+  #ended(reply) {
     const how = reply.done?.reason === "stop" ? "Reply" : "Reply, cut short";
     this.#root.textContent = `${how}: ${splitThought(reply.text).answer}`;
   }

@@ -1,3 +1,4 @@
+import { Call } from "../client/call.js";
 import { ReplyState } from "../client/reply.js";
 
 /** @typedef {import("../client/reply.js").Reply} Reply */
@@ -15,7 +16,10 @@ import { ReplyState } from "../client/reply.js";
  * @property {number} siblingIndex     how many of them come before this one
  * @property {Reply | null} reply      where it is known live: its timing, its failure
  * @property {import("../client/frames.js").Usage | null} usage
+ * @property {Thought} thought         what the model thought aloud beside the text
+ * @property {Call[]} calls            what it called
  */
+/** @typedef {{text: string, growing: boolean, ms: number | null}} Thought  `ms`: how long it took; null where that is not known */
 
 /** The status of a reply that history tells as far as it has come; its live Reply knows more. */
 const RUNNING = "running";
@@ -46,11 +50,22 @@ export function answerKey(reply) {
  */
 function place(items, reply) {
   if (isUnsent(reply.state, reply.turnId)) return items.push(...liveQuestion(reply));
-  const asked = items.findIndex(({ role, messageId }) => role === "user" && messageId !== null && messageId === reply.messageId);
+  const asked = askedAt(items, reply);
+  // Behind the calls that it follows may wait what was sent meanwhile.
+  if (asked !== -1 && reply.follows !== null && !reply.branches) return items.splice(asked + 1, 0, liveAnswer(reply));
   const from = asked === -1 ? start(items, reply) : asked + 1;
   // What the server did not take belongs to no branch: it stays until it is sent again.
   const unsent = items.splice(from).filter(({ role, status, messageId }) => role === "user" && isUnsent(status, messageId));
   return items.push(...unsent, ...(asked === -1 ? liveQuestion(reply) : []), liveAnswer(reply));
+}
+
+/**
+ * Where the message is that a reply answers, or the reply whose calls it follows; -1 where that is not shown.
+ * @param {Item[]} items
+ * @param {Reply} reply
+ */
+function askedAt(items, { messageId: asked, follows }) {
+  return items.findIndex(({ role, messageId }) => messageId !== null && messageId === asked && (role === "user" || follows !== null));
 }
 
 /**
@@ -66,7 +81,8 @@ function isUnsent(state, id) {
  * @param {Item[]} items
  * @param {Reply} reply
  */
-function start(items, { replaces, parentId }) {
+function start(items, { replaces, parentId, follows }) {
+  if (follows !== null) return items.length;
   const replaced = items.findIndex(({ messageId }) => messageId !== null && messageId === replaces);
   if (replaced !== -1) return replaced;
   const parent = items.findIndex(({ messageId }) => messageId !== null && messageId === parentId);
@@ -80,6 +96,10 @@ function keyOf(reply) {
 
 /** Of a message that history does not have. @type {{siblings: string[], siblingCount: number, siblingIndex: number}} */
 const ALONE = { siblings: [], siblingCount: 1, siblingIndex: 0 };
+/** What only a reply has. @type {{thought: Thought, calls: Call[]}} */
+const PLAIN = { thought: { text: "", growing: false, ms: null }, calls: [] };
+/** The calls of a message of the history. @type {WeakMap<Message, Call[]>} */
+const keptCalls = new WeakMap();
 
 /** @param {Message} message @param {Reply | null} reply @returns {Item} */
 function kept(message, reply) {
@@ -98,28 +118,51 @@ function kept(message, reply) {
 /** @param {Message} message @param {Reply | null} reply */
 function question(message, reply) {
   const key = `user:${reply === null ? message.turn_id : keyOf(reply)}`;
-  return { key, role: /** @type {const} */ ("user"), text: message.content, status: "complete", reply: null, usage: null };
+  return { key, role: /** @type {const} */ ("user"), text: message.content, status: "complete", reply: null, usage: null, ...PLAIN };
 }
 
 /** @param {Message} message @param {Reply | null} reply */
 function answer(message, reply) {
   const key = reply === null ? `assistant:${message.turn_id}` : answerKey(reply);
   const usage = message.usage ?? reply?.done?.usage ?? null;
-  const status = message.status === "complete" ? (reply?.done?.reason ?? "complete") : message.status;
-  return { key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage };
+  const ended = message.status === "complete" ? (reply?.done?.reason ?? "complete") : message.status;
+  const status = reply?.state === ReplyState.CALLING ? reply.state : ended;
+  const thought = { text: message.reasoning ?? "", growing: false, ms: thinkingMs(reply, usage) };
+  // What history has as settled is final; of what it has as open more may have come since.
+  const calls = callsOf(message).map((call) => (call.open ? (reply?.callOf(call.callId) ?? call) : call));
+  return { key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage, thought, calls };
+}
+
+/** The server's own measure, where it tells one, is the same on every screen. @param {Reply | null} reply @param {Item["usage"]} usage */
+function thinkingMs(reply, usage) {
+  return usage?.reasoning_ms ?? reply?.thoughts.ms ?? null;
+}
+
+/** @param {Message} message */
+function callsOf(message) {
+  let calls = keptCalls.get(message);
+  if (calls === undefined) keptCalls.set(message, (calls = (message.calls ?? []).map((call) => new Call(call))));
+  return calls;
 }
 
 /** @param {Reply} reply @returns {Item[]} */
 function liveQuestion(reply) {
   if (reply.content === null) return [];
   const { content: text, state: status, messageId } = reply;
-  return [{ key: `user:${keyOf(reply)}`, role: "user", text, status, messageId, ...ALONE, reply, usage: null }];
+  return [{ key: `user:${keyOf(reply)}`, role: "user", text, status, messageId, ...ALONE, reply, usage: null, ...PLAIN }];
 }
 
 /** @param {Reply} reply @returns {Item} */
 function liveAnswer(reply) {
-  const status = reply.state === ReplyState.WITHDRAWN ? "lost" : (reply.done?.reason ?? reply.state);
+  const status = reply.state === ReplyState.WITHDRAWN ? "lost" : liveStatus(reply);
   const messageId = reply.done?.message_id ?? null;
   const usage = reply.done?.usage ?? null;
-  return { key: answerKey(reply), role: "assistant", text: reply.visible, status, messageId, ...ALONE, reply, usage };
+  const thought = { text: reply.thoughts.text, growing: reply.thoughts.growing, ms: thinkingMs(reply, usage) };
+  const { calls, visible: text } = reply;
+  return { key: answerKey(reply), role: "assistant", text, status, messageId, ...ALONE, reply, usage, thought, calls };
+}
+
+/** @param {Reply} reply */
+function liveStatus({ state, done }) {
+  return state === ReplyState.CALLING ? state : (done?.reason ?? state);
 }

@@ -48,7 +48,7 @@ export class Chat {
     this.#conversations = new Conversations(client);
     this.#door = new Door({ client, credentials, reporter: this.#reporter, onLeave: () => this.#forgetAll() });
     this.#speaking = new Speaking({ client, reporter: this.#reporter, screen: () => this.#screen });
-    const limits = () => this.#client.ready?.limits ?? null;
+    const limits = () => this.#limits;
     this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop(), limits });
     const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
     const current = known === null ? this.#transcripts.fresh() : this.#transcripts.of(known);
@@ -74,11 +74,21 @@ export class Chat {
       onRegenerate: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.regenerate(item)),
       onBranch: (/** @type {string} */ messageId) => void speaking.showBranch(messageId),
       onDelete: (/** @type {{id: string, title: string}} */ entry) => void this.#delete(entry),
-      limits: () => this.#client.ready?.limits ?? null,
+      onDecide: (/** @type {import("../client/call.js").Call} */ call, /** @type {"allow" | "deny"} */ decision) =>
+        speaking.decide(call, decision),
+      limits: () => this.#limits,
       onMore: () => void this.#showMore(),
     };
     const onShown = () => this.#composer.setRunning(this.#screen.running.length > 0);
     return new Screen({ client: this.#client, conversations: this.#conversations, current, actions, onShown });
+  }
+
+  /** What a message may have beside the tools that it offers. */
+  get #limits() {
+    const limits = this.#client.ready?.limits ?? null;
+    if (limits === null) return null;
+    const { length } = JSON.stringify(this.#speaking.tools ?? []);
+    return { ...limits, max_frame_bytes: limits.max_frame_bytes - length };
   }
 
   #listenToClient() {
@@ -126,7 +136,7 @@ export class Chat {
   #onReply(reply) {
     this.#transcripts.of(reply.conversationId).take(reply);
     const ended = reply.state === ReplyState.ENDED;
-    if (ended && reply.conversationId === this.#screen.current.conversationId) this.#announcer.ended(reply);
+    if (reply.conversationId === this.#screen.current.conversationId) this.#announcer.tell(reply);
     // A refused message says itself why; a reply that was to be made anew has no message to say it.
     if (reply.error !== null && reply.content === null) this.#notices.tell(reply.error);
     const unlisted = reply.turnId !== null && !this.#conversations.has(reply.conversationId);

@@ -1,6 +1,7 @@
 import { countCodePoints } from "../client/code-points.js";
 import { ReplyState } from "../client/reply.js";
 import { BranchArrows } from "./branch-arrows.js";
+import { CallCard } from "./call-card.js";
 import { copyButton } from "./copy-button.js";
 import { element, icon } from "./dom.js";
 import { failureView } from "./failure-view.js";
@@ -13,17 +14,19 @@ import { ThoughtFold, splitThought } from "./thoughts.js";
 /** @type {Set<string>} */
 const UNDER_WAY = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.STREAMING]);
 
-/** A reply: Markdown that grows, what was thought before it, its end, its figures, and the way to other versions of it. */
+/** A reply: Markdown that grows, what was thought before it, what it calls, its end, its figures, and the way to other versions of it. */
 export class ReplyView {
   /** Code points of the reply that are on the screen. */
   shownChars = 0;
   #body = element("div", { class: "prose", dir: "auto" });
+  #calls = element("div", { class: "calls" });
+  /** @type {Map<string, CallCard>} */ #cards = new Map();
   #waiting = element("p", { class: "waiting" });
   #foot = element("div", { class: "foot" });
   #markdown = new MarkdownView(this.#body);
   #thought = new ThoughtFold();
   /** What was shown last: the text with its thoughts, whether it grew, and the answer in it. */
-  #shown = { text: "", growing: false, answer: "" };
+  #shown = { key: "", text: "", answer: "" };
   #footKey = "";
   #actions;
 
@@ -32,7 +35,8 @@ export class ReplyView {
     this.#actions = actions;
     this.arrows = new BranchArrows(actions.onBranch);
     const name = element("h2", { class: "visually-hidden", text: "Reply" });
-    this.root = element("article", { class: "message reply" }, name, this.#thought.root, this.#body, this.#waiting, this.#foot);
+    const parts = [name, this.#thought.root, this.#body, this.#calls, this.#waiting, this.#foot];
+    this.root = element("article", { class: "message reply" }, ...parts);
   }
 
   /** @param {Item} item */
@@ -40,23 +44,48 @@ export class ReplyView {
     const underWay = UNDER_WAY.has(item.status);
     this.root.dataset.status = item.reply?.stopping ? "stopping" : item.status;
     this.root.setAttribute("aria-busy", String(underWay));
-    if (item.text !== this.#shown.text || underWay !== this.#shown.growing) this.#show(item.text, underWay);
-    this.#waiting.hidden = this.#shown.answer !== "" || !this.#thought.root.hidden || !underWay;
+    this.#showText(item, underWay);
+    this.#showCalls(item.calls);
+    const begun = this.#shown.answer !== "" || !this.#thought.root.hidden || item.calls.length > 0;
+    this.#waiting.hidden = begun || !underWay;
     this.#waiting.textContent = waitingFor(item);
     this.arrows.show(item);
     this.#showFoot(item, underWay);
   }
 
   /**
-   * @param {string} text
+   * @param {Item} item
    * @param {boolean} growing
    */
-  #show(text, growing) {
-    const { thought, ended, answer } = splitThought(text, { growing });
-    this.#shown = { text, growing, answer };
-    this.#thought.show(thought, { thinking: growing && !ended });
+  #showText({ text, thought: told }, growing) {
+    const key = `${growing} ${told.growing} ${told.ms} ${told.text.length}`;
+    if (text === this.#shown.text && key === this.#shown.key) return;
+    const { thought, thinking, answer } = told.text === "" ? tagged(text, growing) : { ...apart(told, growing), answer: text };
+    this.#shown = { key, text, answer };
+    this.#thought.show(thought, { thinking, ms: told.ms });
     this.#markdown.show(answer);
     this.shownChars = countCodePoints(text);
+  }
+
+  /** @param {import("../client/call.js").Call[]} calls */
+  #showCalls(calls) {
+    const ids = new Set(calls.map(({ callId }) => callId));
+    for (const [callId, card] of this.#cards) {
+      if (ids.has(callId)) continue;
+      card.root.remove();
+      this.#cards.delete(callId);
+    }
+    for (const call of calls) this.#cardOf(call).show(call);
+  }
+
+  /** @param {import("../client/call.js").Call} call */
+  #cardOf(call) {
+    let card = this.#cards.get(call.callId);
+    if (card === undefined) {
+      this.#cards.set(call.callId, (card = new CallCard(call, this.#actions)));
+      this.#calls.append(card.root);
+    }
+    return card;
   }
 
   /**
@@ -64,11 +93,12 @@ export class ReplyView {
    * @param {boolean} underWay
    */
   #showFoot(item, underWay) {
-    const figures = underWay ? [] : figuresOf(item.reply, item.usage);
-    const key = JSON.stringify([underWay, item.status, item.messageId, figures, endOf(item.reply)]);
+    const open = underWay || item.status === ReplyState.CALLING;
+    const figures = open ? [] : figuresOf(item.reply, item.usage);
+    const key = JSON.stringify([open, item.status, item.messageId, figures, endOf(item.reply)]);
     if (key === this.#footKey) return;
     this.#footKey = key;
-    this.#foot.hidden = underWay;
+    this.#foot.hidden = open;
     this.#foot.replaceChildren(...this.#footParts(item, figures));
   }
 
@@ -95,6 +125,17 @@ export class ReplyView {
     button.addEventListener("click", () => this.#actions.onRegenerate(item));
     return button;
   }
+}
+
+/** What was thought in tags. @param {string} text @param {boolean} growing */
+function tagged(text, growing) {
+  const { thought, ended, answer } = splitThought(text, { growing });
+  return { thought, thinking: growing && !ended, answer };
+}
+
+/** What was told apart from the text. @param {import("./arrangement.js").Thought} told @param {boolean} growing */
+function apart({ text, growing: thinks }, growing) {
+  return { thought: text, thinking: growing && thinks };
 }
 
 /**

@@ -1,4 +1,6 @@
+import { ReplyState } from "../client/reply.js";
 import { answerKey } from "./arrangement.js";
+import { offeredTools } from "./offered-tools.js";
 
 /** @typedef {import("./arrangement.js").Item} Item */
 
@@ -67,11 +69,27 @@ export class Speaking {
   stop() {
     const [reply] = this.#screen().running;
     if (reply === undefined) return;
-    const seenOff = this.#screen().shownChars(answerKey(reply));
+    // Of a reply that called all is kept: what is stopped are its calls.
+    const seenOff = reply.state === ReplyState.CALLING ? undefined : this.#screen().shownChars(answerKey(reply));
     void this.#reporter.answer(this.#client.cancel({ conversationId: reply.conversationId, seenOff }));
   }
 
+  /**
+   * Allows or denies a call, with the arguments that are shown.
+   * @param {import("../client/call.js").Call} call
+   * @param {"allow" | "deny"} decision
+   */
+  decide({ callId, argsSha256 }, decision) {
+    const { conversationId } = this.#screen().current;
+    return this.#reporter.answer(this.#client.toolDecision({ conversationId, callId, argsSha256, decision }));
+  }
+
+  /** What a message of the shown conversation offers the model to call. */
+  get tools() {
+    return offeredTools(this.#client.ready, this.#screen().current.model);
+  }
+
   get #here() {
-    return { conversationId: this.#screen().current.conversationId, onBusy: INTERRUPT };
+    return { conversationId: this.#screen().current.conversationId, onBusy: INTERRUPT, tools: this.tools };
   }
 }

@@ -1,9 +1,8 @@
 import { element } from "./dom.js";
-import { duration } from "./figures.js";
 
 /**
- * What a model thinks aloud before its answer, in `<think>` tags: folded away on the page, untouched in the history.
- * Copying and announcing leave it out.
+ * What a model thinks aloud before its answer: folded away on the page. Most servers tell it apart from the text; where it
+ * is in `<think>` tags, the history has them untouched. Copying and announcing leave it out.
  */
 
 const OPEN = "<think>";
@@ -12,6 +11,8 @@ const CLOSE = "</think>";
 const CLOSE_ALONE = /^[ \t]*<\/think>[ \t]*$/m;
 /** A thought that was met when it was shorter than this was met at its beginning. */
 const BEGINNING_CHARS = 200;
+/** From so many on, a line's end ends a block of a shown thought. */
+const BLOCK_CHARS = 1000;
 
 /**
  * A reply's thought (null where it has none), whether that has ended, and the answer behind it.
@@ -48,22 +49,45 @@ function split(thought, answer) {
 /** Shows a thought, folded until it is opened. Hidden where there is none. */
 export class ThoughtFold {
   #name = element("span");
-  #text = element("p", { dir: "auto" });
-  root = element("details", { class: "thought", hidden: true }, element("summary", {}, this.#name), this.#text);
+  #shown = "";
+  /** Where it grows: the end of the last block. */
+  #tail = document.createTextNode("");
+  #body = element("div", { class: "thought-text" });
+  root = element("details", { class: "thought", hidden: true }, element("summary", {}, this.#name), this.#body);
   /** @type {number | null | undefined} When it began; null where that was not seen. */ #since = undefined;
-  #took = "";
+  /** @type {number | null} */ #ms = null;
 
   /**
    * @param {string | null} thought
-   * @param {{thinking: boolean}} options  whether it is still growing
+   * @param {{thinking: boolean, ms?: number | null}} options  whether it is still growing, and how long it took where that
+   *     is told; else it is measured here
    */
-  show(thought, { thinking }) {
+  show(thought, { thinking, ms = null }) {
     this.root.hidden = thought === null;
     if (thought === null) return;
-    if (this.#text.textContent !== thought) this.#text.textContent = thought;
+    this.#write(thought);
     this.#measure(thought, thinking);
     this.#name.className = thinking ? "waiting" : "";
-    this.#name.textContent = thinking ? "Thinking" : `Thought${this.#took}`;
+    this.#name.textContent = thinking ? "Thinking" : `Thought${took(ms ?? this.#ms)}`;
+  }
+
+  /** A long one grows by a few words a frame: what is there stays, and only its last block is laid out anew. @param {string} thought */
+  #write(thought) {
+    if (thought === this.#shown) return;
+    const grows = this.#shown !== "" && thought.startsWith(this.#shown);
+    if (!grows) this.#body.replaceChildren(this.#newBlock());
+    const [first, ...blocks] = inBlocks(this.#tail.data + thought.slice(grows ? this.#shown.length : 0));
+    this.#tail.data = first;
+    for (const block of blocks) {
+      this.#body.append(this.#newBlock());
+      this.#tail.data = block;
+    }
+    this.#shown = thought;
+  }
+
+  #newBlock() {
+    this.#tail = document.createTextNode("");
+    return element("p", { dir: "auto" }, this.#tail);
   }
 
   /**
@@ -74,8 +98,26 @@ export class ThoughtFold {
     const now = performance.now();
     if (this.#since === undefined) this.#since = thinking && thought.length < BEGINNING_CHARS ? now : null;
     if (thinking || this.#since === null) return;
-    const ms = now - this.#since;
-    this.#took = ` for ${ms < 1000 ? "a moment" : duration(ms)}`;
+    this.#ms = now - this.#since;
     this.#since = null;
   }
+}
+
+/** A text in blocks of whole lines, each about as long as a browser lays out in no time. @param {string} text */
+function inBlocks(text) {
+  const blocks = [];
+  let rest = text;
+  for (let end = rest.indexOf("\n", BLOCK_CHARS); end !== -1; end = rest.indexOf("\n", BLOCK_CHARS)) {
+    blocks.push(rest.slice(0, end));
+    rest = rest.slice(end + 1);
+  }
+  return [...blocks, rest];
+}
+
+/** How long it took, behind the word for it; empty where that is not known. @param {number | null} ms */
+function took(ms) {
+  if (ms === null) return "";
+  if (ms < 1000) return " for a moment";
+  const seconds = Math.round(ms / 1000);
+  return seconds < 120 ? ` for ${seconds} s` : ` for ${Math.round(seconds / 60)} min`;
 }

@@ -27,6 +27,12 @@ export class Transcript {
     return this.#messages[0]?.message_id;
   }
 
+  /** The model that wrote last; null where none did, or that is not known. @returns {string | null} */
+  get model() {
+    const live = [...this.#replies].findLast(({ done }) => done?.model);
+    return live?.done?.model ?? this.#messages.findLast(({ model }) => model)?.model ?? null;
+  }
+
   /** @param {Reply} reply */
   take(reply) {
     this.#replies.add(reply);
@@ -82,7 +88,9 @@ export class Transcript {
     const answered = new Set(messages.filter(({ role }) => role === "assistant").map((message) => message.turn_id));
     for (const reply of this.#replies) {
       const lost = reply.state === ReplyState.WITHDRAWN && reply.turnId !== null;
-      const elsewhere = reply.done !== null && reply.done.seq <= seq && !answered.has(reply.done.turn_id);
+      // One whose calls were open when this page came has ended without a `done` that was told here.
+      const told = reply.done === null ? reply.state === ReplyState.ENDED : reply.done.seq <= seq;
+      const elsewhere = told && !answered.has(reply.turnId ?? "");
       if (lost || elsewhere) this.#replies.delete(reply);
     }
   }

@@ -13,6 +13,7 @@ import { isHopeless } from "./words.js";
  * @property {(item: Item) => void} onRegenerate             a reply is to be made anew
  * @property {() => import("./message-size.js").Limits | null} limits  of a message; null until they are known
  * @property {(messageId: string) => void} onBranch          the branch of another version is to be shown
+ * @property {import("./call-card.js").CallActions["onDecide"]} onDecide  a call is allowed, or denied
  */
 
 /** A message of the user: plain text, as typed; a box to edit it in; and what became of it where the server did not take it. */

@@ -23,6 +23,7 @@ class _Usage(msgspec.Struct, array_like=True, frozen=True):
     wasted_tokens: int
     acked_tokens: int | None
     reasoning_tokens: int = 0
+    reasoning_ms: float | None = None
 
     @classmethod
     def of(cls, usage: Usage) -> _Usage:

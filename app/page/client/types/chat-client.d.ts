@@ -16,7 +16,8 @@
  * Events (each a CustomEvent; `detail` as written):
  *  - `connection` LinkStatus           the state of the connection changed
  *  - `ready` Ready                     a connection stands; limits and the model's name
- *  - `reply` {reply}                   a Reply changed: sent, accepted, grew, ended, was refused or withdrawn
+ *  - `reply` {reply}                   a Reply changed: sent, accepted, grew, called, ended, was refused or withdrawn
+ *  - `call` {reply, call}              a reply called a tool, or what became of that call; a `reply` event follows it
  *  - `history` History                 what an opened conversation's active branch is now: after `open`, a reconnect, a
  *                                      hole, a new branch, or where another device changed it
  *  - `missing` {conversationId}        the opened conversation does not exist
@@ -27,12 +28,15 @@
  *  - `goaway` Goaway                   the server is about to close the connection; the client will connect again
  *  - `error` ChatError                 a failure that belongs to no request
  *
- * A Reply (reply.js) is a live object: `state`, `text`, `visible`, `done`, `error` and its timing are read from it.
+ * A Reply (reply.js) is a live object: `state`, `text`, `visible`, `done`, `error` and its timing are read from it. For a
+ * client that names the features, `thoughts` has what the model thinks aloud, and `calls` what it calls (call.js).
+ * A reply that called is `calling` until its calls are settled; the one that `follows` it is a Reply of its own.
  */
+import { Call } from "./call.js";
 import { ChatError } from "./errors.js";
 import { LinkState } from "./link.js";
 import { Reply } from "./reply.js";
-export { ChatError, LinkState, Reply };
+export { Call, ChatError, LinkState, Reply };
 export { ReplyState } from "./reply.js";
 export type MessageOptions = import("./outgoing.js").MessageOptions;
 /** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
@@ -45,13 +49,15 @@ export declare class ChatClient extends EventTarget {
      * @param {string} options.url               ws: or wss:, ending in /v1/ws
      * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
      * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
+     * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`
      * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
      * @param {import("./backoff.js").Backoff} [options.backoff]
      */
-    constructor({ url, storage, credentials, Socket, backoff }: {
+    constructor({ url, storage, credentials, features, Socket, backoff }: {
         url: string;
         storage?: Storage | null;
         credentials?: import("./credentials.js").Credentials;
+        features?: string[];
         Socket?: import("./link.js").SocketClass;
         backoff?: import("./backoff.js").Backoff;
     });
@@ -100,7 +106,35 @@ export declare class ChatClient extends EventTarget {
         seenOff?: number;
         mode?: "keep" | "rollback";
     }): Promise<import("./frames.js").Cancelled | null>;
-    /** The replies of a conversation whose end is still to come, oldest first. @param {string} conversationId */
+    /**
+     * Brings what came of a call that a client runs: `content`, or else an `error`. Raises ChatError.
+     * @param {{callId: string, conversationId?: string} & ({content: string, error?: undefined} | {error: string, content?: undefined})} result
+     * @returns {Promise<import("./frames.js").ToolAck>}
+     */
+    toolResult({ callId, conversationId, content, error }: {
+        callId: string;
+        conversationId?: string;
+    } & ({
+        content: string;
+        error?: undefined;
+    } | {
+        error: string;
+        content?: undefined;
+    })): Promise<import("./frames.js").ToolAck>;
+    /**
+     * Allows or denies a call that asks for it. What is allowed are the arguments that were looked at, or the `args` that
+     * are to be run with instead. Raises ChatError.
+     * @param {{callId: string, argsSha256: string, decision: "allow" | "deny", args?: string, conversationId?: string}} decided
+     * @returns {Promise<import("./frames.js").ToolAck>}
+     */
+    toolDecision({ callId, argsSha256, decision, args, conversationId }: {
+        callId: string;
+        argsSha256: string;
+        decision: "allow" | "deny";
+        args?: string;
+        conversationId?: string;
+    }): Promise<import("./frames.js").ToolAck>;
+    /** The replies of a conversation that something is still to come of, oldest first. @param {string} conversationId */
     repliesOf(conversationId: string): Reply[];
     /**
      * Follows a conversation: its newest history comes as a `history` event, now and whenever it has to be read anew.

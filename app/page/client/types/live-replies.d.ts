@@ -8,6 +8,8 @@ export type Unfinished = {
 };
 /** @typedef {import("./errors.js").ChatError} ChatError */
 /** @typedef {{reply: Reply, frame: {client_msg_id: string} & Record<string, unknown>}} Unfinished */
+/** Whether a reply of the history has calls that are not settled. @param {import("./frames.js").Message} message */
+export declare function isCalling({ calls }: import("./frames.js").Message): boolean;
 /**
  * The replies whose end was not seen yet: by turn, and those of this client by the id of their message too.
  * Whatever ends here is told to `tell`.
@@ -34,7 +36,7 @@ export declare class LiveReplies {
      * @param {string} turnId
      */
     running(conversationId: string, turnId: string): Reply;
-    /** Takes the end of a reply. @param {Reply} reply @param {import("./frames.js").Done} frame */
+    /** Takes the end of a reply; one that called stays, until the reply that follows begins. @param {Reply} reply @param {import("./frames.js").Done} frame */
     finish(reply: Reply, frame: import("./frames.js").Done): void;
     /** @param {Reply} reply @param {ChatError} error */
     refuse(reply: Reply, error: ChatError): void;

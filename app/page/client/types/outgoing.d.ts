@@ -14,12 +14,22 @@ export type MessageOptions = {
      * how the reply is made
      */
     params?: import("./frames.js").Params;
+    /**
+     * what the model may call; a client that names the feature `tools` may offer
+     */
+    tools?: import("./frames.js").OfferedTool[];
+    /**
+     * `auto`, `none`, `required`, or the name of the tool that has to be called
+     */
+    toolChoice?: string;
 };
 /**
  * @typedef {object} MessageOptions
  * @property {string} [conversationId]              made by the first message; "default" without one
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy]  what becomes of a reply that still runs there
  * @property {import("./frames.js").Params} [params]  how the reply is made
+ * @property {import("./frames.js").OfferedTool[]} [tools]  what the model may call; a client that names the feature `tools` may offer
+ * @property {string} [toolChoice]                  `auto`, `none`, `required`, or the name of the tool that has to be called
  */
 /** The messages of this client, until the server has accepted them: each is sent as often as it needs, under one id. */
 export declare class Outgoing {
@@ -44,7 +54,7 @@ export declare class Outgoing {
         type: string;
         content?: string;
         message_id?: string;
-    }, { conversationId, onBusy, params }: MessageOptions): Reply;
+    }, { conversationId, onBusy, params, tools, toolChoice }: MessageOptions): Reply;
     /**
      * Sends what waits for a connection, and what may have been lost with the last one. A message that was accepted needs
      * that only where its events do not come by themselves.

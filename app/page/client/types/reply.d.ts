@@ -1,3 +1,5 @@
+import { Call } from "./call.js";
+import { Thoughts } from "./thoughts.js";
 /** @enum {string} */
 export declare const ReplyState: Readonly<{
     /** Not accepted yet: on its way, or waiting for a connection. */
@@ -6,7 +8,9 @@ export declare const ReplyState: Readonly<{
     WAITING: "waiting";
     /** Text arrives. */
     STREAMING: "streaming";
-    /** `done` came, whatever its reason. */
+    /** It called tools (`done{tools}`): once all its calls are settled, the reply that follows begins by itself. */
+    CALLING: "calling";
+    /** `done` came, whatever its reason; where it called, the reply that follows has begun. */
     ENDED: "ended";
     /** Refused before it was accepted; the server keeps no trace of it. */
     REFUSED: "refused";
@@ -31,7 +35,8 @@ export declare class Reply {
     conversationId: string;
     /** @type {string} */ state: string;
     /** @type {string | null} */ turnId: string | null;
-    /** @type {string | null} The user's message that it answers. */ messageId: string | null;
+    /** @type {string | null} The user's message that it answers; where it follows calls, the reply that made them. */ messageId: string | null;
+    /** @type {string | null} The turn whose calls it follows; null where it answers a message. */ follows: string | null;
     /** @type {string | null | undefined} The message before that one; undefined where it is not known. */ parentId: string | null | undefined;
     /** @type {string | null} The message that this exchange takes the place of: edited, or a reply made anew. */ replaces: string | null;
     /** Whether it began a branch: it does not follow what was the last message. */
@@ -45,8 +50,12 @@ export declare class Reply {
     text: string;
     /** Code points of `text`. */
     chars: number;
-    /** Whether text was missed: `text` ends before the hole, and history has the whole. */
+    /** Whether text, thoughts or a call were missed: what is here ends before the hole, and history has the whole. */
     holed: boolean;
+    /** What the model thought aloud beside the text. */
+    thoughts: Thoughts;
+    /** @type {Call[]} The calls that it made, in order. */
+    calls: Call[];
     /** @type {import("./frames.js").Done | null} */ done: import("./frames.js").Done | null;
     /** @type {import("./errors.js").ChatError | null} Why it was refused. */ error: import("./errors.js").ChatError | null;
     /** @type {import("./frames.js").Status | null} The last word about the wait for it. */ status: import("./frames.js").Status | null;
@@ -58,7 +67,7 @@ export declare class Reply {
     firstTokens: number;
     /** @param {string} conversationId */
     constructor(conversationId: string);
-    /** Whether an end is still to come. */
+    /** Whether something is still to come: more of it, its end, or the reply that follows its calls. */
     get open(): boolean;
     /** The text to show: all of it, or up to where the user has stopped it. */
     get visible(): string;
@@ -85,15 +94,27 @@ export declare class Reply {
      * @param {number} now
      */
     append(frame: import("./frames.js").Delta, now: number): boolean;
+    /** Takes a piece of what the model thinks aloud. @param {import("./frames.js").Reasoning} frame @param {number} now */
+    think(frame: import("./frames.js").Reasoning, now: number): void;
     /**
-     * Takes the text so far as history tells it, where that is more than is known here.
-     * @param {string} text
+     * Takes a call, once: it may come again after a reconnect.
+     * @param {import("./frames.js").ToolCall} frame
+     * @param {number} now
      */
-    catchUp(text: string): void;
+    call(frame: import("./frames.js").ToolCall, now: number): Call;
+    /** One of its calls. @param {string} callId */
+    callOf(callId: string): Call | undefined;
+    /**
+     * Takes the reply so far as history tells it, where that is more than is known here.
+     * @param {import("./frames.js").Message} message
+     */
+    catchUp(message: import("./frames.js").Message): void;
     /** Shows nothing past `chars` from now on: what the user has seen is what is to be kept. @param {number} chars */
     hold(chars: number): void;
-    /** Ends the reply and cuts its text to what is kept. @param {import("./frames.js").Done} frame */
+    /** Ends the reply and cuts it to what is kept. @param {import("./frames.js").Done} frame */
     finish(frame: import("./frames.js").Done): void;
+    /** Its calls are settled, and the reply that follows has begun. */
+    conclude(): void;
     /**
      * Whether the text is, byte for byte, what the server keeps. Null where the browser can't tell: it lends its hashes
      * to secure contexts only.

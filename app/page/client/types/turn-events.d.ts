@@ -1,10 +1,16 @@
 /** @typedef {import("./frames.js").Accepted} Accepted */
 /** @typedef {import("./frames.js").Delta} Delta */
 /** @typedef {import("./frames.js").Done} Done */
+/** @typedef {import("./frames.js").ToolCall} ToolCall */
+/** @typedef {import("./frames.js").ToolState} ToolState */
+/** @typedef {import("./call.js").Call} Call */
 /** @typedef {import("./reply.js").Reply} Reply */
 export type Accepted = import("./frames.js").Accepted;
 export type Delta = import("./frames.js").Delta;
 export type Done = import("./frames.js").Done;
+export type ToolCall = import("./frames.js").ToolCall;
+export type ToolState = import("./frames.js").ToolState;
+export type Call = import("./call.js").Call;
 export type Reply = import("./reply.js").Reply;
 /**
  * What the journalled events of turns change: their replies, and what is known of their conversation's journal.
@@ -29,6 +35,12 @@ export declare class TurnEvents {
     accepted(frame: Accepted): void;
     /** @param {Delta} frame */
     delta(frame: Delta): void;
+    /** @param {import("./frames.js").Reasoning} frame */
+    reasoning(frame: import("./frames.js").Reasoning): void;
+    /** @param {ToolCall} frame */
+    toolCall(frame: ToolCall): void;
+    /** @param {ToolState} frame */
+    toolState(frame: ToolState): undefined;
     /** @param {Done} frame */
     done(frame: Done): void;
     /** @param {{conversation_id: string, turn_id: string, first_seq?: number, seq: number}} frame */

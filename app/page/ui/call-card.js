@@ -1,0 +1,109 @@
+import { BoundedText } from "./bounded-text.js";
+import { adviceOf, stateOf } from "./call-words.js";
+import { element, icon } from "./dom.js";
+import { laidOut } from "./json-text.js";
+
+/** @typedef {import("../client/call.js").Call} Call */
+/**
+ * @typedef {object} CallActions
+ * @property {(call: Call, decision: "allow" | "deny") => Promise<unknown>} onDecide  a call is allowed, or denied
+ */
+
+/** One call of a tool: its name, its arguments, where it is, what came of it, and two buttons where it asks for permission. */
+export class CallCard {
+  #state = element("span", { class: "call-state" });
+  #args = new BoundedText("Arguments");
+  #progress = element("progress", { max: 1, "aria-label": "Progress", hidden: true });
+  #message = element("p", { class: "call-message", dir: "auto", hidden: true });
+  #advice = element("p", { class: "call-advice", hidden: true });
+  #ask = element("div", { class: "call-ask", hidden: true });
+  #came = element("summary");
+  #result = new BoundedText("Result");
+  #fold = element("details", { class: "call-result", hidden: true }, this.#came, this.#result.root);
+  #actions;
+  /** @type {Call} */ #call;
+  #deciding = false;
+  #key = "";
+
+  /** @param {Call} call @param {CallActions} actions */
+  constructor(call, actions) {
+    this.#call = call;
+    this.#actions = actions;
+    const name = element("code", { class: "call-name", text: call.name });
+    const head = element("div", { class: "call-head" }, icon("tool"), name, this.#state);
+    this.#ask.append(this.#button("allow", "Allow"), this.#button("deny", "Deny"));
+    const parts = [head, this.#args.root, this.#progress, this.#message, this.#advice, this.#ask, this.#fold];
+    const label = `Call of ${call.name}`;
+    this.root = element("div", { class: "call", role: "group", "aria-label": label, tabindex: -1 }, ...parts);
+  }
+
+  /** @param {Call} call */
+  show(call) {
+    this.#call = call;
+    const { state, argsSha256, content, error, progress, message } = call;
+    const key = JSON.stringify([state, argsSha256, content?.length, error, progress, message]);
+    if (key === this.#key) return;
+    this.#key = key;
+    this.root.dataset.state = call.asks ? "asks" : state === "done" && content === null ? "failed" : state;
+    this.#state.textContent = stateOf(call);
+    const args = laidOut(call.args);
+    this.#args.root.hidden = args === "{}";
+    this.#args.show(args);
+    this.#showCourse(call);
+    this.#showAsk(call.asks);
+    this.#showResult(call);
+  }
+
+  /** @param {Call} call */
+  #showCourse(call) {
+    const runs = call.state === "running";
+    this.#progress.hidden = !runs || call.progress === null;
+    this.#progress.value = call.progress ?? 0;
+    say(this.#message, runs ? call.message : "");
+    say(this.#advice, adviceOf(call));
+  }
+
+  /** @param {boolean} asks */
+  #showAsk(asks) {
+    // A focused button that vanishes would leave the keyboard nowhere.
+    if (!asks && this.#ask.contains(document.activeElement)) this.root.focus();
+    this.#ask.hidden = !asks;
+  }
+
+  /** @param {Call} call */
+  #showResult({ content, error }) {
+    this.#fold.hidden = content === null && error === null;
+    this.#came.textContent = content === null ? "What went wrong" : "Result";
+    this.#result.show(content ?? error ?? "");
+  }
+
+  /** @param {"allow" | "deny"} decision @param {string} text */
+  #button(decision, text) {
+    const button = element("button", { class: decision === "allow" ? "go" : "plain", type: "button", text });
+    button.addEventListener("click", () => void this.#decide(decision));
+    return button;
+  }
+
+  /**
+   * What becomes of the call is told by the server alone: somebody else may have been first.
+   * @param {"allow" | "deny"} decision
+   */
+  async #decide(decision) {
+    if (this.#deciding) return;
+    this.#setDeciding(true);
+    await this.#actions.onDecide(this.#call, decision);
+    this.#setDeciding(false);
+  }
+
+  /** @param {boolean} deciding */
+  #setDeciding(deciding) {
+    this.#deciding = deciding;
+    for (const button of this.#ask.children) button.setAttribute("aria-disabled", String(deciding));
+  }
+}
+
+/** @param {HTMLElement} line @param {string} words */
+function say(line, words) {
+  line.hidden = words === "";
+  line.textContent = words;
+}

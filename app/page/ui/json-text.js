@@ -1,0 +1,46 @@
+/** Lays out the text of JSON for people, without reading it: whatever stands there is shown, twice where it stands twice. Pure. */
+
+const INDENT = "  ";
+/** What is nested deeper is not moved further. */
+const DEEPEST = 16;
+/** A longer text is shown as it came. */
+const LONGEST = 100_000;
+
+/** Strings, brackets, commas and colons; blanks between them are of no meaning. */
+const PIECES = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s"{}[\],:]+/gs;
+/** Characters that are not seen, or that turn the order of others: in a string they could make one text look like another. */
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+/**
+ * The text of a JSON object with a line for each of its members; what can't be seen is spelled as JSON spells it.
+ * @param {string} text
+ */
+export function laidOut(text) {
+  if (text.length > LONGEST) return text;
+  const pieces = text.match(PIECES) ?? [];
+  let depth = 0;
+  let lines = "";
+  pieces.forEach((piece, index) => {
+    const opens = piece === "{" || piece === "[";
+    const empty = opens && (pieces[index + 1] === "}" || pieces[index + 1] === "]");
+    const closes = piece === "}" || piece === "]";
+    const closesEmpty = closes && (pieces[index - 1] === "{" || pieces[index - 1] === "[");
+    if (opens) depth += 1;
+    if (closes) depth -= 1;
+    if (closes && !closesEmpty) lines += newLine(depth);
+    lines += seen(piece);
+    if ((opens && !empty) || piece === ",") lines += newLine(depth);
+    if (piece === ":") lines += " ";
+  });
+  return lines;
+}
+
+/** @param {number} depth */
+function newLine(depth) {
+  return `\n${INDENT.repeat(Math.max(0, Math.min(depth, DEEPEST)))}`;
+}
+
+/** @param {string} piece */
+function seen(piece) {
+  return piece.replaceAll(UNSEEN, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
