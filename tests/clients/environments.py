@@ -32,11 +32,16 @@ def command_of(script: Path, say: Say) -> tuple[str, ...]:
     if script.suffix == ".mjs":
         folder = node_modules(say).parent
         return ("node", str(shutil.copy(script, folder)))  # modules are looked up beside the script
-    requirements = HERE / f"{script.stem.partition('_')[0]}.txt"
-    if not requirements.exists():
+    requirements = _requirements_of(script)
+    if requirements is None:
         return (sys.executable, str(script))
     folder = _kept(requirements, sys.version + sys.base_prefix, _install_python, say)
     return (str(folder / "bin" / "python"), str(script))
+
+
+def _requirements_of(script: Path) -> Path | None:
+    named = f"{script.stem.partition('_')[0]}.txt"
+    return next((folder / named for folder in (script.parent, HERE) if (folder / named).exists()), None)
 
 
 def node_modules(say: Say) -> Path:
