@@ -23,6 +23,9 @@ DOES = {
     "openai_tools.py": ("tool", "streamed", "held"),
     "pydanticai_tools.py": ("tool", "streamed", "person", "prompted", "held"),
     "instructor_tools.py": ("person", "prompted", "held"),
+    "langgraph_tools.py": ("tool", "streamed", "person", "prompted", "held"),
+    "llamaindex_tools.py": ("tool", "streamed", "person", "held"),
+    "agents_tools.py": ("tool", "streamed", "held"),
 }
 """What each script says that it did: `prompted` is JSON that no schema holds."""
 
