@@ -75,9 +75,8 @@ def _reads(template: Template, form: CallForm) -> bool:
 
 def _thought_form(fields: Template) -> ThoughtForm | None:
     """Return how thoughts are written, where what is said follows them without an opening of its own."""
-    field = next(
-        (fields[name] for name, kind in _KINDS.items() if kind is Kind.THOUGHT and name in fields), {}
-    )
+    names = (name for name, kind in _KINDS.items() if kind is Kind.THOUGHT and name in fields)
+    field: Template = fields.get(next(names, ""), {})
     opening, closing = _literal(field, "open"), _literal(field, "close")
     is_plain = opening and closing and not _literal(fields.get("content", {}), "open")
     return ThoughtForm(opening, closing) if is_plain else None

@@ -47,12 +47,10 @@ async def read(_, events):
 async def main():
     ran = await agent.run(ASKED)
     print(json.dumps({"did": "tool", "called": called(ran.all_messages()), "text": ran.output}))
-    ran = await agent.run(
-        ASKED, event_stream_handler=read
-    )  # `run_stream` would end with the text before the call
+    ran = await agent.run(ASKED, event_stream_handler=read)  # `run_stream` ends with text before a call
     print(json.dumps({"did": "streamed", "called": called(ran.all_messages()), "text": ran.output}))
     asked = "Ada is 36 years old. As JSON."
-    ran = await agent.run(asked, output_type=ToolOutput(Person))
+    ran = await Agent(OpenAIChatModel(MODEL)).run(asked, output_type=ToolOutput(Person))
     print(json.dumps({"did": "person", "is": ran.output.model_dump()}))
     ran = await Agent(OpenAIChatModel(MODEL)).run(asked, output_type=PromptedOutput(Person))
     print(json.dumps({"did": "prompted", "is": ran.output.model_dump()}))
