@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CACHE = HERE.parent.parent / ".cache" / "clients"
-PATIENCE_S = 600
+PATIENCE_S = 1800
 
 Say = Callable[[str], None]
 
@@ -42,6 +42,12 @@ def command_of(script: Path, say: Say) -> tuple[str, ...]:
 def _requirements_of(script: Path) -> Path | None:
     named = f"{script.stem.partition('_')[0]}.txt"
     return next((folder / named for folder in (script.parent, HERE) if (folder / named).exists()), None)
+
+
+def program_of(name: str, program: str, say: Say) -> Path:
+    """The path of a program of an environment whose requirements are `name.txt`. Raises NotInstallable."""
+    folder = _kept(HERE / f"{name}.txt", sys.version + sys.base_prefix, _install_python, say)
+    return folder / "bin" / program
 
 
 def node_modules(say: Say) -> Path:

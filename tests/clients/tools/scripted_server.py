@@ -68,7 +68,7 @@ def _text(request: Request, last: Message) -> str:
 
 
 async def _serve(settings: Settings) -> None:
-    engine = _Engine(context_tokens=100_000, pace_s=0.005)
+    engine = _Engine(context_tokens=100_000, pace_s=0.02)
     with listen(settings.host, settings.port) as listener:
         async with composed(settings, engine) as service:
             await service.run(listener)
