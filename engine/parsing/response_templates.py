@@ -7,6 +7,7 @@ So a reply is parsed while it is written, within bounds, and a call that is none
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from transformers.utils.chat_parsing.response_templates import (
     load_response_template,
 )
 
+from engine.grammar.forms import CallForm, ThoughtForm
 from engine.parsing.calls import call, is_object
 from engine.parsing.formats import Delimiter, Found, Kind, Region, ReplyFormat
 from engine.reply_spec import Tool
@@ -30,6 +32,7 @@ _KINDS = {
     "reasoning": Kind.THOUGHT,
 }
 
+_NO_LETTERS = re.compile(r"\\s[*+?]*|\\(?=\W)")
 _DELIMITERS = ("open", "open_pattern", "close", "close_pattern")
 
 Template = dict[str, Any]
@@ -48,7 +51,40 @@ def response_format(template: Template, special_tokens: Collection[str]) -> Repl
         markers=tuple(token for token in special_tokens if token in named),
         outside=Kind.NOTHING if loaded.implicit is None else _outside(loaded.implicit),
         anchor=loaded.start_anchor_re,
+        call_form=_call_form(template),
+        thought_form=_thought_form(template["fields"]),
     )
+
+
+def _call_form(template: Template) -> CallForm | None:
+    """Return how a grammar writes calls that the template reads; None where it reads none that a grammar can write."""
+    field = template["fields"].get("tool_calls", {})
+    form = CallForm(_literal(field, "open"), _literal(field, "close"))
+    return form if form.opening and _reads(template, form) else None
+
+
+def _reads(template: Template, form: CallForm) -> bool:
+    """Try a call in a form, with white space wherever it may be."""
+    inside = f'\n{{"{form.name_key}": "probed", "{form.arguments_key}": {{"probe": 1}}}}\n'
+    try:
+        read = _calls_in(form.opening + inside + form.closing, inside, (), template)
+    except ValueError:
+        return False
+    return [(one.name, json.loads(one.arguments)) for one in read] == [("probed", {"probe": 1})]
+
+
+def _thought_form(fields: Template) -> ThoughtForm | None:
+    """Return how thoughts are written, where what is said follows them without an opening of its own."""
+    names = (name for name, kind in _KINDS.items() if kind is Kind.THOUGHT and name in fields)
+    field: Template = fields.get(next(names, ""), {})
+    opening, closing = _literal(field, "open"), _literal(field, "close")
+    is_plain = opening and closing and not _literal(fields.get("content", {}), "open")
+    return ThoughtForm(opening, closing) if is_plain else None
+
+
+def _literal(field: Template, side: str) -> str:
+    """Return the mark at a side of a field: its pattern without white space, as if the rest of it were letters."""
+    return str(field.get(side) or _NO_LETTERS.sub("", field.get(f"{side}_pattern", "")))
 
 
 def _delimiters(fields: Template) -> str:
@@ -89,13 +125,18 @@ def _delimiter(pattern: Any, literals: Sequence[str] | None, *, can_extend: bool
 
 def _read(found: Found, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
     """Read a region of calls. Raises ValueError."""
+    return _calls_in(found.raw, found.inside, tools, template)
+
+
+def _calls_in(raw: str, inside: str, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
+    """Read a text of calls. Raises ValueError."""
     shown: list[Any] = [
         {"type": "function", "function": {"name": tool.name, "parameters": json.loads(tool.parameters)}}
         for tool in tools
     ]
     try:
-        message = parse_response(found.raw, template, prefix="", tools=shown)
-        return tuple(_call(each, found.inside) for each in _flat(message.get("tool_calls")))
+        message = parse_response(raw, template, prefix="", tools=shown)
+        return tuple(_call(each, inside) for each in _flat(message.get("tool_calls")))
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no call: {error}") from error
 

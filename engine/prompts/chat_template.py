@@ -106,14 +106,14 @@ class ChatTemplate:
     def _knows_calls(self, style: CallStyle, count: int) -> bool:
         """Return whether it shows tools, calls and their results."""
         calls = [
-            ToolCall(f"call_0123456789{n}", "probed_tool", f'{{"probe": "value {n} of a call"}}')
+            ToolCall(f"call_0123456789{n}", _CALLED, f'{{"probe": "value {n} of a call"}}')
             for n in range(count)
         ]
         results = [Message("tool", f"{_PROBE} {call.call_id}", call_id=call.call_id) for call in calls]
         text = self._try(
-            [_HELLO, Message("assistant", "", calls=tuple(calls)), *results], style, [_PROBED_TOOL]
+            [_HELLO, Message("assistant", "", calls=tuple(calls)), *results], style, _PROBED_TOOLS
         )
-        told = [_PROBED_TOOL.description, *(result.content for result in results)]
+        told = [_UNCALLED, *(result.content for result in results)]
         return all(each in text for each in (*told, *(f"value {n} of a call" for n in range(count))))
 
     def _try(
@@ -127,7 +127,9 @@ class ChatTemplate:
             return ""
 
 
-_PROBED_TOOL = Tool("probed_tool", "Midstream asks whether tools are shown.")
+_CALLED, _UNCALLED = "probed_tool", "tool_that_is_shown"
+_PROBED_TOOLS = (Tool(_CALLED), Tool(_UNCALLED))
+"""Both are offered, one is called: so the other's name is there only where tools are shown. Some show nothing but names."""
 
 
 def _as_is(said: Any) -> Any:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CACHE = HERE.parent.parent / ".cache" / "clients"
-PATIENCE_S = 600
+PATIENCE_S = 1800
 
 Say = Callable[[str], None]
 
@@ -32,11 +32,22 @@ def command_of(script: Path, say: Say) -> tuple[str, ...]:
     if script.suffix == ".mjs":
         folder = node_modules(say).parent
         return ("node", str(shutil.copy(script, folder)))  # modules are looked up beside the script
-    requirements = HERE / f"{script.stem.partition('_')[0]}.txt"
-    if not requirements.exists():
+    requirements = _requirements_of(script)
+    if requirements is None:
         return (sys.executable, str(script))
     folder = _kept(requirements, sys.version + sys.base_prefix, _install_python, say)
     return (str(folder / "bin" / "python"), str(script))
+
+
+def _requirements_of(script: Path) -> Path | None:
+    named = f"{script.stem.partition('_')[0]}.txt"
+    return next((folder / named for folder in (script.parent, HERE) if (folder / named).exists()), None)
+
+
+def program_of(name: str, program: str, say: Say) -> Path:
+    """The path of a program of an environment whose requirements are `name.txt`. Raises NotInstallable."""
+    folder = _kept(HERE / f"{name}.txt", sys.version + sys.base_prefix, _install_python, say)
+    return folder / "bin" / program
 
 
 def node_modules(say: Say) -> Path:

@@ -1,4 +1,4 @@
-"""What Open WebUI sends, from its source (routers/openai.py, utils/payload.py), since the program itself is too large for a test."""
+"""What Open WebUI sends, from its source (routers/openai.py, utils/payload.py): the program itself is in `test_open_webui_page.py`."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.utils.chat_parsing import parse_response
 
+from demo_model.chat_template import RESPONSE_TEMPLATE
+from engine.grammar.forms import CallForm, ThoughtForm
 from engine.parsing.response_templates import response_format
 from engine.reply_spec import Tool
 from engine.text.pieces import Call, Piece, Thought
@@ -252,3 +254,21 @@ def test_a_delimiter_has_a_longest_length() -> None:
     assert "".join(str(piece) for part in held.feed("x" * 5000) for piece in part.pieces) == "x" * (
         5000 - 1024
     )
+
+
+@pytest.mark.parametrize(
+    ("template", "form"), [(MARKED, CallForm("<call>", "</call>")), (TAGS, None), (CHANNELS, None)]
+)
+def test_a_grammar_knows_the_calls_that_a_template_reads_as_plain_json(
+    template: dict[str, Any], form: CallForm | None
+) -> None:
+    assert response_format(template, []).call_form == form
+
+
+def test_a_grammar_knows_the_thoughts_that_stand_before_what_is_said() -> None:
+    assert response_format(MARKED, []).thought_form == ThoughtForm("<mull>", "</mull>")
+    assert response_format(TAGS, []).thought_form is None
+
+
+def test_the_demo_model_can_be_made_to_call() -> None:
+    assert response_format(RESPONSE_TEMPLATE, []).call_form == CallForm("<tool_call>", "</tool_call>")

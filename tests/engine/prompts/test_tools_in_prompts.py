@@ -52,6 +52,12 @@ def test_a_template_that_leaves_out_tools_calls_or_results_has_none(template: st
     assert "tools" not in PromptBuilder(tokenizer, format_of(tokenizer)).features
 
 
+def test_a_template_may_show_of_tools_their_names_alone() -> None:
+    template = QWEN.replace("{{ tool | tojson }}", "{{ tool.function.name }}")
+    tokenizer = family(template, ("<|im_start|>", "<|im_end|>"))
+    assert "tools" in PromptBuilder(tokenizer, format_of(tokenizer)).features
+
+
 def test_a_template_with_tools_whose_calls_nobody_can_read_has_none() -> None:
     tokenizer = family(QWEN.replace("tool_call>", "invoke>"), ("<|im_start|>", "<|im_end|>"))
     assert "tools" not in PromptBuilder(tokenizer, format_of(tokenizer)).features

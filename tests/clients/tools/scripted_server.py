@@ -1,0 +1,80 @@
+"""`python -m tests.clients.tools.scripted_server`: the service over an engine that calls what it is shown.
+
+So each step of a client's loop is known, whatever a model would have done. Settings come from the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+
+import uvloop
+
+from app.composition import composed
+from app.operations import logs
+from app.server.server import listen
+from app.settings import Settings
+from engine.messages import Message, Request
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call, Step, words_of
+from engine.stream import ReplyStream
+
+COMMAND = ("tests.clients.tools.scripted_server",)
+CITY = "Oslo"
+ARGUMENTS = {
+    "get_weather": {"city": CITY},
+    "read": {"filePath": "weather.txt"},
+    "get_current_timestamp": {},
+}
+"""What it calls tools of these names with, where nobody says which tool it has to call."""
+PERSON = {"name": "Ada", "age": 36}
+"""What it calls any other tool with, where it has to."""
+COUNT = ", ".join(map(str, range(1, 501)))
+TITLE = json.dumps({"title": "The weather in Oslo", "tags": ["weather"], "follow_ups": ["And tomorrow?"]})
+
+
+class _Engine(ScriptedEngine):
+    """Calls a tool, and says what the tool said."""
+
+    def generate(self, request: Request) -> ReplyStream:
+        self.script(_steps(request))
+        return super().generate(request)
+
+
+def _steps(request: Request) -> Sequence[Step]:
+    """Call what is asked for, say what a tool said, or call what it knows to call."""
+    choice, last = request.spec.tool_choice, request.messages[-1]
+    names = [tool.name for tool in request.spec.shown_tools]
+    if names and choice != "auto":  # named, or required: then it takes what is no tool of its own
+        others = [name for name in names if name not in ARGUMENTS]
+        called = choice if choice in names else next(iter(others), names[0])
+        return [Call(called, json.dumps(ARGUMENTS.get(called, PERSON)))]
+    if last.role == "user" and request.spec.format is None and "Count" not in last.content:
+        for name, arguments in ARGUMENTS.items():
+            if name in names:
+                return ["Let me see.", Call(name, json.dumps(arguments))]
+    return words_of(_text(request, last))
+
+
+def _text(request: Request, last: Message) -> str:
+    if last.role == "tool":
+        return f"The weather in {CITY}: {last.content}."
+    if request.spec.format is not None:
+        return json.dumps(PERSON)
+    if "### Task:" in last.content:  # what Open WebUI asks on its own account
+        return TITLE
+    return COUNT if "Count" in last.content else "There is nothing to call."
+
+
+async def _serve(settings: Settings) -> None:
+    engine = _Engine(context_tokens=100_000, pace_s=0.02)
+    with listen(settings.host, settings.port) as listener:
+        async with composed(settings, engine) as service:
+            await service.run(listener)
+
+
+if __name__ == "__main__":
+    read = Settings.read(os.environ)
+    logs.set_up(style=read.log_format, level=read.log_level)
+    uvloop.run(_serve(read))

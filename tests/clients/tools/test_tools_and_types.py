@@ -1,0 +1,84 @@
+"""What stock clients do with tools and with types, unchanged, against real gateways.
+
+Their loops of calls and results run against a scripted engine that calls what it is shown: each step is known. What is
+`held` to a schema comes from the demo model, whose grammar keeps it to that whatever the model would have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.clients.conftest import Runner
+from tests.clients.programs import Lines
+from tests.clients.tools import scripted_server
+from tests.server_process import ServerProcess, serving
+
+CALLED = [["get_weather", {"city": "Oslo"}]]
+TOLD = "The weather in Oslo: rain, 7 °C."
+OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
+DOES = {
+    "openai_tools.py": ("tool", "streamed", "held"),
+    "pydanticai_tools.py": ("tool", "streamed", "person", "prompted", "held"),
+    "instructor_tools.py": ("person", "prompted", "held"),
+    "langgraph_tools.py": ("tool", "streamed", "person", "prompted", "held"),
+    "llamaindex_tools.py": ("tool", "streamed", "person", "held"),
+    "agents_tools.py": ("tool", "streamed", "held"),
+}
+"""What each script says that it did: `prompted` is JSON that no schema holds."""
+
+
+@pytest.fixture(scope="session")
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A gateway over an engine that calls what it is shown."""
+    with serving(tmp_path_factory.mktemp("scripted"), command=scripted_server.COMMAND) as shared:
+        yield shared
+
+
+class Visits:
+    """What each client said and did, run once."""
+
+    def __init__(self, run_script: Runner, scripted: ServerProcess, demo: ServerProcess) -> None:
+        self._run = partial(run_script, JSON_BASE_URL=f"{demo.url}/v1")
+        self._url = scripted.url
+        self._said: dict[str, Lines] = {}
+
+    def said(self, script: str) -> Lines:
+        if script not in self._said:
+            self._said[script] = self._run(f"tools/{script}", self._url)
+        return self._said[script]
+
+
+@pytest.fixture(scope="module")
+def visits(run_script: Runner, scripted: ServerProcess, server: ServerProcess) -> Visits:
+    return Visits(run_script, scripted, server)
+
+
+def clients(*kinds: str) -> pytest.MarkDecorator:
+    """The scripts that do one of these things, with each of them that they do."""
+    cases = [(script, kind) for script, does in DOES.items() for kind in kinds if kind in does]
+    marks = [() if script == "openai_tools.py" else OWN for script, _ in cases]
+    return pytest.mark.parametrize(
+        ("script", "kind"),
+        [pytest.param(*case, marks=own) for case, own in zip(cases, marks, strict=True)],
+    )
+
+
+@clients("tool", "streamed")
+def test_a_tool_is_called_and_its_result_told(visits: Visits, script: str, kind: str) -> None:
+    assert visits.said(script)[kind] == {"called": CALLED, "text": TOLD}
+
+
+@clients("person", "prompted")
+def test_a_type_comes_by_a_tool_or_as_json(visits: Visits, script: str, kind: str) -> None:
+    assert visits.said(script)[kind] == {"is": scripted_server.PERSON}
+
+
+@clients("held")
+def test_a_model_is_held_to_a_type(visits: Visits, script: str, kind: str) -> None:
+    person = visits.said(script)[kind]["is"]
+    assert isinstance(person["name"], str)
+    assert isinstance(person["age"], int)
+    assert set(person) == {"name", "age"}
