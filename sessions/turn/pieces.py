@@ -29,12 +29,13 @@ class Pieces:
 
     __slots__ = ("_conversation_id", "_marks", "_text", "_thoughts", "_turn_id", "calls", "reasoning_tokens")
 
-    def __init__(self, *, conversation_id: str, turn_id: str) -> None:
+    def __init__(self, *, conversation_id: str, turn_id: str, text: str = "", reasoning: str = "") -> None:
+        """Begin a reply, or go on with one that has text and reasoning already."""
         self._conversation_id = conversation_id
         self._turn_id = turn_id
-        self._text: list[str] = []
-        self._thoughts: list[str] = []
-        self._marks = [Mark(0, "", 0, 0, 0)]
+        self._text = [text]
+        self._thoughts = [reasoning]
+        self._marks = [Mark(0, "", len(text), len(reasoning), 0)]
         self.calls = 0
         self.reasoning_tokens = 0
 
@@ -52,6 +53,11 @@ class Pieces:
     def end(self) -> Mark:
         """Where it stands now."""
         return self._marks[-1]
+
+    @property
+    def base(self) -> Kept:
+        """What there was before the first piece."""
+        return Kept(self._marks[0].chars, self._marks[0].thought)
 
     def extend(self, text: str, *, tokens: int, seq: int) -> Delta:
         """Take more text."""
@@ -79,8 +85,11 @@ class Pieces:
         return next((mark.seq for mark in self._marks if mark.kind == kind), None)
 
     def kept(self, *, seen: int, thought: int) -> Kept:
-        """What a cut keeps: whole characters of what was seen, and all that was thought before that, or that was seen of it."""
-        chars = floor_boundary(self.text, min(seen, self.end.chars))
+        """What a cut keeps: whole characters of what was seen, and all that was thought before that, or that was seen of it.
+
+        Never less than there was before.
+        """
+        chars = max(self.base.chars, floor_boundary(self.text, min(seen, self.end.chars)))
         before = self._thought_before(chars)
         return Kept(chars, max(before, floor_boundary(self.reasoning, min(thought, self.end.thought))))
 
