@@ -211,7 +211,12 @@ class Prompts:
                 prompt = await fit(system, records, room=room, count=count, knows_tools=knows_tools)
             return msgspec.structs.replace(prompt, model=model.name)
 
-        return await self.choice.first_that_can(requested, fitted)
+        try:
+            return await self.choice.first_that_can(requested, fitted)
+        except BadParams as refused:
+            if refused.field != "continues":
+                raise
+            raise BadParams(str(refused).replace("`continues`", "`continue`"), field="continue") from None
 
 
 def new_tokens(params: Params, facts: ModelFacts) -> int:
