@@ -1,6 +1,7 @@
 """The terminal client: type a line, read the reply as it is written, stop it with Ctrl-C.
 
 `/again` has the last reply made anew, `/edit TEXT` says the last message otherwise; both leave the old one on a branch.
+`/continue` has the last reply go on where it was stopped.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ async def _chat(url: str, conversation_id: str, who: Who, patience_s: float) -> 
     client_id = who.client_id or kept_client_id()
     reconnecting = Reconnecting(patience_s=patience_s, watch=_tell)
     async with connect(url, client_id=client_id, token=who.key, reconnecting=reconnecting) as client:
-        print(f"{client.ready['model']} · Ctrl-C stops a reply, Ctrl-D leaves, /again, /edit TEXT")
+        print(f"{client.ready['model']} · Ctrl-C stops a reply, Ctrl-D leaves, /again, /continue, /edit TEXT")
         last = await _show_history(client, conversation_id)
         await _Chat(client, conversation_id, typed_lines(sys.stdin.fileno()), last).run()
 
@@ -78,7 +79,7 @@ def _tell(lost: Disconnected | None) -> None:
 
 @dataclass(slots=True)
 class Last:
-    """The ids of the last message and the last reply, for `/edit` and `/again`; None before there is one."""
+    """The ids of the last message and the last reply, for `/edit`, `/again` and `/continue`; None before there is one."""
 
     message_id: str | None = None
     reply_id: str | None = None
@@ -156,10 +157,12 @@ class _Chat:
             self._last.reply_id = done["message_id"]
 
     async def _begun(self, line: str) -> Reply:
-        """What a line asks for: another version of the last reply or message, else an answer to it."""
+        """What a line asks for: more of the last reply, another version of that or of the last message, else an answer to it."""
         place, last = self._conversation_id, self._last
         if line == "/again" and last.reply_id:
             return await self._client.regenerate(last.reply_id, conversation_id=place)
+        if line == "/continue" and last.reply_id:
+            return await self._client.continue_reply(last.reply_id, conversation_id=place)
         if line.startswith("/edit ") and last.message_id:
             text = line.removeprefix("/edit ").strip()
             return await self._client.edit(last.message_id, text, conversation_id=place)

@@ -28,7 +28,8 @@ class Status:
 class Reply:
     """A reply that is being written. Iterating gives its text; `text`, `status` and `done` hold what came so far.
 
-    It outlives lost connections: what was missed comes when the client is back.
+    It outlives lost connections: what was missed comes when the client is back. One that goes on with a message that was
+    cut has what comes behind the first `off` code points of that.
     """
 
     def __init__(self, ask: Ask, accepted: Frame, *, sent: Frame) -> None:
@@ -36,6 +37,7 @@ class Reply:
         self.sent = sent
         self.turn_id: str = accepted["turn_id"]
         self.text = ""
+        self.off = 0
         self.status: Status | None = None
         self.done: Frame | None = None
         self._ask = ask
@@ -45,7 +47,7 @@ class Reply:
         """Stops the reply; what this client received is what it has seen. Gives the `cancelled` frame."""
         mode = "rollback" if rollback else "keep"
         return await self._ask(
-            {"type": "cancel", "turn_id": self.turn_id, "mode": mode, "seen_off": len(self.text)}
+            {"type": "cancel", "turn_id": self.turn_id, "mode": mode, "seen_off": self.off + len(self.text)}
         )
 
     async def wait(self) -> Frame:
@@ -70,7 +72,7 @@ class Reply:
             match frame["type"]:
                 case "done":
                     self.done = frame
-                    self.text = self.text[: frame["chars"]]
+                    self.text = self.text[: max(0, frame["chars"] - self.off)]
                 case "status":
                     self.status = Status(frame["state"], frame.get("queue_position"), frame.get("progress"))
                     yield self.status
@@ -86,6 +88,9 @@ class Reply:
 
     def _new(self, delta: Frame) -> str:
         """The part of a delta that did not come before. Raises ClientError where a part between is missing."""
-        if delta["off"] > len(self.text):
+        if "continues" in self.accepted and not self.text:
+            self.off = delta["off"]
+        known = self.off + len(self.text)
+        if delta["off"] > known:
             raise ClientError("a part of the reply is missing")
-        return cast("str", delta["text"][len(self.text) - delta["off"] :])
+        return cast("str", delta["text"][known - delta["off"] :])

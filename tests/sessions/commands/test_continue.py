@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import msgspec
 import pytest
 from redis.asyncio import Redis
@@ -33,10 +31,21 @@ async def cut(
     return done
 
 
-async def go_on(chat: Chat, reply_id: str, more: str = " three four", **options: Unpack[Options]) -> Done:
+async def go_on(
+    chat: Chat,
+    reply_id: str,
+    more: str = " three four",
+    *,
+    client_msg_id: str = "",
+    system: str | None = None,
+    max_new_tokens: int = 512,
+) -> Done:
     chat.engine.script(more)
     requests = len(chat.engine.requests)
-    accepted = await chat.send("", place=Onward(reply_id), **options)
+    options: Options = {"place": Onward(reply_id), "client_msg_id": client_msg_id}
+    if system is not None:
+        options["system"] = system
+    accepted = await chat.send("", **options, max_new_tokens=max_new_tokens)
     await eventually(lambda: len(chat.engine.requests) > requests)
     return await chat.finish(accepted.turn_id)
 
