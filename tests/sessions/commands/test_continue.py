@@ -38,14 +38,18 @@ async def go_on(
     *,
     client_msg_id: str = "",
     system: str | None = None,
-    max_new_tokens: int = 512,
+    max_new_tokens: int = 100,
 ) -> Done:
     chat.engine.script(more)
     requests = len(chat.engine.requests)
-    options: Options = {"place": Onward(reply_id), "client_msg_id": client_msg_id}
+    options: Options = {
+        "place": Onward(reply_id),
+        "client_msg_id": client_msg_id,
+        "max_new_tokens": max_new_tokens,
+    }
     if system is not None:
         options["system"] = system
-    accepted = await chat.send("", **options, max_new_tokens=max_new_tokens)
+    accepted = await chat.send("", **options)
     await eventually(lambda: len(chat.engine.requests) > requests)
     return await chat.finish(accepted.turn_id)
 
