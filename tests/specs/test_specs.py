@@ -199,6 +199,12 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
         await one.next("accepted")
         await one.send(type="regenerate", message_id=done["message_id"], client_msg_id="m2")
         await one.until("done")
+        cut = {"client_msg_id": "m5", "conversation_id": "cut"}
+        await one.send(type="send", content="Go on!", params={"max_new_tokens": 1}, **cut)
+        reply = (await one.until("done"))[-1]["message_id"]
+        await one.send(type="continue", message_id=reply, **cut | {"client_msg_id": "m6"})
+        assert (await one.next("accepted"))["continues"] == reply
+        await one.until("done")
         running.engine.script([Thought("Hm. "), Call("look", '{"at": "it"}')])
         tool = {"name": "look", "parameters": {"type": "object"}, "where": "client", "approval": "always"}
         await one.send(

@@ -11,10 +11,15 @@ from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Thought
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Accepted, Cause, Delta, Done, Gap, Reason, Reasoning, Removed, Resumed, Snapshot
-from sessions.records import digest
+from sessions.filters.chain import Filters
+from sessions.filters.list_filter import ListFilter, Lists
+from sessions.records import Owner, digest
+from sessions.service import Sessions
+from sessions.turn.policy import Policy
 from sessions.turn.positions import Again, Behind, Onward, Place
 from sessions.turn.sends import Generation, Send
 from tests.sessions.chat import ROOM, Chat, Options, eventually
+from tests.sessions.exchange.offers import BERN, TOOLS
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -494,3 +499,109 @@ async def test_an_engine_that_can_not_go_on_says_so(chat: Chat, engine: Scripted
     assert refused.value.field == "continue"
     await chat.quiet()
     assert (await chat.told())[1] == ("assistant", "One two")
+
+
+async def test_a_reply_with_open_calls_is_busy_and_one_that_called_does_not_go_on(chat: Chat) -> None:
+    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
+    with pytest.raises(Busy):
+        await chat.send("", place=Onward(done.message_id))
+    await chat.result(done.open[0], "Rain.")
+    end = await chat.follow("It rains.")
+    await chat.quiet()
+    with pytest.raises(Conflict, match="calls tools"):
+        await chat.send("", place=Onward(done.message_id))
+    with pytest.raises(Conflict, match="come to its end"):
+        await chat.send("", place=Onward(end.message_id))
+
+
+async def test_a_reply_whose_calls_were_cut_off_does_not_go_on(chat: Chat, engine: ScriptedEngine) -> None:
+    engine.script(("I look.", BERN, "And"))
+    accepted = await chat.running("Weather?", "I look.", tools=TOOLS)
+    await chat.step()
+    chat.cancel(accepted.turn_id)
+    done = await chat.reader.next(Done)
+    await chat.quiet()
+    with pytest.raises(Conflict, match="calls tools"):
+        await chat.send("", place=Onward(done.message_id))
+
+
+async def test_a_reply_to_results_goes_on(chat: Chat, engine: ScriptedEngine) -> None:
+    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    engine.script(("It", " rains."))
+    await eventually(lambda: len(engine.requests) == 2)
+    following = chat.reader.of(Accepted)[-1]
+    await chat.step()
+    chat.cancel(following.turn_id)
+    first = await chat.reader.next(Done, count=2)
+    await chat.quiet()
+    second = await chat.play("", " rains.", place=Onward(first.message_id), tools=TOOLS)
+    accepted = chat.reader.of(Accepted)[-1]
+    assert (accepted.message_id, accepted.continues) == (done.message_id, first.message_id)
+    roles = [message.role for message in engine.requests[-1].messages]
+    assert roles == ["user", "assistant", "tool", "assistant"]
+    await chat.quiet()
+    assert (await chat.told())[-1] == ("assistant", "It rains.")
+    await chat.sessions.take_back(chat.owner, ROOM, second.turn_id)
+    assert (await chat.told())[-1] == ("assistant", "It")
+
+
+async def test_a_reply_that_goes_on_may_call(chat: Chat, engine: ScriptedEngine) -> None:
+    first = await cut(chat, "I", "I look.", ask="Weather?")
+    done = await chat.play("", " look.", BERN, place=Onward(first.message_id), tools=TOOLS)
+    assert (done.reason, done.message_id) == (Reason.TOOLS, first.message_id)
+    await chat.result(done.open[0], "Rain.")
+    end = await chat.follow("It rains.")
+    assert not engine.requests[-1].spec.continues
+    contents = [message.content for message in engine.requests[-1].messages]
+    assert contents == ["Weather?", "I look.", "Rain."]
+    await chat.quiet()
+    page = await chat.history()
+    assert [message.content for message in page.messages] == ["Weather?", "I look.", "It rains."]
+    assert page.messages[-1].message_id == end.message_id
+    late = Recorder()
+    await chat.resume(late, 0)
+    assert continuous(late.events)
+    chat.leave(late)
+
+
+async def test_filters_read_both_sides_of_the_seam_as_one(store: Redis, engine: ScriptedEngine) -> None:
+    nothing, words = Lists([], [], max_chars=128), Lists(["darn"], [], max_chars=128)
+    filters = Filters([ListFilter(incoming=nothing, outgoing=words)])
+    floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=9, filters=filters))
+    async with floor.running(alone=True):
+        chat = Chat(floor, engine, Owner("anonymous", "alice"), Recorder())
+        done = await chat.play("Hm?", "Oh da", "y.", max_new_tokens=1)
+        assert (done.reason, done.chars) == (Reason.LENGTH, 5)
+        await chat.quiet()
+        await go_on(chat, done.message_id, "rn it!")
+        bad = chat.reader.of(Done)[-1]
+        assert (bad.reason, bad.chars) == (Reason.FILTERED, 5)
+        await chat.quiet()
+        assert (await chat.told())[1] == ("assistant", "Oh da")
+        good = await chat.play("", "y.", place=Onward(done.message_id))
+        assert (good.chars, good.text_sha256) == (7, digest("Oh day."))
+        await chat.quiet()
+        chat.leave()
+
+
+async def test_one_that_nobody_knows_of_leaves_the_reply_as_it_stood(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    """The store took it in, and its sender was told that it did not answer."""
+    first = await cut(chat)
+    before = (await chat.history()).messages
+    chat.engine.script(" three four")
+    going = await chat.running("", "", place=Onward(first.message_id), client_msg_id="more")
+    other.sessions.parts.base.storage.unsettled.add(going.turn_id)
+    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+    await other.sessions.parts.peers.reaper.reap()
+    assert (await other.history()).messages == before
+    other.engine.script(" three four")
+    again = await other.send("", place=Onward(first.message_id), client_msg_id="more")
+    assert (again.duplicate, again.turn_id == going.turn_id) == (False, False)
+    await eventually(lambda: len(other.engine.requests) == 1)
+    done = await other.finish(again.turn_id)
+    assert done.text_sha256 == digest("One two three four")
+    chat.engine.step()
+    await chat.quiet()
