@@ -574,8 +574,11 @@ async def test_filters_read_both_sides_of_the_seam_as_one(store: Redis, engine: 
         done = await chat.play("Hm?", "Oh da", "y.", max_new_tokens=1)
         assert (done.reason, done.chars) == (Reason.LENGTH, 5)
         await chat.quiet()
-        await go_on(chat, done.message_id, "rn it!")
-        bad = chat.reader.of(Done)[-1]
+        engine.script("rn it!")
+        await chat.send("", place=Onward(done.message_id))
+        await eventually(lambda: len(engine.requests) == 2)
+        engine.step(4)
+        bad = await chat.reader.next(Done, count=2)
         assert (bad.reason, bad.chars) == (Reason.FILTERED, 5)
         await chat.quiet()
         assert (await chat.told())[1] == ("assistant", "Oh da")
