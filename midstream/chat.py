@@ -2,6 +2,7 @@
 
 `/again` has the last reply made anew, `/edit TEXT` says the last message otherwise; both leave the old one on a branch.
 `/tools` lists what the service can run for the model; `/tools off` offers it none of that, `/tools on` all again.
+`/continue` has the last reply go on where it was stopped.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ async def _chat(url: str, conversation_id: str, who: Who, patience_s: float) -> 
     async with connect(
         url, client_id=client_id, token=who.key, features=features, reconnecting=reconnecting
     ) as client:
-        print(f"{client.ready['model']} · Ctrl-C stops a reply, Ctrl-D leaves, /again, /edit TEXT, /tools")
+        print(f"{client.ready['model']} · Ctrl-C stops a reply, Ctrl-D leaves, /again, /continue, /edit TEXT, /tools")
         last = await _show_history(client, conversation_id)
         await _Chat(client, conversation_id, typed_lines(sys.stdin.fileno()), last).run()
 
@@ -87,7 +88,8 @@ def _tell(lost: Disconnected | None) -> None:
 
 @dataclass(slots=True)
 class Last:
-    """The ids of the last message and the last reply, for `/edit` and `/again`, and its model; None before there is one.
+    """The ids of the last message and the last reply, for `/edit`, `/again` and `/continue`, and its model;
+    None before there is one.
 
     `is_open`: whether something is still to come of that reply, which is not shown so far.
     """
@@ -218,12 +220,14 @@ class _Chat:
             reply = following
 
     async def _begun(self, line: str) -> Reply:
-        """What a line asks for: another version of the last reply or message, else an answer to it."""
+        """What a line asks for: more of the last reply, another version of that or of the last message, else an answer to it."""
         place, last = self._conversation_id, self._last
         tools = offered(self._client.ready, last.model) if self._offers else []
         how: Frame = {"tools": tools} if tools else {}
         if line == "/again" and last.reply_id:
             return await self._client.regenerate(last.reply_id, conversation_id=place, **how)
+        if line == "/continue" and last.reply_id:
+            return await self._client.continue_reply(last.reply_id, conversation_id=place, **how)
         if line.startswith("/edit ") and last.message_id:
             text = line.removeprefix("/edit ").strip()
             return await self._client.edit(last.message_id, text, conversation_id=place, **how)

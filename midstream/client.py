@@ -79,6 +79,13 @@ class Client:
         frame = {"type": "regenerate", "conversation_id": conversation_id, "message_id": message_id}
         return await self._begin(frame | fields)
 
+    async def continue_reply(
+        self, message_id: str, *, conversation_id: str = "default", **fields: Any
+    ) -> Reply:
+        """Has a reply go on that was stopped or cut; gives what comes behind its text. Raises Refused, Disconnected."""
+        frame = {"type": "continue", "conversation_id": conversation_id, "message_id": message_id}
+        return await self._begin(frame | fields)
+
     async def history(
         self, conversation_id: str = "default", *, limit: int = 50, leaf: str | None = None
     ) -> list[Frame]:

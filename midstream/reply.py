@@ -41,6 +41,7 @@ class Reply:
 
     It outlives lost connections: what was missed comes when the client is back. A reply that called tools has
     `done["reason"] == "tools"`, and once its calls are settled another one follows by itself: see `following`.
+    One that goes on with a message that was cut has what comes behind the first `off` code points of that.
     """
 
     def __init__(self, ask: Ask, accepted: Frame, *, sent: Frame | None) -> None:
@@ -50,6 +51,8 @@ class Reply:
         self.text = ""
         self.reasoning = ""
         self.calls: list[Call] = []
+        self.off = 0
+        self._thought_off = 0
         self.status: Status | None = None
         self.done: Frame | None = None
         self._ask = ask
@@ -60,7 +63,7 @@ class Reply:
         """Stops the reply, or its calls; what this client received is what it has seen. Gives the `cancelled` frame."""
         frame = {"type": "cancel", "turn_id": self.turn_id, "mode": "rollback" if rollback else "keep"}
         place = {"conversation_id": self.accepted["conversation_id"]}
-        return await self._ask(frame | place | ({} if self.done else {"seen_off": len(self.text)}))
+        return await self._ask(frame | place | ({} if self.done else {"seen_off": self.off + len(self.text)}))
 
     async def wait(self) -> Frame:
         """Reads to the end; gives `done`. Raises Disconnected, ClientError."""
@@ -128,19 +131,24 @@ class Reply:
             case "tool_state":
                 return self._moved(frame)
             case "reasoning":
-                new = _new(frame, self.reasoning)
+                if "continues" in self.accepted and not self.reasoning:
+                    self._thought_off = frame["off"]
+                new = _new(frame, self._thought_off + len(self.reasoning))
                 self.reasoning += new
                 return Reasoning(new) if new else None
             case _:
-                new = _new(frame, self.text)
+                if "continues" in self.accepted and not self.text:
+                    self.off = frame["off"]
+                new = _new(frame, self.off + len(self.text))
                 self.text += new
                 return new or None
 
     def _end(self, done: Frame) -> None:
         """Cuts it to what is kept. Calls of a reply that ends otherwise than by them are cancelled."""
         self.done = done
-        self.text = self.text[: done["chars"]]
-        self.reasoning = self.reasoning[: done.get("reasoning_chars", 0)]
+        self.text = self.text[: max(0, done["chars"] - self.off)]
+        kept = done.get("reasoning_chars", 0) - self._thought_off
+        self.reasoning = self.reasoning[: max(0, kept)]
         self.calls = [call for call in self.calls if call.off <= done["chars"]]
         if done["reason"] != "tools":
             for call in self.calls:
@@ -171,8 +179,8 @@ class Reply:
         return next((call for call in self.calls if call.call_id == call_id), None)
 
 
-def _new(piece: Frame, known: str) -> str:
-    """The part of a piece that did not come before. Raises ClientError where a part between is missing."""
-    if piece["off"] > len(known):
+def _new(piece: Frame, known: int) -> str:
+    """The part of a piece behind the `known` code points. Raises ClientError where a part between is missing."""
+    if piece["off"] > known:
         raise ClientError("a part of the reply is missing")
-    return cast("str", piece["text"][len(known) - piece["off"] :])
+    return cast("str", piece["text"][known - piece["off"] :])

@@ -121,6 +121,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
 
     `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
     `follows`: the turn whose calls are settled now; `message_id` is the reply that made them, and no message is new.
+    `continues`: the reply that goes on, behind the text that it has.
     """
 
     client_msg_id: str
@@ -136,6 +137,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
     parent_id: str | msgspec.UnsetType | None = msgspec.UNSET
     model: str | None = None
     follows: str | None = None
+    continues: str | None = None
 
 
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):

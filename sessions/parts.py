@@ -219,7 +219,9 @@ def _commands(
     ephemeral = EphemeralTurns(
         engine=engine, policy=policy, admission=base.admission, observer=observer, tasks=base.tasks
     )
-    remover = Remover(history=storage.history, index=storage.index, compaction=storage.compaction)
+    remover = Remover(
+        history=storage.history, index=storage.index, compaction=storage.compaction, brancher=brancher
+    )
     deleter = Deleter(
         directory=base.directory,
         history=storage.history,

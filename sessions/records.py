@@ -174,12 +174,26 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[CallRecord, ...] = ()
 
 
+class Base(msgspec.Struct, frozen=True, array_like=True):
+    """What a reply had before a turn went on with it: how much text and reasoning, and the turn that had written the last of it."""
+
+    turn_id: str
+    chars: int
+    reasoning: int
+
+    @classmethod
+    def of(cls, reply: MessageRecord) -> Self:
+        """What a reply has now."""
+        return cls(reply.turn_id, len(reply.content), len(reply.reasoning))
+
+
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a duplicate of a `client_msg_id` is answered from. `digest`: SHA-256 of the content.
 
     `text_seq`, `reasoning_seq`: of its first delta and the first of its reasoning, where it has ended and has such.
     `follows`: the turn whose calls were settled before it; `message_id` is the reply that made them then. `model`: which one was asked for; `fallback`: which one
-    stood in for it. Both are empty where there is no such, or none has a name.
+    stood in for it. Both are empty where there is no such, or none has a name. `continues`: what its reply had, where it
+    goes on with one that was cut.
     """
 
     turn_id: str
@@ -195,6 +209,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     fallback: str = ""
     reasoning_seq: int | None = None
     follows: str = ""
+    continues: Base | None = None
 
     def signed(self, done: Done) -> Done:
         """The turn's end, with the name of the model that wrote the reply."""

@@ -19,7 +19,7 @@ from sessions.commands.resuming import Position
 from sessions.errors import ContentTooLong, Refused, StoreDown
 from sessions.service import Sessions
 from sessions.turn.cancelling import Cancel, Cancelled
-from sessions.turn.positions import Again, Behind, Beside
+from sessions.turn.positions import Again, Behind, Beside, Onward, Place
 from sessions.turn.sends import Send
 
 Slow = Coroutine[None, None, None]
@@ -38,7 +38,7 @@ class FrameHandler:
     def handle(self, connection: Connection, frame: frames.Request) -> Slow | None:  # noqa: PLR0911 - one for each kind
         """Decides at once; gives back what waits for the store. Raises BadFrame, BadParams, Refused."""
         match frame:
-            case frames.Send() | frames.Edit() | frames.Regenerate():
+            case frames.Send() | frames.Edit() | frames.Regenerate() | frames.Continue():
                 return self._turn(connection, frame)
             case frames.Cancel():
                 return self._cancel(connection, frame)
@@ -67,7 +67,7 @@ class FrameHandler:
             connection.push(frames.Pong(ref=frame.ref, t=frame.t))
 
     def _turn(self, connection: Connection, frame: frames.Turning) -> Slow:
-        content = "" if isinstance(frame, frames.Regenerate) else frame.content
+        content = frame.content if isinstance(frame, frames.Send | frames.Edit) else ""
         if len(content) > self._limits.max_content_chars:
             raise ContentTooLong(
                 f"`content` has {len(content)} characters; {self._limits.max_content_chars} are allowed."
@@ -210,7 +210,7 @@ def _asked(frame: frames.Cancel) -> Cancel:
     )
 
 
-def _place(frame: frames.Turning) -> Behind | Beside | Again:
+def _place(frame: frames.Turning) -> Place:
     match frame:
         case frames.Send():
             return Behind(frame.parent_id)
@@ -218,6 +218,8 @@ def _place(frame: frames.Turning) -> Behind | Beside | Again:
             return Beside(frame.message_id)
         case frames.Regenerate():
             return Again(frame.message_id)
+        case frames.Continue():
+            return Onward(frame.message_id)
 
 
 async def _refusal(taking: asyncio.Task[Refused | None]) -> None:

@@ -103,12 +103,19 @@ class Telling:
                 return []
 
     def _accepted(self, accepted: Accepted) -> list[ServerEvent]:
+        begun = self._text_of(accepted.continues)
         gone = self._leave(accepted)
         asked = self._asking.taken_in(accepted)
         message = self._others_message(accepted)
         exchange = self._items.exchange_behind(accepted.message_id)
         reply = self._reply(accepted.turn_id, asked)
-        return [*gone, *message, self._begin(accepted.turn_id, reply, exchange=exchange)]
+        told = [*gone, *message, self._begin(accepted.turn_id, reply, exchange=exchange)]
+        return [*told, *self._begin_text(reply), reply.text(begun)] if begun else told
+
+    def _text_of(self, message_id: str | None) -> str:
+        """What a reply has that goes on: here that is another item, which begins with it."""
+        known = (item.text for item in self._items.stored() if message_id and item.message_id == message_id)
+        return next(known, "")
 
     def _leave(self, accepted: Accepted) -> list[ServerEvent]:
         """Takes out what is on another branch than a turn: a reply that is being written, once it has ended."""

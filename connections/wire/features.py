@@ -15,7 +15,8 @@ Features = Annotated[tuple[Feature, ...], Meta(max_length=MAX_FEATURES)]
 
 REASONING = "reasoning"
 TOOLS = "tools"
-SERVED: tuple[str, ...] = (REASONING, TOOLS)
+CONTINUE = "continue"
+SERVED: tuple[str, ...] = (REASONING, TOOLS, CONTINUE)
 """The features of this server, as `ready` names them."""
 
 

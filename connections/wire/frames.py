@@ -144,6 +144,12 @@ class Regenerate(TurnFrame, frozen=True, kw_only=True, tag="regenerate"):
     message_id: Id
 
 
+class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
+    """Asks for more of a reply that was stopped or cut."""
+
+    message_id: Id
+
+
 class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
     """Stops a turn, or all turns of a conversation."""
 
@@ -349,7 +355,7 @@ class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
     retry_after_ms: int | None = None
 
 
-Turning = Send | Edit | Regenerate
+Turning = Send | Edit | Regenerate | Continue
 Answering = ToolResult | ToolDecision
 Request = (
     Hello

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -102,6 +103,8 @@ class Renderer:
         """
         last = messages[-1]
         asked = self._render(messages[:-1], spec)
+        if last.reasoning and not last.written:
+            last = msgspec.structs.replace(last, written=self._spelled(messages, spec, asked))
         if asked.opened and not last.written:
             made = self._render(messages, spec, continues=True)
             return made._replace(opened=last.content)
@@ -109,6 +112,26 @@ class Renderer:
         reply = msgspec.structs.replace(last, written=raw)
         begun = marking(raw) if self._writer is None else self._writer.marked(reply, marking, asked.opened)
         return asked._replace(is_marked=asked.is_marked or marking.is_needed, begun=begun, raw=raw)
+
+    def _spelled(self, messages: Sequence[Message], spec: ReplySpec, asked: Rendered) -> str:
+        """A reply that has reasoning as the template writes it, up to its end; nothing where that leaves the reasoning out.
+
+        `asked`: the prompt of the reply, behind which it has to stand. Raises PromptRejected where reasoning alone has no place.
+        """
+        last = messages[-1]
+        if asked.opened and not last.content:
+            return last.reasoning
+        thought, word = (f"w{secrets.token_hex(6)}{end}" for end in ("rz", "cz"))
+        other = Message("assistant", word if last.content else "", reasoning=thought)
+        shown = self._render([*messages[:-1], other], spec).text
+        ends = [shown.find(each) + len(each) for each in (thought, word) if each in shown]
+        if not shown.startswith(asked.text) or len(ends) != 1 + bool(last.content):
+            if not last.content:
+                why = "The model's chat template has no place for reasoning that goes on."
+                raise PromptRejected(why, field="continues")
+            return ""
+        raw = shown[len(asked.text) : max(ends)]
+        return raw.replace(thought, last.reasoning).replace(word, last.content)
 
     @property
     def _style(self) -> CallStyle:

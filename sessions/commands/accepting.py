@@ -48,6 +48,8 @@ class Acceptor:
         """What is to run. Raises Refused, Duplicate, Elsewhere, and Moved where the store changed meanwhile."""
         async with self._at_once.place(live.send.group or live.send.client_id):
             meta, place = await self._look(conversation, live)
+        if place.continued is not None:
+            live.go_on_from(place.continued)
         requested = self._prompts.choice.asked(generation.model, place.model, meta.model)
         record = live.record = msgspec.structs.replace(
             live.record,
@@ -61,7 +63,7 @@ class Acceptor:
         # A cancelled turn is accepted without its prompt where the engine takes too long, as while it restarts.
         client = asker(conversation.owner, live.send.group)
         making = self._prompts.prompt(
-            conversation.keys, message, generation, meta, requested=requested, client=client
+            conversation.keys, place.asked(message)[-1], generation, meta, requested=requested, client=client
         )
         prompt = await live.engine.in_time(making)
         answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)

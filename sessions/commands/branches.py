@@ -12,13 +12,14 @@ from redis.asyncio import Redis
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.paging import page_of, read_steadily
 from sessions.errors import BadParams, Busy, Conflict, NotFound
+from sessions.events import Reason
 from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.redis.client import ACTIVATE, run_script
 from sessions.turn.live_turn import Subscriber
-from sessions.turn.positions import Again, Behind, Beside, Place
+from sessions.turn.positions import Again, Behind, Beside, Onward, Place
 
 MAX_CHILDREN = 1000
 """Messages behind one, or at the root: each write looks at all of them."""
@@ -31,20 +32,25 @@ _BUSY = "A reply is being written in this conversation; its branch is the active
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """A place in the history. `answered`: the message that the turn answers once more; None where it brings its own.
 
-    It may be a reply whose calls are settled: then their results are answered once more.
+    It may be a reply whose calls are settled: then their results are answered once more. `continued`: the reply that goes on.
 
     `model`: the one that was asked for the reply that gets a sibling; empty where there is none.
     """
 
     parent_id: str | None
     answered: MessageRecord | None = None
+    continued: MessageRecord | None = None
     model: str = ""
+
+    def asked(self, message: MessageRecord) -> list[MessageRecord]:
+        """What the prompt ends with: a message, and what goes on behind it."""
+        return [message] if self.continued is None else [message, self.continued]
 
 
 async def placed(history: History, keys: Keys, place: Place, meta: Meta) -> Placed:
     """Finds a place. Raises NotFound, BadParams, Conflict where it has as many versions as may be, StoreDown."""
     found = await _placed(history, keys, place, meta)
-    if place != Behind():
+    if place != Behind() and found.continued is None:
         beside = found.parent_id if found.answered is None else found.answered.message_id
         if await history.children(keys, beside) >= MAX_CHILDREN:
             raise Conflict(f"This message has {MAX_CHILDREN} versions, and may not have more.")
@@ -62,13 +68,34 @@ async def _placed(history: History, keys: Keys, place: Place, meta: Meta) -> Pla
         case Beside(message_id):
             edited = await _message(history, keys, message_id, field="message_id", role="user")
             return Placed(parent_id=edited.parent_id, model=await _asked_model(history, keys, edited.turn_id))
-        case Again(reply_id):
+        case Again(reply_id) | Onward(reply_id):
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
             answered = await history.message(keys, reply.parent_id or "")
             if answered is None:
                 raise NotFound("What this reply answers is not in the history any more.")
             model = await _asked_model(history, keys, reply.turn_id)
-            return Placed(parent_id=answered.parent_id, answered=answered, model=model)
+            found = Placed(parent_id=answered.parent_id, answered=answered, model=model)
+            if isinstance(place, Again):
+                return found
+            await _refuse_whole(history, keys, reply)
+            return msgspec.structs.replace(found, continued=reply)
+
+
+_CUT = (Reason.CANCELLED, Reason.INTERRUPTED, Reason.LENGTH, Reason.TIMEOUT, Reason.ERROR)
+"""How a reply ends that could go on."""
+
+
+async def _refuse_whole(history: History, keys: Keys, reply: MessageRecord) -> None:
+    """Raises Conflict where a reply can't go on: it has come to its end, is empty, or something follows it."""
+    if not (reply.content or reply.reasoning):
+        raise Conflict("There is nothing in this reply that could go on; ask for another one.")
+    if reply.calls:
+        raise Conflict("This reply calls tools; it does not go on.")
+    record = await history.turn(keys, reply.turn_id)
+    if record is None or record.done is None or record.done.reason not in _CUT:
+        raise Conflict("This reply has come to its end; only one that was stopped or cut goes on.")
+    if await history.children(keys, reply.message_id):
+        raise Conflict("The conversation went on from this reply; only the last one of a branch goes on.")
 
 
 async def _asked_model(history: History, keys: Keys, turn_id: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from sessions.commands.branches import placed
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.requests import asker
-from sessions.errors import NotFound
+from sessions.errors import BadParams, NotFound
 from sessions.filters.chain import Filters
 from sessions.records import Meta, user_message
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.turn.live_turn import LiveTurn
-from sessions.turn.positions import Again, Behind, Place
+from sessions.turn.positions import Again, Behind, Onward, Place
 from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation
 
@@ -27,13 +27,15 @@ class Preflight:
     async def check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
         """Raises Refused where a filter does, and where it would interrupt, though its place is not there or it is too long."""
         self._prompts.choice.named(generation.model)
+        _refuse_bound(generation)
         await self._filters.check(live.send.content, generation.system)
         if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
             await self._check(conversation, live, generation)
 
     async def _check(self, conversation: Conversation, live: LiveTurn, generation: Generation) -> None:
-        if _named(live.send.place) in {one.turn.ids.reply_id for one in conversation.turns}:
-            if live.send.on_busy == "rollback":
+        named = [one for one in conversation.turns if one.turn.ids.reply_id == _named(live.send.place)]
+        if named:
+            if live.send.on_busy == "rollback" and named[0].record.continues is None:
                 raise NotFound("The message that is named leaves the history with what is rolled back.")
             return
         meta = await self._history.load(conversation.keys) or Meta.new("")
@@ -41,7 +43,8 @@ class Preflight:
         message = place.answered or user_message(live.record, live.send.content, at_ms=now_ms())
         requested = self._prompts.choice.asked(generation.model, place.model, meta.model)
         client = asker(conversation.owner, live.send.group)
-        check = self._prompts.check(message, generation, meta, requested=requested, client=client)
+        asked = place.asked(message)
+        check = self._prompts.check(asked, generation, meta, requested=requested, client=client)
         await live.engine.in_time(check)
 
 
@@ -50,6 +53,18 @@ def _named(place: Place) -> object:
     match place:
         case Behind(parent_id):
             return parent_id
-        case Again(reply_id):
+        case Again(reply_id) | Onward(reply_id):
             return reply_id
     return None
+
+
+def _refuse_bound(generation: Generation) -> None:
+    """Raises BadParams where a reply that goes on would be held to what holds for whole replies."""
+    if not generation.continues:
+        return
+    if generation.format is not None:
+        raise BadParams("`format` holds for whole replies, not for one that goes on.", field="format")
+    if generation.tool_choice not in ("auto", "none"):
+        raise BadParams(
+            "`tool_choice` holds for whole replies, not for one that goes on.", field="tool_choice"
+        )

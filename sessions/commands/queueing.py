@@ -85,7 +85,8 @@ class Queue:
         requested = choice.asked(generation.model, place.model, kept.model)
         live.record = msgspec.structs.replace(live.record, model=requested)
         client = asker(conversation.owner, live.send.group)
-        check = self._prompts.check(message, generation, Meta.new(""), requested=requested, client=client)
+        asked = place.asked(message)
+        check = self._prompts.check(asked, generation, Meta.new(""), requested=requested, client=client)
         await live.engine.in_time(check)
         await self._announcer.announce(conversation, live.record.turn_id)
         head = conversation.live
@@ -104,6 +105,8 @@ class Queue:
         """Behind the message before it, whose reply is not known so far, unless the sender named another place."""
         if live.send.place == places.Behind():
             return Placed(parent_id=None)
+        if live.send.place in [places.Onward(one.record.reply_id) for one in _accepted(conversation)]:
+            raise NotFound("This reply is being written; it goes on once it has ended.")
         return await placed(self._history, conversation.keys, live.send.place, Meta.new(""))
 
     async def _write(
@@ -120,6 +123,8 @@ class Queue:
             if live.intake.revoked:
                 raise NotFound("The conversation was deleted before this message was taken in.")
             position = len(_queued(conversation)) + 1
+            if place.continued is not None:
+                live.go_on_from(place.continued)
             live.record = msgspec.structs.replace(
                 live.record,
                 message_id=message.message_id,
@@ -285,11 +290,11 @@ def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | 
     fields = {
         f"sent:{record.client_msg_id}": record.turn_id,
         f"turn:{record.turn_id}": encode_turn(record).decode(),
-        "leaf": record.message_id,
+        "leaf": record.message_id if record.continues is None else record.reply_id,
         "queue": f"{_ids(conversation)} {record.turn_id}".strip(),
         "updated_at": str(now_ms()),
     } | ({"model": named} if named else {})
-    children = [[record.message_id, record.reply_id]]
+    children = [[record.message_id, record.reply_id]] if record.continues is None else []
     if message is not None:
         fields[f"message:{record.message_id}"] = encode_message(message).decode()
         children.insert(0, [record.parent_id or "", record.message_id])
@@ -302,17 +307,12 @@ def _exit(conversation: Conversation, live: LiveTurn, done: Done) -> bytes:
     """What the store changes besides when a turn ends in the queue."""
     record = msgspec.structs.replace(live.record, done=done)
     ended = [record.turn_id, encode_turn(record).decode()]
-    tree: dict[str, object] = (
-        {"take_out": [record.message_id, record.reply_id]}
-        if done.removed
-        else {
-            "reply": [
-                record.message_id,
-                record.reply_id,
-                encode_message(reply_of(live, done)).decode(),
-            ]
-        }
-    )
+    reply = [record.message_id, record.reply_id]
+    tree: dict[str, object] = {}
+    if done.removed:
+        tree = {"take_out": reply}
+    elif record.continues is None:
+        tree = {"reply": [*reply, encode_message(reply_of(live, done)).decode()]}
     return msgspec.json.encode({"set": ["queue", _ids(conversation)], "ended": ended, **tree})
 
 
@@ -323,9 +323,9 @@ def _undoing(conversation: Conversation, live: LiveTurn) -> bytes:
         {
             "set": ["queue", _ids(conversation)],
             "unset": [f"sent:{record.client_msg_id}", f"turn:{record.turn_id}"],
-            "take_out": [record.message_id, record.reply_id],
             "removed": record.turn_id,
         }
+        | ({"take_out": [record.message_id, record.reply_id]} if record.continues is None else {})
     )
 
 

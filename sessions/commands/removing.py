@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from sessions.commands.branches import Brancher
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.directory import Directory
 from sessions.conversation.following import follow_up_to
 from sessions.conversation.guarding import Changes
-from sessions.errors import Busy, NotFound
-from sessions.events import Cause, Removed
-from sessions.records import Owner
+from sessions.errors import Busy, Conflict, NotFound
+from sessions.events import Cause, Reason, Removed
+from sessions.records import Base, MessageRecord, Owner, TurnRecord, status_of
 from sessions.replicas.forwarding import Forwarder
 from sessions.running import runner
 from sessions.store.history.compacting import Compaction
@@ -71,13 +74,17 @@ class Deleter:
 class Remover:
     """Removes. Its methods raise Refused."""
 
-    def __init__(self, *, history: History, index: Index, compaction: Compaction) -> None:
+    def __init__(self, *, history: History, index: Index, compaction: Compaction, brancher: Brancher) -> None:
         self._history = history
+        self._brancher = brancher
         self._index = index
         self._compaction = compaction
 
     async def take_back(self, conversation: Conversation, turn_id: str) -> None:
-        """Removes an exchange, once its turn is over; nothing where there is no such."""
+        """Removes an exchange, once its turn is over; nothing where there is no such.
+
+        Of a turn that went on with a reply, what it added leaves, and all who are attached are told the history.
+        """
         if (live := conversation.turn(turn_id)) is not None:
             await runner.ended(live)
         async with conversation.locks.writing:
@@ -87,7 +94,7 @@ class Remover:
                 return
             removed = Removed(conversation_id=conversation.conversation_id, turn_id=turn_id, seq=meta.seq + 1)
             try:
-                if not await self._history.remove(conversation.keys, record, removed):
+                if not await self._undo(conversation, record, removed):
                     return
             except Moved:
                 raise Busy("The conversation changed in this moment; try again.") from None
@@ -96,6 +103,31 @@ class Remover:
                 conversation.publish_removed(removed)
         # Else what other replicas wrote before it is still on its way here, or they were asked the same and told it.
         await follow_up_to(self._history, conversation, meta.epoch, removed.seq)
+        if record.continues is not None:
+            await self._brancher.tell(conversation, but=None)
+
+    async def _undo(self, conversation: Conversation, record: TurnRecord, removed: Removed) -> bool:
+        """Takes out what a turn brought: its exchange, or what it added to a reply. False where that is not there. Raises Conflict, Moved."""
+        keys, base = conversation.keys, record.continues
+        reply = await self._history.message(keys, record.reply_id)
+        if reply is None:
+            return False
+        if reply.turn_id != record.turn_id:
+            if await self._added_nothing(conversation, record):
+                return False
+            raise Conflict("Another turn went on with this reply; only the last one can be taken back.")
+        if base is None:
+            return await self._history.remove(keys, record, removed)
+        before = await self._history.turn(keys, base.turn_id)
+        return await self._history.remove(keys, record, removed, before=_as_before(reply, base, before))
+
+    async def _added_nothing(self, conversation: Conversation, record: TurnRecord) -> bool:
+        """Whether a turn that went on with a reply left nothing in it, or was taken back."""
+        base, done = record.continues, record.done
+        if base is None or done is None:
+            return False
+        is_bare = (done.chars, done.reasoning_chars) == (base.chars, base.reasoning)
+        return is_bare or await self._history.is_removed(conversation.keys, record.turn_id)
 
     async def delete(
         self, conversation: Conversation, doomed: list[LiveTurn], *, epoch: str, is_last: bool = True
@@ -116,3 +148,19 @@ class Remover:
         await self._index.forget(conversation.owner, conversation.conversation_id)
         await self._compaction.forget(conversation.keys)
         conversation.publish_deleted(epoch)
+
+
+def _as_before(reply: MessageRecord, base: Base, turn: TurnRecord | None) -> MessageRecord:
+    """A reply as the turn left it that another one went on with."""
+    done = None if turn is None else turn.done
+    return msgspec.structs.replace(
+        reply,
+        turn_id=base.turn_id,
+        content=reply.content[: base.chars],
+        reasoning=reply.reasoning[: base.reasoning],
+        status=status_of(done.reason if done is not None else Reason.INTERRUPTED),
+        usage=None if done is None else done.usage,
+        model=None if done is None else done.model,
+        written="",
+        calls=(),
+    )

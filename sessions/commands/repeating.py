@@ -67,6 +67,8 @@ class Repeater:
         if (meta := await self._history.load(conversation.keys)) is not None:
             await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
         reply = await self._history.message(conversation.keys, record.reply_id)
+        if record.continues is not None and await self._history.is_removed(conversation.keys, record.turn_id):
+            reply = None
         event = accepted_event(conversation, record, arrival.send, meta.epoch if meta else "", duplicate=True)
         arrival.sender.publish(event)
         conversation.attach(arrival.sender)

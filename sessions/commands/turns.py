@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from engine.messages import Request
@@ -27,6 +28,7 @@ from sessions.running.shares import Subject
 from sessions.store.history.history import History
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.live_turn import LiveTurn, Subscriber
+from sessions.turn.positions import Onward
 from sessions.turn.sends import Generation, Send
 from sessions.turn.turn import Names
 
@@ -84,6 +86,7 @@ class Turns:
         `names`: of its turn and messages, where another replica gave them. Raises Refused where the server takes no
         message at all.
         """
+        generation = msgspec.structs.replace(generation, continues=isinstance(send.place, Onward))
         known = self._directory.get(owner, send.conversation_id)
         waits = send.on_busy == "enqueue" and known is not None and bool(known.turns)
         subject = Subject(str(owner), send.group)

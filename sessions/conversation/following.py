@@ -53,7 +53,7 @@ def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> 
     live, place = conversation.live, conversation.conversation_id
     if live is None:
         turn_id = since.running.turn_id if since.running is not None else None
-        reply = reply_so_far(since.events, turn_id)
+        reply = reply_so_far(since.events, turn_id, since.base)
         calls = reply.calls or since.awaited
     else:
         turn_id = None if live.waits else live.record.turn_id
@@ -96,11 +96,15 @@ class ReplySoFar(msgspec.Struct, frozen=True):
     calls: tuple[CallRecord, ...]
 
 
-def reply_so_far(events: Sequence[Journalled], turn_id: str | None) -> ReplySoFar:
-    """What a turn that runs elsewhere has, by its events."""
+def reply_so_far(
+    events: Sequence[Journalled], turn_id: str | None, base: MessageRecord | None = None
+) -> ReplySoFar:
+    """What a turn that runs elsewhere has, by its events. `base`: the reply that it goes on with."""
     own = [event for event in events if getattr(event, "turn_id", None) == turn_id]
     text = "".join(event.text for event in own if isinstance(event, Delta))
     reasoning = "".join(event.text for event in own if isinstance(event, Reasoning))
+    if base is not None:
+        text, reasoning = base.content + text, base.reasoning + reasoning
     return ReplySoFar(text, reasoning, calls_of(own))
 
 

@@ -89,7 +89,7 @@ async def read_steadily(
     while True:
         version = conversation.known.version
         branch = await _branch(history, conversation, limit=limit, before=before)
-        elsewhere = await _elsewhere(history, conversation) if branch.pending else None
+        elsewhere = await _elsewhere(history, conversation) if branch.is_running else None
         await follow_up_to(history, conversation, branch.epoch, branch.seq)
         if conversation.known.version == version and _is_up_to_date(conversation, branch):
             return Reading(branch, elsewhere)
@@ -107,7 +107,8 @@ async def _elsewhere(history: History, conversation: Conversation) -> Writing | 
     if record is None:
         return None
     events = await history.journal(conversation.keys, after_seq=record.accepted_seq)
-    return Writing(record, reply_so_far(events, record.turn_id))
+    base = await history.message(conversation.keys, record.reply_id) if record.continues else None
+    return Writing(record, reply_so_far(events, record.turn_id, base))
 
 
 async def _branch(history: History, conversation: Conversation, *, limit: int, before: str | None) -> Branch:
@@ -133,9 +134,9 @@ def page_of(
     if live is not None:
         seq = conversation.published.seq
         # Else its end was in the store when that was read.
-        if live.record.reply_id in branch.pending and not live.waits:
+        if not live.waits and not _has_ended(branch, live.record):
             _put_reply(Writing(live.record, _so_far(live)), messages, branch.pending)
-    elif reading.elsewhere is not None and reading.elsewhere.record.reply_id in branch.pending:
+    elif reading.elsewhere is not None and not _has_ended(branch, reading.elsewhere.record):
         _put_reply(reading.elsewhere, messages, branch.pending)
     first = max(_first_that_fits(messages), len(messages) - limit, 0)
     page = HistoryPage(
@@ -185,6 +186,11 @@ def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
 def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, Siblings]) -> None:
     """The reply as connections know it, behind its message: running, or ended and not saved so far."""
     record, done = reply.record, reply.record.done
+    if record.continues is not None:
+        _go_on(reply, messages)
+        return
+    if record.reply_id not in pending:
+        return
     place = next(place for place, one in enumerate(messages) if one.message_id == record.message_id)
     if done is not None and done.removed:
         if messages[place].turn_id == record.turn_id:
@@ -204,6 +210,30 @@ def _put_reply(reply: Writing, messages: list[ShownMessage], pending: dict[str, 
         calls=reply.reply.calls,
     )
     messages.insert(place + 1, _message(message, pending[record.reply_id]))
+
+
+def _go_on(reply: Writing, messages: list[ShownMessage]) -> None:
+    """The same of a reply that goes on, which has its place and its first part."""
+    record, done = reply.record, reply.record.done
+    place = next((n for n, one in enumerate(messages) if one.message_id == record.reply_id), None)
+    if place is None:
+        return
+    messages[place] = msgspec.structs.replace(
+        messages[place],
+        turn_id=record.turn_id,
+        content=reply.reply.text,
+        status=RUNNING if done is None else status_of(done.reason),
+        usage=None if done is None else done.usage,
+        model=record.writer,
+        reasoning=reply.reply.reasoning or msgspec.UNSET,
+        calls=tuple(call.shown() for call in reply.reply.calls) or msgspec.UNSET,
+    )
+
+
+def _has_ended(branch: Branch, record: TurnRecord) -> bool:
+    """Whether the end of a turn was in the store when a branch was read."""
+    ended = (one.turn_id for one in branch.messages if one.role == "assistant")
+    return record.turn_id in ended
 
 
 def _first_that_fits(messages: list[ShownMessage]) -> int:

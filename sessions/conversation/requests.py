@@ -32,6 +32,7 @@ def accepted_event(
         parent_id=record.parent_id,
         model=record.model or None,
         follows=record.follows or None,
+        continues=None if record.continues is None else record.reply_id,
     )
 
 

@@ -35,13 +35,20 @@ class FilteredReply:
     Each filter reads what the one before it passed.
     """
 
-    __slots__ = ("_logprobs", "_marks", "_stages", "_waiting")
+    __slots__ = ("_logprobs", "_marks", "_stages", "_told", "_waiting")
 
     def __init__(self, stages: Sequence[ReplyFilter]) -> None:
         self._stages = stages
         self._waiting = ""
         self._marks: deque[tuple[int, int]] = deque()  # where chunks begin in what waits, and their tokens
         self._logprobs = LogprobQueue()
+        self._told = 0  # of what comes next, so much is known already
+
+    def begin(self, text: str) -> None:
+        """Takes the text of a reply that goes on, which was told: what begins in it is found. Raises FilterBroken."""
+        if self._stages and text:
+            self._told = len(text)
+            self.feed(text, 0)
 
     def feed(self, text: str, tokens: int, logprobs: Sequence[ChosenToken] = ()) -> Released:
         """Takes the reply's next text, whole characters. Raises FilterBroken."""
@@ -75,4 +82,7 @@ class FilteredReply:
         while text and self._marks and self._marks[0][0] < len(text):
             tokens += self._marks.popleft()[1]
         self._marks = deque((max(0, start - len(text)), count) for start, count in self._marks)
+        known = min(self._told, len(text))
+        self._told -= known
+        text = text[known:]
         return Released(text, tokens, filtered, self._logprobs.leave(text))

@@ -24,12 +24,24 @@ from sessions.turn.calls import calls_of, cancelled
 _DOWN = Failure(code="internal", message="The server that wrote this reply went down.")
 
 
-def closing(conversation_id: str, record: TurnRecord, events: Sequence[Journalled], *, seq: int) -> Ending:
-    """The end of a turn by its events. Calls that were told are cancelled, unless they were settled."""
+def closing(
+    conversation_id: str,
+    record: TurnRecord,
+    events: Sequence[Journalled],
+    *,
+    seq: int,
+    base: MessageRecord | None = None,
+) -> Ending:
+    """The end of a turn by its events. Calls that were told are cancelled, unless they were settled.
+
+    `base`: the reply that it went on with, which stands as it did where nothing was added.
+    """
     own = [event for event in events if getattr(event, "turn_id", None) == record.turn_id]
     deltas = [event for event in own if isinstance(event, Delta)]
     thoughts = [event for event in own if isinstance(event, Reasoning)]
     text, reasoning = ("".join(part.text for part in parts) for parts in (deltas, thoughts))
+    if base is not None:
+        text, reasoning = base.content + text, base.reasoning + reasoning
     calls = tuple(map(cancelled, calls_of(own)))
     thought = sum(part.tokens for part in thoughts)
     tokens = thought + sum(part.tokens for part in deltas) + sum(call.tokens for call in calls)
@@ -61,13 +73,13 @@ def closing(conversation_id: str, record: TurnRecord, events: Sequence[Journalle
         role="assistant",
         content=text,
         status=status_of(done.reason),
-        created_at=now_ms(),
+        created_at=now_ms() if base is None else base.created_at,
         usage=done.usage,
         model=signed.model,
         reasoning=reasoning,
         calls=calls,
     )
-    return Ending(reply=reply, turn=turn)
+    return Ending(reply=reply, turn=turn, stays=base is not None and not (deltas or thoughts or calls))
 
 
 def _usage(tokens: int, *, reasoning_tokens: int) -> Usage:

@@ -48,6 +48,7 @@ def note_end(observer: Observer, done: Done, client: Client) -> None:
 
 def reply_of(live: LiveTurn, done: Done, written: str = "") -> MessageRecord:
     """The reply as it is kept. `written`: all of it as the model wrote it, where it has more than text and was not cut."""
+    base = live.exchange.base
     return MessageRecord(
         message_id=live.record.reply_id,
         parent_id=live.record.message_id,
@@ -55,7 +56,7 @@ def reply_of(live: LiveTurn, done: Done, written: str = "") -> MessageRecord:
         role="assistant",
         content=live.turn.text,
         status=status_of(done.reason),
-        created_at=now_ms(),
+        created_at=now_ms() if base is None else base.created_at,
         usage=done.usage,
         model=done.model,
         reasoning=live.turn.reasoning,

@@ -22,8 +22,8 @@ from sessions.store.redis.client import store_errors
 
 LEASE_S = 8.0
 RENEW_S = 2.5
-FORMAT = 2
-"""Of what a replica writes; it stands in its lease. 1: without calls and reasoning. Who has less can't read what is written here."""
+FORMAT = 3
+"""Of what a replica writes; it stands in its lease. 1: without calls and reasoning; 2: without replies that go on. Who has less can't read what is written here."""
 OLD_LOOK_S = 30.0
 """How often the one hash is looked at that replicas of 0.1.0 have together."""
 _RUNNERS = "ms:runners"

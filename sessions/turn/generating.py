@@ -109,6 +109,8 @@ class FilteredPieces:
         self._thoughts = filters.reply()
         self._text = filters.reply()
         self.filtered = False
+        self._text.begin(listener.turn.text)
+        self._thoughts.begin(listener.turn.reasoning)
 
     async def take(self, piece: Chunk | Reasoning | Called) -> None:
         """Tells what the filters let through. Raises FilterBroken."""

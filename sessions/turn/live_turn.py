@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from sessions.events import Done, Event, Failure, Status, ToolCall, ToolState
-from sessions.records import CallRecord, TurnRecord
+from sessions.records import Base, CallRecord, MessageRecord, TurnRecord
 from sessions.turn.calls import Calls
 from sessions.turn.engine_wait import EngineWait
 from sessions.turn.sends import Generation, Send
@@ -178,11 +178,13 @@ class Exchange:
     `calls`: of its reply, so far, and whether it `has_more` than are carried out; `awaited`: of the one that it follows.
     `round`: how many turns of the exchange called before; `news`: set whenever an awaited call moves; `following`: the turn
     that waits for its calls, once it has ended. `idle`: no tool of the server's runs here for it. `is_lost`: another replica has it.
+    `base`: the reply that it goes on with, as it stood before.
     """
 
     __slots__ = (
         "_running_tools",
         "awaited",
+        "base",
         "calls",
         "following",
         "generation",
@@ -198,6 +200,7 @@ class Exchange:
         self.calls = Calls()
         self.has_more = False
         self.awaited = awaited
+        self.base: MessageRecord | None = None
         self.round = rounds
         self.news = asyncio.Event()
         self.following: LiveTurn | None = None
@@ -300,6 +303,18 @@ class LiveTurn:
         """Whether it stands in the history: it was accepted, or follows one that was."""
         return self.exchange.awaited is not None or self.turn.accepted_at is not None
 
+    def go_on_from(self, reply: MessageRecord) -> None:
+        """It goes on with a reply that was cut; those who are attached have that."""
+        self.exchange.base = reply
+        self.turn.go_on_from(reply.message_id, text=reply.content, reasoning=reply.reasoning)
+        self.delivery.published_off, self.delivery.published_thought = (
+            len(reply.content),
+            len(reply.reasoning),
+        )
+        self.record = msgspec.structs.replace(
+            self.record, reply_id=reply.message_id, continues=Base.of(reply)
+        )
+
     def calls_told(self, after: int, *, until: int) -> list[ToolCall | ToolState]:
         """The events of its calls, and of those that it waits for, with the seqs behind `after` up to `until`."""
         place, told = self.turn.ids.conversation_id, list[ToolCall | ToolState | None]()
@@ -338,4 +353,5 @@ class LiveTurn:
     @property
     def wait(self) -> Status | None:
         """What was told of the wait for its text, while there is none."""
-        return None if self.delivery.published_off or self.turn.is_over else self.delivery.status
+        has_text = self.delivery.published_off > self.turn.pieces.base.chars
+        return None if has_text or self.turn.is_over else self.delivery.status

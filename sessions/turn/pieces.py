@@ -39,12 +39,13 @@ class Pieces:
         "reasoning_tokens",
     )
 
-    def __init__(self, *, conversation_id: str, turn_id: str) -> None:
+    def __init__(self, *, conversation_id: str, turn_id: str, text: str = "", reasoning: str = "") -> None:
+        """Begin a reply, or go on with one that has text and reasoning already."""
         self._conversation_id = conversation_id
         self._turn_id = turn_id
-        self._text: list[str] = []
-        self._thoughts: list[str] = []
-        self._marks = [Mark(0, "", 0, 0, 0)]
+        self._text = [text]
+        self._thoughts = [reasoning]
+        self._marks = [Mark(0, "", len(text), len(reasoning), 0)]
         self.calls = 0
         self.reasoning_tokens = 0
         self.reasoning_s = 0.0
@@ -70,6 +71,11 @@ class Pieces:
         if self.end.kind == "thought":
             self.reasoning_s += now - self._thought_at
         self._thought_at = now
+
+    @property
+    def base(self) -> Kept:
+        """What there was before the first piece."""
+        return Kept(self._marks[0].chars, self._marks[0].thought)
 
     def extend(self, text: str, *, tokens: int, seq: int) -> Delta:
         """Take more text."""
@@ -97,8 +103,11 @@ class Pieces:
         return next((mark.seq for mark in self._marks if mark.kind == kind), None)
 
     def kept(self, *, seen: int, thought: int) -> Kept:
-        """What a cut keeps: whole characters of what was seen, and all that was thought before that, or that was seen of it."""
-        chars = floor_boundary(self.text, min(seen, self.end.chars))
+        """What a cut keeps: whole characters of what was seen, and all that was thought before that, or that was seen of it.
+
+        Never less than there was before.
+        """
+        chars = max(self.base.chars, floor_boundary(self.text, min(seen, self.end.chars)))
         before = self._thought_before(chars)
         return Kept(chars, max(before, floor_boundary(self.reasoning, min(thought, self.end.thought))))
 

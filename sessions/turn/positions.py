@@ -26,7 +26,13 @@ class Again(msgspec.Struct, frozen=True, tag="again"):
     reply_id: str
 
 
-Place = Behind | Beside | Again
+class Onward(msgspec.Struct, frozen=True, tag="onward"):
+    """The end of a reply that was stopped or cut: the same message goes on."""
+
+    reply_id: str
+
+
+Place = Behind | Beside | Again | Onward
 
 
 def digest_of(content: str, place: Place) -> str:
@@ -38,3 +44,5 @@ def digest_of(content: str, place: Place) -> str:
             return digest(f"edit\0{message_id}\0{content}")
         case Again(reply_id):
             return digest(f"regenerate\0{reply_id}")
+        case Onward(reply_id):
+            return digest(f"continue\0{reply_id}")

@@ -61,6 +61,8 @@ def prompt_messages(
 ) -> tuple[Message, ...]:
     """A branch as the model reads it: empty replies are left out, and the user messages around one are joined.
 
+    A reply at its end goes on, and may have no more than reasoning so far.
+
     Each call is followed by its result, whatever became of it. A model that knows no tools reads the words alone.
     """
     messages = [Message("system", system)] if system else []
@@ -69,7 +71,7 @@ def prompt_messages(
             messages[-1] = Message("user", f"{messages[-1].content}\n{record.content}")
         elif record.calls and knows_tools:
             messages += _with_results(record)
-        elif record.content:
+        elif record.content or (record is records[-1] and record.reasoning and not record.calls):
             messages.append(Message(record.role, record.content) if record.calls else _said(record))
     return tuple(messages)
 
@@ -175,7 +177,7 @@ class Prompts:
         requested: str,
         client: str,
     ) -> Prompt:
-        """The prompt that ends with a user's message, or a reply and what came of its calls.
+        """The prompt that ends with a user's message, a reply and what came of its calls, or a reply that goes on.
 
         `client`: among whom the engine counts fairly.
 
@@ -188,10 +190,10 @@ class Prompts:
         return await self._fit(records, generation, meta, requested=requested, client=client)
 
     async def check(
-        self, message: MessageRecord, generation: Generation, meta: Meta, *, requested: str, client: str
+        self, asked: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
     ) -> None:
-        """Raises ContextOverflow where the message alone is too long; BadParams, EngineDown."""
-        await self._fit([message], generation, meta, requested=requested, client=client)
+        """Raises ContextOverflow where a message, or with it a reply that goes on, is too long alone; BadParams, EngineDown."""
+        await self._fit(asked, generation, meta, requested=requested, client=client)
 
     async def _fit(
         self, records: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
@@ -209,7 +211,12 @@ class Prompts:
                 prompt = await fit(system, records, room=room, count=count, knows_tools=knows_tools)
             return msgspec.structs.replace(prompt, model=model.name)
 
-        return await self.choice.first_that_can(requested, fitted)
+        try:
+            return await self.choice.first_that_can(requested, fitted)
+        except BadParams as refused:
+            if refused.field != "continues":
+                raise
+            raise BadParams(str(refused).replace("`continues`", "`continue`"), field="continue") from None
 
 
 def new_tokens(params: Params, facts: ModelFacts) -> int:

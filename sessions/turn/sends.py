@@ -16,7 +16,7 @@ OnDisconnect = Literal["cancel", "continue"]
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's message, or the wish for another reply to one (`content` is empty then), valid in itself.
+    """A user's message, or the wish for another reply to one, or for more of one (`content` is empty then), valid in itself.
 
     `grace_s`: seconds that its turn goes on while nobody is attached to its conversation; `client_id`: of the client that
     sends it, whom its tokens count for; `group`: the key or the address that it came by, for which it is counted besides.
@@ -47,6 +47,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `model`: which one is asked, by its name or an alias, from now on; unset: the one that was asked before. `tools`: what this
     reply and those that follow its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first of them.
+    `continues`: the first of them goes on where it was cut.
     """
 
     params: Params = Params()
@@ -56,6 +57,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_choice: str = "auto"
     format: Format | None = None
     reasoning: str = "auto"
+    continues: bool = False
 
     @property
     def spec(self) -> ReplySpec:
@@ -67,13 +69,15 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
             tool_name=self.tool_choice if named else "",
             format=self.format,
             reasoning=self.reasoning,
+            continues=self.continues,
         )
 
     def in_round(self, number: int, *, at_most: int) -> Generation:
         """The same for a turn that follows `number` others that called; behind `at_most` of them it answers in words."""
         if not number:
             return self
-        return msgspec.structs.replace(self, tool_choice="none" if number >= at_most else "auto")
+        choice = "none" if number >= at_most else "auto"
+        return msgspec.structs.replace(self, tool_choice=choice, continues=False)
 
     def offered(self, name: str) -> OfferedTool | None:
         """The tool of a name; None where there is no such."""

@@ -155,6 +155,24 @@ class Turn:
         """Whether its end is decided."""
         return self.state in _OVER
 
+    def go_on_from(self, reply_id: str, *, text: str, reasoning: str) -> None:
+        """It goes on with a reply that has so much, which no cancel takes from it. Before its first piece."""
+        if self.has_begun:
+            raise IllegalTransition(f"another beginning in {self.state}")
+        ids = self.ids = msgspec.structs.replace(self.ids, reply_id=reply_id)
+        self.pieces = Pieces(
+            conversation_id=ids.conversation_id, turn_id=ids.turn_id, text=text, reasoning=reasoning
+        )
+        if self.cut is not None:
+            self.cut = msgspec.structs.replace(self.cut, kept=self.pieces.base, handed=self.pieces.base)
+
+    @property
+    def adds_nothing(self) -> bool:
+        """Whether it goes on with a reply, of which nothing more is kept."""
+        base = self.pieces.base
+        kept = Kept(len(self.text), len(self.reasoning))
+        return base != Kept(0) and kept == base and not self.calls
+
     def accept(self, *, now: float) -> None:
         """The user's message is in the history."""
         if self.accepted_at is not None:
@@ -209,9 +227,10 @@ class Turn:
         """
         if self.is_over:
             return None
+        base = self.pieces.base
         seen = handed if seen_off is None else min(handed, seen_off)
-        kept = Kept(0) if cause is Cause.ROLLBACK else self.pieces.kept(seen=seen, thought=thought)
-        left = Kept(min(handed, self.off), max(thought, kept.reasoning))
+        kept = base if cause is Cause.ROLLBACK else self.pieces.kept(seen=seen, thought=thought)
+        left = Kept(max(base.chars, min(handed, self.off)), max(thought, kept.reasoning))
         self.cut = Cut(cause, now, kept, left)
         self.state = TurnState.ENDING
         return self.cut
@@ -238,7 +257,7 @@ class Turn:
             timing=self._timing(self.accepted_at, now),
             text_sha256=hashlib.sha256(text.encode()).hexdigest(),
             saved=True,
-            removed=cut is not None and cut.is_rollback,
+            removed=cut is not None and cut.is_rollback and self.pieces.base == Kept(0),
             cancel=None if cut is None else self._cancel_facts(cut, now),
             error=error,
             reasoning_chars=len(self.reasoning),

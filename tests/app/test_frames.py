@@ -254,6 +254,7 @@ SEND = {"type": "send", "client_msg_id": "m", "content": "x"}
             "not_found",
             "message_id",
         ),
+        ({"type": "continue", "message_id": "m", "client_msg_id": "m"}, "not_found", "message_id"),
         ({"type": "conversations", "before": "nobodys"}, "not_found", "before"),
     ],
 )

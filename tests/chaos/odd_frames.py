@@ -25,6 +25,7 @@ HONEST: tuple[dict[str, Any], ...] = (
     {"type": "resume", "conversation_id": "c1", "epoch": "e", "after_seq": 3},
     {"type": "history", "conversation_id": "c1", "limit": 5, "before": "m"},
     {"type": "regenerate", "message_id": "m", "client_msg_id": "g"},
+    {"type": "continue", "message_id": "m", "client_msg_id": "o"},
     {"type": "edit", "message_id": "m", "content": "Other words.", "client_msg_id": "e"},
     {"type": "conversations", "limit": 3},
     {"type": "rename", "conversation_id": "c2", "title": "Trees"},

@@ -237,6 +237,16 @@ async def test_another_version_of_the_last_reply_and_message_may_be_had(
     assert asked == ["Hello.", "Hello.", "Good day."]
 
 
+async def test_the_last_reply_goes_on(running: Running, tmp_path: Path) -> None:
+    running.engine.script("Good " * 600)
+    running.engine.script("day.")
+    code, out, _ = await piped(running.ws_url, tmp_path, "Hello.\n/continue\n")
+    assert code == 0
+    assert "[length]" in out
+    assert "day." in out
+    assert [message.role for message in running.engine.requests[-1].messages] == ["user", "assistant"]
+
+
 async def test_the_key_is_asked_for_where_the_service_wants_one(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     key = key_file.add(keys, "ann")

@@ -9,8 +9,10 @@ from redis.asyncio import Redis
 
 from sessions import replica
 from sessions.conversation.conversation import Conversation
+from sessions.conversation.paging import HistoryPage
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot
 from sessions.records import digest
+from sessions.turn.positions import Onward
 from tests.sessions.chat import ROOM, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -264,3 +266,84 @@ async def test_a_duplicate_of_an_ended_turn_attaches_to_what_happens_elsewhere(
     assert (await other.reader.next(Removed)).turn_id == done.turn_id
     await chat.exchange("And now?", "Now.")
     assert (await other.reader.next(Accepted, count=2)).content == "And now?"
+
+
+async def cut(chat: Chat) -> Done:
+    """A reply that is stopped behind its second word."""
+    chat.engine.script("One two three four")
+    accepted = await chat.running("Count!", "One two")
+    chat.cancel(accepted.turn_id)
+    done = await chat.reader.next(Done, count=len(chat.reader.of(Done)) + 1)
+    await chat.quiet()
+    return done
+
+
+async def test_a_reply_that_was_cut_here_goes_on_on_the_other_replica(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    first = await cut(chat)
+    other.engine.script(" three four")
+    going = await other.running("", " three", place=Onward(first.message_id), client_msg_id="more")
+    late = Recorder()
+    page = await chat.history(late)
+    assert (page.messages[1].content, page.messages[1].status) == ("One two three", "running")
+    assert page.messages[1].turn_id == going.turn_id
+    gapped = Recorder()
+    await chat.resume(gapped, 1, epoch="another")
+    assert gapped.of(Snapshot)[0].text == "One two three"
+    again = Recorder()
+    await chat.send("", place=Onward(first.message_id), client_msg_id="more", reader=again)
+    assert [(delta.off, delta.text) for delta in again.of(Delta)] == [(7, " three")]
+    other.engine.step(3)
+    done = await reader.next(Done, count=2)
+    assert (done.message_id, done.text_sha256) == (first.message_id, digest("One two three four"))
+    assert continuous(reader.events)
+    for each in (late, gapped, again):
+        chat.leave(each)
+
+
+async def test_what_the_other_replica_added_is_taken_back_here(
+    chat: Chat, followed: Chat, reader: Recorder
+) -> None:
+    first = await cut(chat)
+    chat.engine.script(" three four")
+    going = await chat.running("", " three four", place=Onward(first.message_id))
+    done = await chat.finish(going.turn_id)
+    await followed.reader.until(lambda: followed.reader.of(Done)[-1:] == [done])
+    await chat.quiet()
+    await followed.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    for each in (reader, followed.reader):
+        page = await each.next(HistoryPage)
+        assert (await each.next(Removed)).turn_id == done.turn_id
+        assert [message.content for message in page.messages][-1] == "One two"
+
+
+@pytest.mark.parametrize("shown", ["", " three"])
+async def test_a_reply_that_goes_on_where_its_replica_dies_keeps_what_came(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder, shown: str
+) -> None:
+    first = await cut(chat)
+    before = (await chat.history()).messages
+    chat.engine.script(" three four")
+    going = await chat.running("", shown, place=Onward(first.message_id), client_msg_id="more")
+    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+    assert await other.sessions.parts.peers.reaper.reap() == 1
+    chat.engine.step()
+    done = await reader.next(Done, count=2)
+    await chat.quiet()
+    text = f"One two{shown}"
+    assert (done.turn_id, done.reason) == (going.turn_id, Reason.INTERRUPTED)
+    assert (done.chars, done.text_sha256) == (len(text), digest(text))
+    after = (await other.history()).messages
+    assert after[1].content == text
+    if not shown:
+        assert after == before
+    repeated = await other.send("", place=Onward(first.message_id), client_msg_id="more")
+    assert (repeated.duplicate, repeated.turn_id) == (True, going.turn_id)
+    other.engine.script(" three four"[len(shown) :])
+    again = await other.send("", place=Onward(first.message_id), client_msg_id="and more")
+    await eventually(lambda: len(other.engine.requests) == 1)
+    await other.finish(again.turn_id)
+    assert (await other.told())[1] == ("assistant", "One two three four")
+    page = await other.sessions.conversations(chat.owner, limit=1, before=None)
+    assert page.conversations[0].messages == 2

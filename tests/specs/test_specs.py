@@ -201,6 +201,12 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
         again = await one.next("accepted")
         while (await one.next("done"))["turn_id"] != again["turn_id"]:
             pass  # that of the message sent twice
+        cut = {"client_msg_id": "m5", "conversation_id": "cut"}
+        await one.send(type="send", content="Go on!", params={"max_new_tokens": 1}, **cut)
+        reply = (await one.until("done"))[-1]["message_id"]
+        await one.send(type="continue", message_id=reply, **cut | {"client_msg_id": "m6"})
+        assert (await one.next("accepted"))["continues"] == reply
+        await one.until("done")
         running.engine.script([Thought("Hm. "), Call("look", '{"at": "it"}')])
         tool = {"name": "look", "parameters": {"type": "object"}, "where": "client", "approval": "always"}
         await one.send(

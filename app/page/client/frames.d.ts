@@ -1,7 +1,7 @@
 // The frames of the protocol midstream.v1, generated from the server's types: `make specs` writes this file.
 
 /** Any frame of a client's. */
-export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | CancelRequest | ToolResultRequest | ToolDecisionRequest | ResumeRequest | HistoryRequest | ConversationsRequest | RenameRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
+export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | ContinueRequest | CancelRequest | ToolResultRequest | ToolDecisionRequest | ResumeRequest | HistoryRequest | ConversationsRequest | RenameRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
 
 /** Any frame of the server's. */
 export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
@@ -108,6 +108,21 @@ export interface EditRequest {
 /** Asks for another reply beside one that was given. */
 export interface RegenerateRequest {
   type: "regenerate";
+  ref?: string | null;
+  client_msg_id: string;
+  conversation_id?: string;
+  on_busy?: "enqueue" | "interrupt" | "reject" | "rollback";
+  on_disconnect?: "cancel" | "continue";
+  grace_s?: number;
+  params?: Params;
+  tools?: OfferedTool[];
+  tool_choice?: string;
+  message_id: string;
+}
+
+/** Asks for more of a reply that was stopped or cut. */
+export interface ContinueRequest {
+  type: "continue";
   ref?: string | null;
   client_msg_id: string;
   conversation_id?: string;
@@ -281,6 +296,7 @@ export interface ServerTool {
  *
  * `queue_position`: its place behind the running turn, 1 being the next. `model`: which one is asked for the reply.
  * `follows`: the turn whose calls are settled now; `message_id` is the reply that made them, and no message is new.
+ * `continues`: the reply that goes on, behind the text that it has.
  */
 export interface Accepted {
   type: "accepted";
@@ -298,6 +314,7 @@ export interface Accepted {
   parent_id: string | null;
   model?: string;
   follows?: string;
+  continues?: string;
 }
 
 /** Text that follows the turn's text so far. `off`: code points before it; `tokens`: how many are behind it. */

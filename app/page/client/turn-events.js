@@ -121,6 +121,8 @@ export class TurnEvents {
    */
   #noteBranch(reply, frame) {
     const { leaf } = this.#sequences.of(frame.conversation_id);
+    // A reply that goes on has text already, which history tells.
+    if (frame.continues !== undefined) return void this.#follower.refresh(frame.conversation_id);
     if (leaf === undefined || leaf === (frame.follows === undefined ? frame.parent_id : frame.message_id)) return;
     reply.branches = true;
     void this.#follower.refresh(frame.conversation_id);

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from sessions.events import CallState, CancelFacts, Done, Failure, Needs, Reason, Timing, Usage, Where
-from sessions.records import CallRecord, MessageRecord, TurnRecord, signed
+from sessions.records import Base, CallRecord, MessageRecord, TurnRecord, signed
 
 
 class _Usage(msgspec.Struct, array_like=True, frozen=True):
@@ -95,6 +95,7 @@ class _Turn(msgspec.Struct, array_like=True, frozen=True):
     model: str = ""
     fallback: str = ""
     follows: str = ""
+    continues: Base | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -170,6 +171,7 @@ def encode_turn(turn: TurnRecord) -> bytes:
             turn.model,
             turn.fallback,
             turn.follows,
+            turn.continues,
         )
     )
 
@@ -197,6 +199,7 @@ def decode_turn(kept: bytes, *, conversation_id: str, turn_id: str) -> TurnRecor
         fallback=short.fallback,
         reasoning_seq=None if short.end is None else short.end.rest.reasoning_seq,
         follows=short.follows,
+        continues=short.continues,
     )
 
 

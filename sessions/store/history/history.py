@@ -157,7 +157,7 @@ class History:
         self, keys: Keys, *, leaf: str | None = None, limit: int = 1_000_000, last: str | None = None
     ) -> Branch:
         """Up to `limit` messages from `leaf` (the active one by default) towards the root, or to `last` if met."""
-        epoch, seq, older, rows = await run_script(
+        epoch, seq, older, running, rows = await run_script(
             self._client, BRANCH, [keys.conversation], [leaf or "", limit, last or "", MAX_SIBLINGS]
         )
         messages: list[MessageRecord] = []
@@ -170,7 +170,8 @@ class History:
                 siblings.append(beside)
             else:
                 pending[message_id.decode()] = beside
-        return Branch(epoch.decode(), seq, messages[::-1], siblings[::-1], older.decode() or None, pending)
+        branch = Branch(epoch.decode(), seq, messages[::-1], siblings[::-1], older.decode() or None, pending)
+        return msgspec.structs.replace(branch, is_running=bool(running))
 
     async def begin(self, keys: Keys, beginning: Beginning, *, attached: bool = False) -> bool:
         """Writes the user's message, where it is a new one, and `accepted`; tells whether other replicas watch the conversation.
@@ -195,6 +196,7 @@ class History:
             "replica": self._replica,
             "attached": attached,
             "continues": beginning.continues,
+            "goes_on": turn.continues is not None,
         }
         message = encode_message(beginning.message) if beginning.message else b""
         answer = await self._write(ACCEPT, keys, header, message, encode_turn(turn), encode(event))
@@ -231,6 +233,7 @@ class History:
             "kept": JOURNAL_KEPT,
             "removed": done.removed,
             "mends": mends,
+            "stays": ending.stays,
             "replica": self._replica,
             "next": "" if follow is None else follow.turn_id,
             "next_reply": "" if follow is None else follow.reply_id,
@@ -243,9 +246,15 @@ class History:
             raise OwnershipLost(turn.turn_id)
         await self.confirm(keys)
 
-    async def remove(self, keys: Keys, turn: TurnRecord, event: Removed) -> bool:
-        """Takes an ended exchange out of the history; False where it had left before. Raises Conflict, Moved."""
-        match await self._write(REMOVE, keys, self._removal(turn, event), encode(event)):
+    async def remove(
+        self, keys: Keys, turn: TurnRecord, event: Removed, *, before: MessageRecord | None = None
+    ) -> bool:
+        """Takes an ended exchange out of the history; False where it had left before. Raises Conflict, Moved.
+
+        `before`: what its reply was before the turn went on with it, and is again.
+        """
+        left = encode_message(before) if before else b""
+        match await self._write(REMOVE, keys, self._removal(turn, event), encode(event), left):
             case b"ok":
                 return True
             case b"gone":
@@ -267,10 +276,18 @@ class History:
             "client_msg_id": turn.client_msg_id,
             "message_id": turn.message_id,
             "reply_id": turn.reply_id,
+            "goes_on": turn.continues is not None,
             "seq": event.seq,
             "ttl": self._ttl_ms,
             "replica": self._replica,
         }
+
+    async def is_removed(self, keys: Keys, turn_id: str) -> bool:
+        """Whether an ended turn was taken back."""
+        with store_errors():
+            return bool(
+                await cast("Awaitable[int]", self._client.hexists(keys.conversation, f"removed:{turn_id}"))
+            )
 
     async def _write(self, script: Script, keys: Keys, header: dict[str, object], *payloads: bytes) -> Any:
         return await run_script(self._client, script, keys.pair(), [msgspec.json.encode(header), *payloads])
@@ -290,7 +307,8 @@ class History:
         answer = await run_script(self._client, SINCE, keys.pair(), asked)
         if answer is None:
             return None
-        epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long, awaited = answer
+        epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long, *rest = answer
+        awaited, base = rest
         older = list(zip(*[iter(rows)] * 6, strict=True))
         told = rebuilt(
             Journal(
@@ -306,7 +324,16 @@ class History:
             )
         )
         live = _turn(keys, running.decode(), record) if record else None
-        return Since(epoch.decode(), seq, live, told.first, told.events, bool(is_too_long), _calls(awaited))
+        return Since(
+            epoch.decode(),
+            seq,
+            live,
+            told.first,
+            told.events,
+            bool(is_too_long),
+            _calls(awaited),
+            _message(base, ()),
+        )
 
     async def start(
         self, keys: Keys, turn_id: str, *, system: str | None = None, context_from: str = ""

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from sessions.events import Accepted, Delta, Done, Journalled, Reasoning, Removed, Text
-from sessions.records import CallRecord, MessageRecord, TurnRecord, digest
+from sessions.records import Base, CallRecord, MessageRecord, TurnRecord, digest
 from sessions.store.history.replay import covered
 
 
@@ -53,12 +53,13 @@ def rebuilt(journal: Journal) -> Rebuilt:
     """All events behind `after`, as far as they are kept."""
     if not journal.turns and not journal.removed:
         return Rebuilt(journal.whole_from, journal.events)
-    merged = {turn.record.turn_id: texts for turn in journal.turns if (texts := _merged(turn, journal))}
+    turns = _as_they_ended(journal)
+    merged = {turn.record.turn_id: texts for turn in turns if (texts := _merged(turn, journal))}
     events: list[Journalled] = [
         event for event in journal.events if not (isinstance(event, Text) and event.turn_id in merged)
     ]
     events += [event for event in journal.removed if event.seq < journal.first]
-    for turn in journal.turns:
+    for turn in turns:
         events += _bare(turn, journal)
     taken = {event.seq for event in events}
     texts = [text for several in merged.values() for text in _placed(several, taken)]
@@ -66,6 +67,28 @@ def rebuilt(journal: Journal) -> Rebuilt:
     events = [by_seq[seq] for seq in sorted(by_seq)]
     missed = [event for event in events if event.seq > journal.after]
     return Rebuilt(_first(journal, texts), covered(missed, journal.after))
+
+
+def _as_they_ended(journal: Journal) -> list[OlderTurn]:
+    """The turns, each with what it wrote of its reply, as several may have. One that was taken back left what was there before."""
+    gone = {event.turn_id for event in (*journal.removed, *journal.events) if isinstance(event, Removed)}
+    return [_as_it_ended(turn, is_gone=turn.record.turn_id in gone) for turn in journal.turns]
+
+
+def _as_it_ended(turn: OlderTurn, *, is_gone: bool) -> OlderTurn:
+    done, reply, base = turn.record.done, turn.reply, turn.record.continues
+    if done is None or reply is None:
+        return turn
+    if base is not None and is_gone:
+        done = _without_its_own(done, base, reply)
+    begins, thought = (0, 0) if base is None else (base.chars, base.reasoning)
+    own = msgspec.structs.replace(
+        reply,
+        content=reply.content[begins : done.chars],
+        reasoning=reply.reasoning[thought : done.reasoning_chars],
+        calls=reply.calls if reply.turn_id == turn.record.turn_id else (),
+    )
+    return OlderTurn(msgspec.structs.replace(turn.record, done=done), turn.message, own)
 
 
 def told_again(record: TurnRecord, reply: MessageRecord | None) -> list[Journalled]:
@@ -101,7 +124,7 @@ def _first(journal: Journal, texts: Sequence[Text]) -> int:
 
 def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
     """The text and the reasoning of an ended turn of which the journal lacks a part; the last one first."""
-    record, done, reply = turn.record, turn.record.done, turn.reply
+    record, done, reply, base = turn.record, turn.record.done, turn.reply, turn.record.continues
     first_seq = min(record.text_seq or record.accepted_seq + 1, record.reasoning_seq or journal.first)
     if done is None or reply is None or first_seq >= journal.first:
         return []
@@ -114,7 +137,7 @@ def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
                 turn_id=record.turn_id,
                 seq=done.seq - 1,
                 first_seq=record.text_seq or record.accepted_seq + 1,
-                off=0,
+                off=base.chars if base else 0,
                 text=reply.content,
                 tokens=done.usage.sent_tokens - tokens,
             )
@@ -126,7 +149,7 @@ def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
                 turn_id=record.turn_id,
                 seq=done.seq - 1,
                 first_seq=record.reasoning_seq or record.accepted_seq + 1,
-                off=0,
+                off=base.reasoning if base else 0,
                 text=reply.reasoning,
                 tokens=tokens,
             )
@@ -187,6 +210,7 @@ def _accepted(turn: OlderTurn, journal: Journal) -> Accepted:
         parent_id=record.parent_id,
         model=record.model or None,
         follows=record.follows or None,
+        continues=record.reply_id if record.continues else None,
     )
 
 
@@ -195,6 +219,14 @@ def _content(message: MessageRecord | None) -> str | None:
     if message is None:
         return ""
     return message.content if message.role == "user" else None
+
+
+def _without_its_own(done: Done, base: Base, reply: MessageRecord) -> Done:
+    """The end of a turn that went on with a reply, and was taken back: nothing of what it added is told any more."""
+    text = digest(reply.content[: base.chars])
+    return msgspec.structs.replace(
+        done, chars=base.chars, text_sha256=text, reasoning_chars=base.reasoning, open=()
+    )
 
 
 def _without_text(done: Done) -> Done:

@@ -30,6 +30,7 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     """All that is written when a turn is accepted. `message` None: it is in the history already, and answered once more.
 
     `continues`: the message's parent must still be the active leaf. `model`: which one its sender named; empty: none.
+    A turn that goes on with a reply has no message, and no new place.
     """
 
     message: MessageRecord | None
@@ -51,11 +52,15 @@ class Follow(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is written when a turn ends; `turn.done` is the event. `follow`: where its calls are open."""
+    """All that is written when a turn ends; `turn.done` is the event. `follow`: where its calls are open.
+
+    `stays`: the reply that it went on with stands as it did, since it added nothing.
+    """
 
     reply: MessageRecord
     turn: TurnRecord
     follow: Follow | None = None
+    stays: bool = False
 
     @property
     def done(self) -> Done:
@@ -78,7 +83,8 @@ class Siblings(msgspec.Struct, frozen=True):
 class Branch(msgspec.Struct, frozen=True):
     """Messages oldest first with their siblings, and the older message that comes before them, if any.
 
-    `pending`: replies that have their place among these messages and no end yet, each with its siblings.
+    `pending`: replies that have their place among these messages and no end yet, each with its siblings. `is_running`: a
+    turn has no end yet.
     """
 
     epoch: str
@@ -87,13 +93,14 @@ class Branch(msgspec.Struct, frozen=True):
     siblings: list[Siblings]
     older: str | None
     pending: dict[str, Siblings] = {}
+    is_running: bool = False
 
 
 class Since(msgspec.Struct, frozen=True):
     """The journal behind a seq, as the store has it at one moment. `first`: seq of the oldest event that is kept.
 
     `running` is the turn that has no end yet. `is_too_long`: the events have more bytes than were asked for, and are not here.
-    `awaited`: where no turn runs, but one waits for calls, all of its reply's.
+    `awaited`: where no turn runs, but one waits for calls, all of its reply's. `base`: the reply that `running` goes on with.
     """
 
     epoch: str
@@ -103,3 +110,4 @@ class Since(msgspec.Struct, frozen=True):
     events: list[Journalled]
     is_too_long: bool = False
     awaited: tuple[CallRecord, ...] = ()
+    base: MessageRecord | None = None

@@ -2,6 +2,7 @@
 -- KEYS: conversation hash, journal stream. ARGV: header, message, turn record, event.
 -- `continues`: the sender asked for the active leaf, which `parent_id` must still be.
 -- `model`: which one its sender named; '' leaves the one that was named before.
+-- `goes_on`: the turn goes on with a reply that is there.
 -- `attached`: the replica has connections attached to it.
 -- Answers {'accepted', who watches}, {'duplicate', turn, its record}, {'busy'} or {'moved'} (the caller's facts are not the store's).
 local conversation, journal = KEYS[1], KEYS[2]
@@ -20,7 +21,7 @@ CLEAR_WAY(journal, facts[1] and asked.seq or 0)
 redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
 redis.call('HSETNX', conversation, 'title', asked.title)
 redis.call('HSET', conversation, 'epoch', asked.epoch, 'seq', asked.seq, 'running', asked.turn_id, 'runner', asked.replica,
-  'leaf', asked.message_id, 'system', asked.system, 'context_from', asked.context_from, 'updated_at', asked.now,
+  'leaf', asked.goes_on and asked.reply_id or asked.message_id, 'system', asked.system, 'context_from', asked.context_from, 'updated_at', asked.now,
   'sent:' .. asked.client_msg_id, asked.turn_id, 'turn:' .. asked.turn_id, turn)
 if asked.model ~= '' then redis.call('HSET', conversation, 'model', asked.model) end
 if NUMBER(facts[6] or 0, 'ended_seq') ~= seq then -- what came before was written by a version that made no links
@@ -31,7 +32,7 @@ if message ~= '' then
   redis.call('HINCRBY', conversation, 'messages', 1)
   ADD_CHILD(conversation, asked.parent_id, asked.message_id)
 end
-ADD_CHILD(conversation, asked.message_id, asked.reply_id)
+if not asked.goes_on then ADD_CHILD(conversation, asked.message_id, asked.reply_id) end
 redis.call('PEXPIRE', conversation, asked.ttl)
 redis.call('PEXPIRE', journal, asked.ttl)
 if asked.attached then WATCH(conversation, asked.replica) end

@@ -2,11 +2,11 @@
 -- A reply that has no end yet has its place in them, and '' for its text; it does not count for the limit.
 -- KEYS: conversation hash. ARGV: leaf ('' for the active one), how many at most, the id to end with ('' for the root),
 -- how many siblings of a message are told: those nearest to it.
--- Answers {epoch, seq, id of the next older message or '', {id, message, parent, siblings told, how many there are,
+-- Answers {epoch, seq, id of the next older message or '', the turn that runs or '', {id, message, parent, siblings told, how many there are,
 -- how many come before it, its calls (each one's id and record), ...}}.
 local conversation = KEYS[1]
 local leaf, limit, last, told = unpack(ARGV)
-local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'leaf')
+local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'leaf', 'running')
 local id = leaf
 if id == '' and facts[3] and facts[3] ~= '' then id = NEWEST_LEAF(conversation, facts[3]) end
 
@@ -33,4 +33,4 @@ while id ~= '' and left > 0 do
   end
   if id == last then id = '' else id = parent end
 end
-return {facts[1] or '', tonumber(facts[2]) or 0, id, rows}
+return {facts[1] or '', tonumber(facts[2]) or 0, id, facts[4] or '', rows}

@@ -4,6 +4,7 @@
 -- `mends`: the journal could not be written: it begins anew with this event, since the hash has all that ended.
 -- `next`: the turn that follows once the calls are settled, which runs from here on; its reply, `next_reply`, has its place
 -- at once, and what was sent behind this turn stands behind that one.
+-- `stays`: it went on with a reply and added nothing: that stands as it did.
 -- Answers 'ok' or 'lost' (the turn had ended, or is no longer the caller's).
 local conversation, journal = KEYS[1], KEYS[2]
 local asked, reply, turn, event, follow = cjson.decode(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -21,7 +22,7 @@ redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
 redis.call('XTRIM', journal, 'MAXLEN', '~', asked.kept)
 if asked.removed then
   TAKE_OUT(conversation, asked.message_id, asked.reply_id)
-else
+elseif not asked.stays then
   ADD_REPLY(conversation, asked.message_id, asked.reply_id, reply)
   local calls = {}
   for i = 6, #ARGV, 2 do

@@ -1,8 +1,8 @@
--- An exchange that had ended leaves the history.
--- KEYS: conversation hash, journal stream. ARGV: header, event.
+-- An exchange that had ended leaves the history, or what a turn added to a reply does.
+-- KEYS: conversation hash, journal stream. ARGV: header, event, the reply as it was before ('': it leaves).
 -- Answers 'ok', 'gone' (it had left before), 'followed' (the history goes on from it) or 'moved'.
 local conversation, journal = KEYS[1], KEYS[2]
-local asked, event = cjson.decode(ARGV[1]), ARGV[2]
+local asked, event, before = cjson.decode(ARGV[1]), ARGV[2], ARGV[3]
 local removed = redis.call('HGET', conversation, 'removed:' .. asked.turn_id)
 if removed and tonumber(string.match(removed, '^%d+')) == asked.seq then return 'ok' end
 if redis.call('HEXISTS', conversation, 'message:' .. asked.reply_id) == 0 then return 'gone' end
@@ -14,10 +14,15 @@ NUMBER(facts[4], 'messages')
 CLEAR_WAY(journal, asked.seq)
 
 redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
-TAKE_OUT(conversation, asked.message_id, asked.reply_id)
+if before == '' then
+  TAKE_OUT(conversation, asked.message_id, asked.reply_id)
+else
+  redis.call('HSET', conversation, 'message:' .. asked.reply_id, before)
+end
 redis.call('HSET', conversation, 'seq', asked.seq)
 LINK_REMOVAL(conversation, asked.turn_id, asked.seq)
 NOTE_DUE(conversation, asked.seq)
 redis.call('PEXPIRE', journal, asked.ttl)
 TELL(conversation, asked.replica, 'event', event)
+if before ~= '' then TELL(conversation, asked.replica, 'branch', asked.reply_id) end
 return 'ok'

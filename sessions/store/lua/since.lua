@@ -3,7 +3,7 @@
 -- Answers nothing where there is no such conversation, else {epoch, seq, running turn or '', its record or '', seq of the
 -- oldest event in the journal, seq of the newest end, from where on everything is in this answer, events,
 -- {turn, its record, its message, its reply, the calls of both, ...}, 1 where the journal has more bytes behind the seq: no events then, the calls that the running
--- turn waits for, where it does}. A turn that was removed has 'removed' for its record, and the seq of that for its message.
+-- turn waits for, where it does, the reply that it goes on with, or ''}. A turn that was removed has 'removed' for its record, and the seq of that for its message.
 local conversation, journal = KEYS[1], KEYS[2]
 local after, left, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]) or math.huge
 local AT_ONCE = 16 -- events: what is read beyond the bound
@@ -25,7 +25,9 @@ if redis.call('TYPE', journal).ok == 'stream' then
   until #page < AT_ONCE or bytes > most
 end
 local first = oldest and tonumber(string.match(oldest[1], '^%d+')) or seq + 1
-local answer = {facts[1], seq, running, record or '', first, tonumber(facts[6]) or 0, first, events, {}, 0, awaited}
+local going = record and string.sub(record, 1, 1) == '[' and cjson.decode(record)
+local base = going and type(going[11]) == 'table' and redis.call('HGET', conversation, 'message:' .. going[4]) or ''
+local answer = {facts[1], seq, running, record or '', first, tonumber(facts[6]) or 0, first, events, {}, 0, awaited, base}
 if bytes > most then
   answer[8], answer[10] = {}, 1
   return answer

@@ -34,10 +34,10 @@ local function NEWEST_LEAF(conversation, id)
   return id
 end
 
--- A reply that has its place gets its text; it is the active leaf, unless the conversation went on meanwhile.
+-- A reply that has its place gets its text, or more of it; it is the active leaf, unless the conversation went on meanwhile.
 local function ADD_REPLY(conversation, message_id, reply_id, reply)
-  redis.call('HSET', conversation, 'message:' .. reply_id, reply)
-  redis.call('HINCRBY', conversation, 'messages', 1)
+  local is_new = redis.call('HSET', conversation, 'message:' .. reply_id, reply)
+  redis.call('HINCRBY', conversation, 'messages', is_new)
   if redis.call('HGET', conversation, 'leaf') == message_id then
     redis.call('HSET', conversation, 'leaf', reply_id)
   end

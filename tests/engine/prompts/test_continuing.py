@@ -81,6 +81,41 @@ def test_reasoning_that_the_prompt_opened_goes_on_in_it() -> None:
     assert (made.opened, made.continued) == ("<think>\n", len(ids("r1", "Why")))
 
 
+def test_reasoning_that_was_cut_goes_on_in_it() -> None:
+    """What was written is not known of a reply that was cut: it is spelled as the template spells it."""
+    made = continued("qwen", HELLO, Message("assistant", "", reasoning="Sums are"))
+    assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO) + "<think>\nSums are"
+    assert made.continued == len(ids("qwen", "<think>\nSums are"))
+    opened = continued("r1", HELLO, Message("assistant", "", reasoning="Why"))
+    assert tokenizer("r1").decode(opened.token_ids).endswith("<|bot|><think>\nWhy")
+    assert opened.opened == "<think>\n"
+
+
+def test_words_behind_reasoning_go_on_behind_it() -> None:
+    cut = Message("assistant", "So it", reasoning="Sums are easy.")
+    made = continued("qwen", HELLO, cut)
+    said = "<think>\nSums are easy.\n</think>\n\nSo it"
+    assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO) + said
+    assert made.continued == len(ids("qwen", said))
+
+
+def test_a_cut_reply_with_reasoning_goes_on_from_the_kept_tokens() -> None:
+    memory, spelling = ReplyMemory(), oddly("qwen", "<think>\nhello there\n</think>\n\nhello there")
+    write("qwen", spelling, memory, ReplySpec())
+    cut = Message("assistant", "hello th", reasoning="hello there")
+    made = continued("qwen", HELLO, cut, memory=memory)
+    begun = made.token_ids[len(made.token_ids) - made.continued :]
+    assert tokenizer("qwen").decode(begun) == "<think>\nhello there\n</think>\n\nhello th"
+    known = sum(1 for own, told in zip(begun, spelling, strict=False) if own == told)
+    assert known >= len(begun) - 2
+
+
+def test_reasoning_alone_that_the_template_has_no_place_for_is_refused() -> None:
+    with pytest.raises(PromptRejected, match="no place") as refused:
+        continued("plain", HELLO, Message("assistant", "", reasoning="Why"))
+    assert refused.value.field == "continues"
+
+
 def test_words_without_reasoning_go_on_without_it() -> None:
     """They are put into the mouth of a model that would have thought first."""
     made = continued("r1", HELLO, Message("assistant", "So, "))

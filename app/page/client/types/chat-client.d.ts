@@ -97,6 +97,14 @@ export declare class ChatClient extends EventTarget {
         messageId: string;
     }): Reply;
     /**
+     * Has a reply go on that was stopped or cut: the same message, in a new turn.
+     * @param {MessageOptions & {messageId: string}} options
+     * @returns {Reply}
+     */
+    continueReply({ messageId, ...options }: MessageOptions & {
+        messageId: string;
+    }): Reply;
+    /**
      * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on.
      * @param {{conversationId?: string, seenOff?: number, mode?: "keep" | "rollback"}} [options]
      * @returns {Promise<import("./frames.js").Cancelled | null>} null where no connection stood: it is asked for on the next one

@@ -46,7 +46,7 @@ export declare class Outgoing {
         maxBytes: () => number | undefined;
     });
     /**
-     * Makes a reply come: by `send`, `edit` or `regenerate`, whose own fields are given.
+     * Makes a reply come: by `send`, `edit`, `regenerate` or `continue`, whose own fields are given.
      * @param {{type: string, content?: string, message_id?: string}} fields
      * @param {MessageOptions} options
      */
