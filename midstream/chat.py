@@ -75,7 +75,9 @@ async def _chat(url: str, conversation_id: str, who: Who, patience_s: float) -> 
     async with connect(
         url, client_id=client_id, token=who.key, features=features, reconnecting=reconnecting
     ) as client:
-        print(f"{client.ready['model']} · Ctrl-C stops a reply, Ctrl-D leaves, /again, /continue, /edit TEXT, /tools")
+        print(
+            f"{client.ready['model']} · Ctrl-C stops a reply, Ctrl-D leaves, /again, /continue, /edit TEXT, /tools"
+        )
         last = await _show_history(client, conversation_id)
         await _Chat(client, conversation_id, typed_lines(sys.stdin.fileno()), last).run()
 
@@ -88,8 +90,7 @@ def _tell(lost: Disconnected | None) -> None:
 
 @dataclass(slots=True)
 class Last:
-    """The ids of the last message and the last reply, for `/edit`, `/again` and `/continue`, and its model;
-    None before there is one.
+    """The ids of the last message and reply, for `/edit`, `/again` and `/continue`, and its model; None before there is one.
 
     `is_open`: whether something is still to come of that reply, which is not shown so far.
     """

@@ -183,6 +183,32 @@ def _is_of(schema: dict[str, Any], kind: str) -> bool:
     return is_told and schema.get("properties", {}).get("type") == {"enum": [kind]}
 
 
+async def goes_on(one: Checked) -> None:
+    """A reply that was cut is continued."""
+    cut = {"client_msg_id": "m5", "conversation_id": "cut"}
+    await one.send(type="send", content="Go on!", params={"max_new_tokens": 1}, **cut)
+    reply = (await one.until("done"))[-1]["message_id"]
+    await one.send(type="continue", message_id=reply, **cut | {"client_msg_id": "m6"})
+    assert (await one.next("accepted"))["continues"] == reply
+    await one.until("done")
+
+
+async def calls(one: Checked, running: Running) -> None:
+    """A reply thinks, calls, and is answered."""
+    running.engine.script([Thought("Hm. "), Call("look", '{"at": "it"}')])
+    tool = {"name": "look", "parameters": {"type": "object"}, "where": "client", "approval": "always"}
+    await one.send(type="send", client_msg_id="m4", content="Look!", conversation_id="tools", tools=[tool])
+    await one.next("reasoning")
+    call = await one.next("tool_call")
+    await one.next("done")
+    assert call["name"] == "look"
+    await one.send(
+        type="tool_decision", call_id=call["call_id"], args_sha256=call["args_sha256"], decision="deny"
+    )
+    assert {(await one.next())["type"] for _ in range(2)} == {"tool_state", "tool_ack"}
+    await one.until("done")
+
+
 async def test_frames_are_as_they_are_described(running: Running) -> None:
     hello = {"client_id": "ann", "features": ["reasoning", "tools"]}
     async with running.socket(hello) as first, running.socket(hello) as second:
@@ -201,26 +227,8 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
         again = await one.next("accepted")
         while (await one.next("done"))["turn_id"] != again["turn_id"]:
             pass  # that of the message sent twice
-        cut = {"client_msg_id": "m5", "conversation_id": "cut"}
-        await one.send(type="send", content="Go on!", params={"max_new_tokens": 1}, **cut)
-        reply = (await one.until("done"))[-1]["message_id"]
-        await one.send(type="continue", message_id=reply, **cut | {"client_msg_id": "m6"})
-        assert (await one.next("accepted"))["continues"] == reply
-        await one.until("done")
-        running.engine.script([Thought("Hm. "), Call("look", '{"at": "it"}')])
-        tool = {"name": "look", "parameters": {"type": "object"}, "where": "client", "approval": "always"}
-        await one.send(
-            type="send", client_msg_id="m4", content="Look!", conversation_id="tools", tools=[tool]
-        )
-        await one.next("reasoning")
-        call = await one.next("tool_call")
-        await one.next("done")
-        assert call["name"] == "look"
-        await one.send(
-            type="tool_decision", call_id=call["call_id"], args_sha256=call["args_sha256"], decision="deny"
-        )
-        assert {(await one.next())["type"] for _ in range(2)} == {"tool_state", "tool_ack"}
-        await one.until("done")
+        await goes_on(one)
+        await calls(one, running)
         running.engine.script("word " * 50_000)
         await one.send(type="edit", message_id=accepted["message_id"], content="Hm.", client_msg_id="m3")
         await one.next("delta")
