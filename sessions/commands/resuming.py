@@ -120,7 +120,10 @@ def _from_memory(
 ) -> list[Journalled]:
     """What the running turn told since the store was read."""
     after, until = max(since.seq, after_seq), conversation.published.seq
-    told = [*live.turn.pieces.told_behind(after, until=until), *live.calls_told(after, until=until)]
+    told: list[Journalled] = [
+        *live.turn.pieces.told_behind(after, until=until),
+        *live.calls_told(after, until=until),
+    ]
     if live.record.follows and after < live.record.accepted_seq <= until:  # the store may not have it so far
         told.append(accepted_event(conversation, live.record, live.send, since.epoch))
     return covered(sorted(told, key=lambda event: event.seq), after)
