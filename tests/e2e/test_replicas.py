@@ -70,8 +70,7 @@ async def test_another_replicas_client_sees_a_reply_and_stops_it(
     async with wire(here.ws_url, client_id) as alice, wire(there.ws_url, client_id) as phone:
         accepted = await alice.say(LONG, params=GREEDY)
         await alice.until(has_text(accepted["turn_id"], 20))
-        with here.engine_held():  # on a busy machine the reply could be over before the phone is heard
-            page = await phone.history()
+        page = await phone.history()
         assert [message["status"] for message in page] == ["complete", "running"]
         await phone.until(has_text(accepted["turn_id"], 40))
         await phone.put(type="cancel", ref="stop")
