@@ -126,6 +126,20 @@ def test_a_turn_that_thinks_or_calls_has_begun_and_its_tokens_count() -> None:
     done = turn.end(Reason.STOP, seq=5, now=10.5)
     assert (done.usage.generated_tokens, done.usage.reasoning_tokens, done.usage.wasted_tokens) == (8, 3, 0)
     assert (done.chars, turn.text_seq, done.timing.first_token_ms) == (3, 3, pytest.approx(200))
+    assert done.usage.reasoning_ms == pytest.approx(100)
+
+
+def test_what_it_took_to_think_is_summed_up_to_what_came_behind_each_thought() -> None:
+    turn = running()
+    for now in (10.0, 10.5, 11.0):
+        turn.think("Hm.", tokens=1, seq=2, now=now)
+    turn.extend("So:", tokens=1, seq=5, now=12.0)
+    turn.think("Or?", tokens=1, seq=6, now=20.0)
+    turn.extend(" no.", tokens=1, seq=7, now=20.25)
+    assert turn.end(Reason.STOP, seq=8, now=30.0).usage.reasoning_ms == pytest.approx(2250)
+    plain = running()
+    plain.extend("So:", tokens=1, seq=2, now=12.0)
+    assert plain.end(Reason.STOP, seq=3, now=13.0).usage.reasoning_ms is None
 
 
 @pytest.mark.parametrize(
