@@ -129,6 +129,7 @@ async def composed(
                     answering, access.origins, refusals, method="GET, POST", refusal=foreign_page
                 ),
                 server=ServerFacts(SERVER, version("midstream")),
+                refusals=refusals,
             )
             yield Service(
                 engine=models,

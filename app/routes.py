@@ -15,8 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
-from app.unserved import Doors, Paths, Unserved
+from app.unserved import Answers, Doors, Paths, Unserved
 from connections.http.json_answers import answer
+from connections.http.refusals import Refusals
 from connections.wire.frames import ServerFacts
 
 PAGE = Path(__file__).parent / "page"
@@ -46,6 +47,7 @@ def application(
     gate: Callable[[ASGIApp], ASGIApp],
     shown: Callable[[ASGIApp], ASGIApp],
     server: ServerFacts,
+    refusals: Refusals,
 ) -> ASGIApp:
     """The ASGI application.
 
@@ -53,7 +55,8 @@ def application(
     """
     api = list(doors)
     known = Doors.of(api)
-    unserved = Unserved(known, shown=shown)
+    answers = Answers(refusals)
+    unserved = Unserved(known, answers, shown=shown)
 
     async def page(_: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
@@ -87,7 +90,7 @@ def application(
     )
     starlette.router.default = unserved
     starlette.router.redirect_slashes = False
-    return SecurityHeaders(gate(Paths(starlette, known)))
+    return SecurityHeaders(gate(Paths(starlette, known, answers)))
 
 
 def _specification(path: str, name: str, media_type: str) -> Route:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from starlette.datastructures import Headers
@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connections.http.json_answers import refusal
+from connections.http.refusals import Door, Refusals
 
 API = "/v1"
 _PLAIN = re.compile(r"(/v1)?(/[a-z_]{1,20}){0,4}")
@@ -48,6 +49,43 @@ class Doors(NamedTuple):
         return f"It serves {', '.join(self.requests)}, and the WebSockets {' and '.join(self.sockets)}."
 
 
+class Answers:
+    """What is said where nothing is served. Each is counted, by its code."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        self._refusals = refusals
+
+    def nothing(self, why: str) -> Response:
+        """There is nothing at a path."""
+        return self._refusal(404, "unknown_url", why)
+
+    def no_page(self) -> Response:
+        """There is nothing at a path that a person looks at."""
+        self._refusals.tell(Door.NONE, "unknown_url")
+        return PlainTextResponse("There is no page here. The chat is at / of this server.", 404)
+
+    def socket(self, scope: Scope) -> Response:
+        """An ordinary request came to the path of a WebSocket."""
+        if scope["method"] not in _LOOKING:
+            return self.wrong_method(scope, "GET")
+        why = f"{scope['path']} is a WebSocket: connect to it by ws:// or wss://."
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
+        return self._refusal(426, "upgrade_required", why, headers)
+
+    def wrong_method(self, scope: Scope, allowed: str) -> Response:
+        """A path does not take this method."""
+        shown = _path(scope)
+        methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
+        why = f"{shown[:1].upper()}{shown[1:]} does not take {scope['method']}. It takes {methods}."
+        return self._refusal(405, "method_not_allowed", why, {"Allow": methods})
+
+    def _refusal(
+        self, status: int, code: str, why: str, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        self._refusals.tell(Door.NONE, code)
+        return refusal(status, code, why, headers)
+
+
 _SLASHED = ("/v1/", "/health/", "/healthz/", "/readyz/", "/version/")
 """Below these a slash at the end changes nothing. `/metrics/` stays what it is: proxies keep `/metrics` inside."""
 
@@ -55,9 +93,10 @@ _SLASHED = ("/v1/", "/health/", "/healthz/", "/readyz/", "/version/")
 class Paths:
     """Stands before the routes: takes a slash off the end of a path, and keeps WebSockets to the paths of sockets."""
 
-    def __init__(self, app: ASGIApp, doors: Doors) -> None:
+    def __init__(self, app: ASGIApp, doors: Doors, answers: Answers) -> None:
         self._app = app
         self._doors = doors
+        self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on. A redirect would lose the body of a POST, and few WebSocket clients follow one."""
@@ -68,7 +107,7 @@ class Paths:
                 f"There is no WebSocket at {_path(scope)}. "
                 f"This server has WebSockets at {' and '.join(self._doors.sockets)}."
             )
-            await _nothing(why)(scope, receive, send)
+            await self._answers.nothing(why)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -76,36 +115,39 @@ class Paths:
 class Unserved:
     """Answers HTTP requests that no route takes. `shown`: lets pages of other origins read what is said below `/v1`."""
 
-    def __init__(self, doors: Doors, *, shown: Callable[[ASGIApp], ASGIApp]) -> None:
+    def __init__(self, doors: Doors, answers: Answers, *, shown: Callable[[ASGIApp], ASGIApp]) -> None:
         self._doors = doors
+        self._answers = answers
         self._below = shown(self._answer_below)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         path = scope["path"]
         if path in self._doors.sockets:
-            response = _socket(scope)
+            response = self._answers.socket(scope)
         elif path == API or path.startswith(f"{API}/"):
             asks = self._below if "origin" in Headers(scope=scope) else self._answer_below
             await asks(scope, receive, send)
             return
         elif "text/html" in Headers(scope=scope).get("accept", ""):
-            response = PlainTextResponse("There is no page here. The chat is at / of this server.", 404)
+            response = self._answers.no_page()
         else:
-            response = _nothing(f"{self._elsewhere(scope)} The base URL of an API client ends with {API}.")
+            response = self._answers.nothing(
+                f"{self._elsewhere(scope)} The base URL of an API client ends with {API}."
+            )
         await response(scope, receive, send)
 
     def wrong_method(self, request: Request, error: Exception) -> Response:
         """The answer to a method that a path does not take."""
         allowed = (isinstance(error, HTTPException) and error.headers and error.headers.get("Allow")) or "GET"
-        return _wrong_method(request.scope, allowed)
+        return self._answers.wrong_method(request.scope, allowed)
 
     def no_file(self, *_: object) -> Response:
         """The answer where a file of the page is not there."""
-        return _nothing("There is no such file.")
+        return self._answers.nothing("There is no such file.")
 
     async def _answer_below(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = _nothing(f"This server does not serve {_path(scope)}. {self._doors.told()}")
+        response = self._answers.nothing(f"This server does not serve {_path(scope)}. {self._doors.told()}")
         await response(scope, receive, send)
 
     def _elsewhere(self, scope: Scope) -> str:
@@ -113,24 +155,6 @@ class Unserved:
         if meant in self._doors.paths or meant in self._doors.sockets:
             return f"This server does not serve {scope['path']}, but {meant}."
         return f"This server does not serve {_path(scope)}. {self._doors.told()}"
-
-
-def _nothing(why: str) -> Response:
-    return refusal(404, "unknown_url", why)
-
-
-def _socket(scope: Scope) -> Response:
-    if scope["method"] not in _LOOKING:
-        return _wrong_method(scope, "GET")
-    why = f"{scope['path']} is a WebSocket: connect to it by ws:// or wss://."
-    return refusal(426, "upgrade_required", why, {"Upgrade": "websocket", "Connection": "Upgrade"})
-
-
-def _wrong_method(scope: Scope, allowed: str) -> Response:
-    shown = _path(scope)
-    methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
-    why = f"{shown[:1].upper()}{shown[1:]} does not take {scope['method']}. It takes {methods}."
-    return refusal(405, "method_not_allowed", why, {"Allow": methods})
 
 
 def _path(scope: Scope) -> str:

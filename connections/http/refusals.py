@@ -28,6 +28,8 @@ class Door(StrEnum):
     MODELS = "models"
     EVENTS = "events"
     TICKETS = "tickets"
+    NONE = "none"
+    """Nothing is served there, or not so."""
 
 
 MOST_CODES = 64

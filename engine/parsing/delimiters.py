@@ -57,9 +57,12 @@ def find(delimiter: Delimiter, text: str, *, anchored: bool = False, ended: bool
     if anchored:
         match = delimiter.pattern.match(text, partial=not ended)
         return match if match is not None and _is_short(match) else None
-    match = delimiter.pattern.search(text, partial=not ended)
-    while match is not None and not _is_short(match):
-        match = delimiter.pattern.search(text, match.start() + 1, partial=not ended)
+    place = 0
+    while (match := delimiter.pattern.search(text, place, partial=not ended)) and not _is_short(match):
+        place = match.start() + 1
+        if match.partial and not delimiter.pattern.search(text, place):
+            # What begins here and reaches the end is too long, wherever it begins before the last characters.
+            place = max(place, len(text) - LONGEST_DELIMITER)
     return match
 
 

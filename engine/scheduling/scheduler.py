@@ -119,6 +119,7 @@ class Scheduler:
         self._arrivals = 0
         self._closed = False
         self._no_room: tuple[Request, int] | None = None
+        self._behind: tuple[Request, Request] | None = None
 
     @property
     def running(self) -> int:
@@ -280,9 +281,17 @@ class Scheduler:
         """Admit as many as there is room for."""
         while self._queue and self._free and not self._closed:
             request = self._queue.first(self._clients)
-            if self._no_room == (request, self.pool.changes) or not self._admit(request):
+            if self._is_stuck(request) or not self._admit(request):
                 return
             yield request
+
+    def _is_stuck(self, request: Request) -> bool:
+        """Whether what a request waited for when it was looked at last is as it was: nothing is looked up again."""
+        if self._no_room == (request, self.pool.changes):
+            return True
+        if self._behind is None or self._behind[0] is not request:
+            return False
+        return self._computes_first(self._behind[1], request.shared_tokens)
 
     def _admit(self, request: Request) -> bool:
         """Give a request a slot, and pages for all its tokens; False where it has to wait for either, or for its last one."""
@@ -320,11 +329,19 @@ class Scheduler:
         if cached >= shared:
             return False
         beginning = request.tokens[:shared]
-        return any(
-            other.shared_tokens == shared
+        for other in self._prefilling.values():
+            if self._computes_first(other, shared) and other.tokens[:shared] == beginning:
+                self._behind = request, other
+                return True
+        return False
+
+    def _computes_first(self, other: Request, shared: int) -> bool:
+        """Whether a request computes its first tokens right now, of which everyone may share so many."""
+        is_prefilling = other.slot is not None and self._prefilling.get(other.slot) is other
+        return (
+            is_prefilling
+            and other.shared_tokens == shared
             and (other.computed < shared or other.remaining <= shared)
-            and other.tokens[:shared] == beginning
-            for other in self._prefilling.values()
         )
 
     def _cache(self, request: Request) -> None:

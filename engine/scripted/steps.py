@@ -77,4 +77,6 @@ def refuse_bad_format(spec: ReplySpec) -> None:
         try:
             re.compile(spec.format.pattern)
         except re.error as error:
-            raise PromptRejected(f"The pattern can't be compiled: {error}.", field="format") from error
+            raise PromptRejected(
+                f"The format's pattern can't be compiled: {error}.", field="format"
+            ) from error

@@ -81,7 +81,7 @@ async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
             ("/v1/conversations/c/events", "GET"),
         ):
             assert (await running.get(path, method=method, Authorization="Bearer x"))[0] == 401
-        expected = {f"{door.value} unauthenticated": 1.0 for door in Door}
+        expected = {f"{door.value} unauthenticated": 1.0 for door in Door if door is not Door.NONE}
         assert await counted(running) == expected | {"native unauthenticated": 2.0}
 
 
@@ -90,6 +90,23 @@ async def test_what_is_said_in_a_wrong_way_is_counted(running: Running) -> None:
         assert (await socket.ask(type="nonsense"))["code"] == "bad_frame"
     assert await post(running, {"model": "midstream-demo", "messages": []}) == 400
     assert await counted(running) == {"native bad_frame": 1.0, "chat invalid_value": 1.0}
+
+
+async def test_what_is_asked_for_where_nothing_is_served_is_counted(running: Running) -> None:
+    for path, method, status in (
+        ("/v1/nothing", "GET", 404),
+        ("/nothing", "GET", 404),
+        ("/static/nothing", "GET", 404),
+        ("/v1/ws", "GET", 426),
+        ("/v1/models", "DELETE", 405),
+    ):
+        assert (await running.get(path, method=method))[0] == status
+    assert (await running.get("/nothing", Accept="text/html"))[0] == 404
+    with pytest.raises(InvalidStatus):
+        async with connect(running.ws_url + "/nothing"):
+            pass
+    unknown = {"none unknown_url": 5.0, "none upgrade_required": 1.0, "none method_not_allowed": 1.0}
+    assert await counted(running) == unknown
 
 
 def test_a_door_has_so_many_codes_at_most() -> None:

@@ -63,13 +63,13 @@ async def test_a_whole_exchange_with_a_tool(running: Running) -> None:
 
 
 async def test_who_names_no_feature_gets_the_frames_of_the_base_without_a_hole(running: Running) -> None:
+    running.engine.script("Hi.")
     running.engine.script([Thought("Hm."), "I look.", Thought("Well."), BERN])
     running.engine.script([Thought("So."), "Rain."])
     async with (
         running.socket(ALL | {"client_id": "ann"}) as socket,
         running.socket({"client_id": "ann"}) as plain,
     ):
-        running.engine.script("Hi.")
         await plain.send(type="send", client_msg_id="hi", content="Hello?")
         seen = await plain.until("done")
         await asked(socket)
@@ -207,7 +207,7 @@ async def test_open_calls_outlive_the_service(tmp_path: Path) -> None:
     engine = ScriptedEngine()
     engine.script(["I look.", BERN, Call("pay", '{"sum": 5}')])
     async with serving(tmp_path, engine) as running, running.socket(ALL | {"client_id": "ann"}) as socket:
-        seen = [await asked(socket, tools=[WEATHER, PAY])]
+        seen = [await asked(socket, tools=[WEATHER, PAY], on_disconnect="continue")]
         seen += await socket.until("done")
     engine = ScriptedEngine()
     engine.script("Paid.")

@@ -258,18 +258,53 @@ def test_the_newest_reply_gives_way_when_memory_is_outgrown_and_goes_on_later() 
     assert part.samples
 
 
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The salt of every search from here on."""
+    finds: list[str] = []
+    find = Prefixes.find
+
+    def noted(prefixes: Prefixes, salt: str, *args: Any, **options: Any) -> Any:
+        finds.append(salt)
+        return find(prefixes, salt, *args, **options)
+
+    monkeypatch.setattr(Prefixes, "find", noted)
+    return finds
+
+
+def test_what_another_one_computes_for_all_is_not_searched_for_until_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler, finds = made(2), counted(monkeypatch)
+    first, second = (Request(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12")
+    scheduler.add(first)
+    scheduler.add(second)
+    for _ in range(4):
+        step(scheduler, 50)
+    assert finds == ["1", "2"]
+    step(scheduler, 50)
+    scheduler.share(first)
+    step(scheduler, 50)
+    assert (finds, second.cached) == (["1", "2", "2"], 200)
+
+
+def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler, finds = made(2), counted(monkeypatch)
+    first, second = (Request(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12")
+    scheduler.add(first)
+    scheduler.add(second)
+    step(scheduler, 50)
+    scheduler.remove(first, keep=False)
+    step(scheduler, 50)
+    assert (finds, second.slot) == (["1", "2", "2"], 0)
+
+
 def test_a_queue_whose_first_finds_no_room_is_not_searched_again_until_somebody_lets_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scheduler, finds = made(2, tokens=60), []
+    scheduler, finds = made(2, tokens=60), counted(monkeypatch)
     first, second = waiting(scheduler, 40, 18)
-    find = Prefixes.find
-
-    def counted(*args: Any, **options: Any) -> Any:
-        finds.append(args)
-        return find(*args, **options)
-
-    monkeypatch.setattr(Prefixes, "find", counted)
     for _ in range(4):
         step(scheduler)
     assert len(finds) == 2, "one for each"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.scripted.engine import ScriptedEngine
+from sessions.commands import queueing
 from sessions.errors import StoreDown
 from sessions.events import Accepted, Done
 from sessions.records import Owner
@@ -112,6 +113,25 @@ async def test_a_queued_message_that_no_replica_takes_is_refused_and_leaves_noth
             said = [content for _, content in await chat.told()]
             assert said == ["One?", chat.engine._reply, "Two?", ""]
             assert continuous(chat.reader.events)
+
+
+async def test_a_reply_waits_for_the_message_behind_it_so_long_at_most(
+    pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on while the replica stands still, which is asked for a second."""
+    master, replica = pair
+    monkeypatch.setattr(queueing, "CONFIRMED_WITHIN_S", 0.05)
+    async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
+        accepted = await chat.running("One?", "This")
+        with stalled(replica.process.pid):
+            with pytest.raises(StoreDown, match="in time"):
+                await chat.send("Two?", on_busy="enqueue")
+            await chat.step()
+        chat.engine.step(20)
+        done = await chat.reader.next(Done)
+        assert (done.turn_id, done.saved) == (accepted.turn_id, True)
+        await chat.quiet()
+        assert continuous(chat.reader.events)
 
 
 async def test_without_being_asked_for_no_replica_is_waited_for(pair: tuple[Node, Node]) -> None:
