@@ -7,7 +7,7 @@ One hash and one stream a conversation, under one hash tag (Redis Cluster keeps 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, cast
 
 import msgspec
@@ -16,17 +16,20 @@ from redis.asyncio import Redis
 from sessions.errors import Conflict, OwnershipLost
 from sessions.events import Journalled, Removed, decode_journalled, encode
 from sessions.records import CallRecord, MessageRecord, Meta, TurnRecord
-from sessions.store.history.coding import (
-    decode_call,
-    decode_message,
-    decode_turn,
-    encode_call,
-    encode_message,
-    encode_turn,
-)
+from sessions.store.history.coding import decode_call, encode_call, encode_message, encode_turn
 from sessions.store.history.keys import Keys, now_ms
-from sessions.store.history.rebuilding import Journal, OlderTurn, rebuilt
+from sessions.store.history.rebuilding import Journal, rebuilt
 from sessions.store.history.replay import READ_BYTES
+from sessions.store.history.rows import (
+    FACTS,
+    calls_told,
+    message_at,
+    message_told,
+    meta_told,
+    older_turn,
+    removal_told,
+    turn_told,
+)
 from sessions.store.history.transactions import (
     MAX_SIBLINGS,
     Beginning,
@@ -60,22 +63,6 @@ OLDER_BYTES = READ_BYTES
 """Of turns whose events have left the journal, at most so much is read at once: a reader who missed more gets a gap."""
 
 
-_FACTS = (
-    "epoch",
-    "seq",
-    "title",
-    "leaf",
-    "system",
-    "context_from",
-    "running",
-    "runner",
-    "queue",
-    "updated_at",
-    "messages",
-    "model",
-)
-
-
 class History:
     """Reads and writes conversations. Every method raises StoreDown when the store does not answer."""
 
@@ -90,8 +77,8 @@ class History:
     async def load(self, keys: Keys) -> Meta | None:
         """The facts of a conversation; None where it does not exist."""
         with store_errors():
-            values = await cast("Awaitable[list[Any]]", self._client.hmget(keys.conversation, list(_FACTS)))
-        return _meta(values)
+            values = await cast("Awaitable[list[Any]]", self._client.hmget(keys.conversation, list(FACTS)))
+        return meta_told(values)
 
     async def turn_of(self, keys: Keys, client_msg_id: str) -> TurnRecord | None:
         """The turn that a `client_msg_id` began, if it did."""
@@ -107,7 +94,7 @@ class History:
             record = await cast(
                 "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"turn:{turn_id}")
             )
-        return _turn(keys, turn_id, record) if record else None
+        return turn_told(keys, turn_id, record) if record else None
 
     async def message(self, keys: Keys, message_id: str) -> MessageRecord | None:
         """A message by its id."""
@@ -166,7 +153,7 @@ class History:
         for message_id, message, parent, told, count, before, calls in zip(*[iter(rows)] * 7, strict=True):
             beside = Siblings(told.decode().split(), count, before)
             if message:
-                messages.append(_placed(message_id.decode(), message, parent, calls))
+                messages.append(message_at(message_id.decode(), message, parent, calls))
                 siblings.append(beside)
             else:
                 pending[message_id.decode()] = beside
@@ -205,7 +192,7 @@ class History:
                 await self.confirm(keys)
                 return self.others_in(watchers)
             case [b"duplicate", turn_id, record]:
-                raise Duplicate(_turn(keys, turn_id.decode(), record))
+                raise Duplicate(turn_told(keys, turn_id.decode(), record))
             case _:
                 raise Moved(answer[0].decode())
 
@@ -319,11 +306,11 @@ class History:
                 ended_seq=ended_seq,
                 whole_from=whole_from,
                 events=[decode_journalled(event) for event in events],
-                turns=[_older(keys, row) for row in older if row[1] != b"removed"],
-                removed=[_removed(keys, row) for row in older if row[1] == b"removed"],
+                turns=[older_turn(keys, row) for row in older if row[1] != b"removed"],
+                removed=[removal_told(keys, row) for row in older if row[1] == b"removed"],
             )
         )
-        live = _turn(keys, running.decode(), record) if record else None
+        live = turn_told(keys, running.decode(), record) if record else None
         return Since(
             epoch.decode(),
             seq,
@@ -331,8 +318,8 @@ class History:
             told.first,
             told.events,
             bool(is_too_long),
-            _calls(awaited),
-            _message(base, ()),
+            calls_told(awaited),
+            message_told(base, ()),
         )
 
     async def start(
@@ -366,53 +353,3 @@ class History:
         if answer == b"":
             raise Moved(keys.conversation)
         return answer.decode() if answer is not None else None
-
-
-def _placed(message_id: str, kept: bytes, parent: bytes, calls: Sequence[bytes]) -> MessageRecord:
-    return decode_message(kept, message_id=message_id, parent_id=parent.decode() or None, calls=_calls(calls))
-
-
-def _calls(told: Sequence[bytes]) -> tuple[CallRecord, ...]:
-    """Each by its id and its record, as scripts tell them; without those whose records are gone."""
-    pairs = zip(*[iter(told)] * 2, strict=True)
-    return tuple(decode_call(kept, call_id=call_id.decode()) for call_id, kept in pairs if kept)
-
-
-def _turn(keys: Keys, turn_id: str, kept: bytes) -> TurnRecord:
-    return decode_turn(kept, conversation_id=keys.conversation_id, turn_id=turn_id)
-
-
-def _older(keys: Keys, row: Sequence[Any]) -> OlderTurn:
-    turn_id, kept, message, reply, asked, made = row
-    record = _turn(keys, turn_id.decode(), kept)
-    return OlderTurn(record, _message(message, asked), _message(reply, made))
-
-
-def _message(kept: bytes, calls: Sequence[bytes]) -> MessageRecord | None:
-    return decode_message(kept, message_id="", parent_id=None, calls=_calls(calls)) if kept else None
-
-
-def _removed(keys: Keys, row: Sequence[Any]) -> Removed:
-    return Removed(conversation_id=keys.conversation_id, turn_id=row[0].decode(), seq=int(row[2]))
-
-
-def _meta(values: list[Any]) -> Meta | None:
-    if values[0] is None:
-        return None
-    epoch, seq, title, leaf, system, context_from, running, runner, queue, updated_at, messages, model = (
-        value.decode() if value is not None else "" for value in values
-    )
-    return Meta(
-        epoch=epoch,
-        seq=int(seq),
-        title=title,
-        leaf=leaf or None,
-        system=system,
-        context_from=context_from or None,
-        running=running or None,
-        runner=runner or None,
-        queue=queue.split(),
-        updated_at=int(updated_at or 0),
-        messages=int(messages or 0),
-        model=model,
-    )
