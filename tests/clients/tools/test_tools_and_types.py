@@ -26,6 +26,7 @@ DOES = {
     "langgraph_tools.py": ("tool", "streamed", "person", "prompted", "held"),
     "llamaindex_tools.py": ("tool", "streamed", "person", "held"),
     "agents_tools.py": ("tool", "streamed", "held"),
+    "aisdk_tools.mjs": ("tool", "streamed", "person", "held"),
 }
 """What each script says that it did: `prompted` is JSON that no schema holds."""
 
