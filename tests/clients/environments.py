@@ -1,7 +1,7 @@
 """Where each stock client runs: the development environment, or one of its own that is made once and kept.
 
-A script's first word names what it needs: `agents_two_turns.py` wants `agents.txt`. All `.mjs` want `package.json`.
-What stands in neither is a development dependency already.
+A script's first word names what it needs: `agents_two_turns.py` wants `agents.txt`, here or beside the script. An `.mjs`
+wants its `.json`, or else `package.json`. What stands in neither is a development dependency already.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PACKAGE = HERE / "package.json"
 CACHE = HERE.parent.parent / ".cache" / "clients"
 PATIENCE_S = 1800
 
@@ -30,17 +31,19 @@ class NotInstallable(Exception):
 def command_of(script: Path, say: Say) -> tuple[str, ...]:
     """The command that runs a client's script, once what it needs is installed. Raises NotInstallable."""
     if script.suffix == ".mjs":
-        folder = node_modules(say).parent
-        return ("node", str(shutil.copy(script, folder)))  # modules are looked up beside the script
-    requirements = _requirements_of(script)
+        folder = _node_folder(_requirements_of(script, "json") or PACKAGE, say)
+        own = folder / "node_modules" / ".bin" / "node"
+        # Modules are looked up beside the script.
+        return (str(own) if own.exists() else "node", str(shutil.copy(script, folder)))
+    requirements = _requirements_of(script, "txt")
     if requirements is None:
         return (sys.executable, str(script))
     folder = _kept(requirements, sys.version + sys.base_prefix, _install_python, say)
     return (str(folder / "bin" / "python"), str(script))
 
 
-def _requirements_of(script: Path) -> Path | None:
-    named = f"{script.stem.partition('_')[0]}.txt"
+def _requirements_of(script: Path, suffix: str) -> Path | None:
+    named = f"{script.stem.partition('_')[0]}.{suffix}"
     return next((folder / named for folder in (script.parent, HERE) if (folder / named).exists()), None)
 
 
@@ -52,7 +55,11 @@ def program_of(name: str, program: str, say: Say) -> Path:
 
 def node_modules(say: Say) -> Path:
     """The folder of what the scripts for Node need. Raises NotInstallable."""
-    return _kept(HERE / "package.json", sys.platform, _install_node, say) / "node_modules"
+    return _node_folder(PACKAGE, say) / "node_modules"
+
+
+def _node_folder(package: Path, say: Say) -> Path:
+    return _kept(package, sys.platform, _install_node, say)
 
 
 def python_beside(requirements: Path, say: Say) -> Path:
@@ -100,7 +107,7 @@ def _install_beside(requirements: Path, folder: Path) -> None:
 def _install_node(package: Path, folder: Path) -> None:
     if shutil.which("npm") is None:
         raise NotInstallable("there is no npm here")
-    shutil.copy(package, folder)
+    shutil.copy(package, folder / "package.json")
     _run(["npm", "install", "--prefix", str(folder), "--no-package-lock", "--no-audit", "--no-fund"])
 
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-PATIENCE_S = 150
+PATIENCE_S = 300
 
 Lines = dict[str, dict[str, Any]]
 

@@ -38,15 +38,24 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
 
 
 @pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A gateway with the demo model, which the test that needs it starts."""
+    server = ServerProcess(tmp_path_factory.mktemp("demo"))
+    yield server
+    if server.process is not None:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
 def webui(
-    scripted: ServerProcess, server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+    scripted: ServerProcess, demo: ServerProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """The address of a running Open WebUI, which knows both gateways and nobody yet."""
     try:
         program = program_of("openwebui", "open-webui", print)
     except NotInstallable as why:
         pytest.skip(f"NOT TESTED: Open WebUI could not be installed: {why}")
-    with running(program, [scripted, server], tmp_path_factory.mktemp("webui")) as url:
+    with running(program, [scripted, demo], tmp_path_factory.mktemp("webui")) as url:
         yield url
 
 
@@ -127,11 +136,6 @@ def told(page: Page, text: str) -> None:
     expect(page.locator("#messages-container")).to_contain_text(text, timeout=PATIENCE_MS)
 
 
-def test_the_demo_model_chats(page: Page, webui: str) -> None:
-    ask(page, webui, "midstream-demo", "Count from 1 to 12.")
-    told(page, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")
-
-
 def test_a_tool_is_called_and_its_result_told(page: Page, webui: str) -> None:
     ask(page, webui, "scripted", "What is the weather in Oslo?")
     told(page, "get_current_timestamp")
@@ -153,6 +157,12 @@ def test_stop_stops_the_model(page: Page, webui: str, scripted: ServerProcess) -
     assert figure(scripted, "midstream_steps_after_cancel_total") == 0
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_hidden(timeout=PATIENCE_MS)
     expect(page.locator("#messages-container")).not_to_contain_text(" 490,")
+
+
+def test_the_demo_model_chats(page: Page, webui: str, demo: ServerProcess) -> None:
+    demo.start()
+    ask(page, webui, "midstream-demo", "Count from 1 to 12.")
+    told(page, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")
 
 
 def figure(server: ServerProcess, name: str) -> float:

@@ -26,6 +26,8 @@ DOES = {
     "langgraph_tools.py": ("tool", "streamed", "person", "prompted", "held"),
     "llamaindex_tools.py": ("tool", "streamed", "person", "held"),
     "agents_tools.py": ("tool", "streamed", "held"),
+    "aisdk_tools.mjs": ("tool", "streamed", "person", "held"),
+    "opencode_tools.mjs": ("read",),
 }
 """What each script says that it did: `prompted` is JSON that no schema holds."""
 
@@ -82,3 +84,10 @@ def test_a_model_is_held_to_a_type(visits: Visits, script: str, kind: str) -> No
     assert isinstance(person["name"], str)
     assert isinstance(person["age"], int)
     assert set(person) == {"name", "age"}
+
+
+@clients("read")
+def test_an_agent_reads_a_file_and_tells_what_it_says(visits: Visits, script: str, kind: str) -> None:
+    said = visits.said(script)[kind]
+    assert said["called"] == [["read", "completed"]]
+    assert "rain, 7 °C" in said["text"]
