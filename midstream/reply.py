@@ -47,7 +47,6 @@ class Reply:
     def __init__(self, ask: Ask, accepted: Frame, *, sent: Frame | None) -> None:
         self.accepted = accepted
         self.sent = sent
-        self.turn_id: str = accepted["turn_id"]
         self.text = ""
         self.reasoning = ""
         self.calls: list[Call] = []
@@ -58,6 +57,11 @@ class Reply:
         self._ask = ask
         self._follower: Reply | None = None
         self._frames: asyncio.Queue[Frame | ClientError | Reply] = asyncio.Queue()
+
+    @property
+    def turn_id(self) -> str:
+        """The turn that writes it."""
+        return cast("str", self.accepted["turn_id"])
 
     async def cancel(self, *, rollback: bool = False) -> Frame:
         """Stops the reply, or its calls; what this client received is what it has seen. Gives the `cancelled` frame."""
