@@ -250,7 +250,7 @@ async def test_a_thought_is_folded_with_its_time_and_is_the_same_after_a_reload(
 
 async def test_a_stop_in_a_thought_and_a_reload_show_what_is_kept(chat: ChatPage, service: Running) -> None:
     service.engine._pace_s = 0.05
-    service.engine.script([Thought(f" step {number}") for number in range(200)])
+    service.engine.script([Thought(f" step {number}") for number in range(4_000)])
     await chat.open(service.url)
     await chat.type("Think.")
     await expect(chat.replies.last.locator(".thought-text")).to_contain_text("step 5")
