@@ -303,6 +303,7 @@ class Sessions(RuleBasedStateMachine):
         self.calling: str | None = None  # an ended turn whose calls are open
         self.exchanges: dict[str, str] = {}
         self.calls: dict[str, str] = {}
+        self.made = 0
 
     def next_turn(self, follows: str | None = None) -> str:
         self.turns += 1
@@ -385,7 +386,8 @@ class Sessions(RuleBasedStateMachine):
     @rule()
     def call(self) -> None:
         turn_id = next(iter(self.running))
-        told = call(turn_id, f"call_{len(self.calls)}", off=self.running[turn_id], index=len(self.calls))
+        self.made += 1  # a call is named once, whatever became of those before
+        told = call(turn_id, f"call_{self.made}", off=self.running[turn_id], index=len(self.calls))
         self.calls[told.call_id] = turn_id
         self.session.hear(told)
 
