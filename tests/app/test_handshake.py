@@ -27,7 +27,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
         "type": "ready",
         "ref": "r1",
         "client_id": "ann",
-        "features": ["reasoning", "tools"],
+        "features": ["reasoning", "tools", "continue"],
         "model": "midstream-demo",
         "models": [
             {
