@@ -190,9 +190,9 @@ def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
     long_count = writer.longest_count > _SHORT_COUNTS
     shares: list[tuple[Writer, float]] = [
         (facts.tell, 14), (_ask_any, 28 if writer.known != Facts() else 3), (numbers.add_or_subtract, 26), (refusals.refuse, 20),
-        (_counting(writer.longest_count), 14 if long_count else 12), (_counting(12), 6), (echo.repeat, 34), (stories.story, 5 if writer.longest_count >= _SHORT_COUNTS else 1),
-        (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12), (json_replies.as_json, 44), (tool_turns.not_offered(writer.tools), 16 if writer.tools else 4),
-        (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 1),
+        (_counting(writer.longest_count), 14 if long_count else 12), (_counting(12), 6), (echo.repeat, 34), (stories.story, 6 if writer.longest_count >= _SHORT_COUNTS else 2),
+        (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12), (json_replies.as_json, 60), (tool_turns.not_offered(writer.tools), 32 if writer.tools else 10),
+        (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 2),
     ]  # fmt: skip
     return rng.choices(shares, [weight for _, weight in shares])[0][0]
 

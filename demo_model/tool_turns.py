@@ -21,7 +21,7 @@ _CALLERS: Mapping[str, tuple[_Caller, float]] = {
     CALCULATOR: (calculator.calculate, 5),
     DICE: (calls.dice, 3),
     WEATHER: (calls.weather, 4),
-    LOOK_UP: (calls.look_up, 4),
+    LOOK_UP: (calls.look_up, 7),
 }
 _NEEDED = {
     Skill.CLOCK: (CLOCK,),
