@@ -38,6 +38,7 @@ class Showing:
         self._decided: set[str] = set()  # calls that were decided here
         self._typing: asyncio.Task[str] | None = None
         self._asked: Call | None = None  # whose question stands on the last line
+        self._ahead: list[str] = []
         self._is_midline = False
 
     async def run(self) -> None:
@@ -63,6 +64,8 @@ class Showing:
         finally:
             coming.cancel()
             self._stop_asking()
+            for line in self._ahead:
+                self._lines.put_nowait(line)
             self._end_thought()
             self._make_room(breaks=False)
             if self._is_midline and self._reply.done and self._reply.done["reason"] == "tools":
@@ -122,8 +125,18 @@ class Showing:
         elif self._asked is not asking[0]:
             self._make_room()
             self._asked = asking[0]
-            self._typing = self._typing or asyncio.create_task(self._lines.get())
+            self._stop_asking()  # what was typed to another question is no answer to this one
+            self._set_aside()
+            self._typing = asyncio.create_task(self._lines.get())
             print(question(asking[0]), end="", flush=True)
+
+    def _set_aside(self) -> None:
+        """What was typed before a question was read is no answer to it: it is said when the reply is over."""
+        while not self._lines.empty():
+            if not (line := self._lines.get_nowait()):  # the end of the input stays one
+                self._lines.put_nowait(line)
+                return
+            self._ahead.append(line)
 
     def _stop_asking(self) -> None:
         if self._typing is not None:

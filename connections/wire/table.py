@@ -156,8 +156,11 @@ def as_understood(frame: Frame, features: frozenset[str]) -> Frame | None:
     To who knows no tools, a reply that calls some has come to its end.
     """
     if isinstance(frame, Done):
-        is_known = frame.reason is not Reason.TOOLS or TOOLS in features
-        return frame if is_known else msgspec.structs.replace(frame, reason=Reason.STOP, open=())
+        if frame.reason is Reason.TOOLS and TOOLS not in features:
+            frame = msgspec.structs.replace(frame, reason=Reason.STOP, open=())
+        if frame.reasoning_chars and REASONING not in features:  # it was told nothing of them
+            frame = msgspec.structs.replace(frame, reasoning_chars=0)
+        return frame
     if isinstance(frame, Status) and frame.state == "tool" and TOOLS not in features:
         return None
     kind = SERVER_FRAMES.get(type(frame))

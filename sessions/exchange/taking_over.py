@@ -81,22 +81,30 @@ class TakingOver:
         for place, turn_id in enumerate(queue, start=1):
             if (record := await self._history.turn(conversation.keys, turn_id)) is None:
                 continue
+            base = None
+            if record.continues is not None:
+                base = await self._history.message(conversation.keys, record.reply_id)
             async with conversation.locks.ordering:
                 if live.journal is None or live.delivery.end is not None:
                     return  # the reaper ends them behind it
                 seq = conversation.next_seq()
-                ending = closing(conversation.conversation_id, record, (), seq=seq)
-                await live.journal.write(ending.done, _exit(ending, " ".join(queue[place:])))
-                conversation.publish_done(ending.done)
+                ending = closing(conversation.conversation_id, record, (), seq=seq, base=base)
+                saved = await live.journal.write(ending.done, _exit(ending, " ".join(queue[place:])))
+                done = ending.done
+                conversation.publish_done(done if saved else msgspec.structs.replace(done, saved=False))
                 live.exchange.news.set()  # what the store does not take now is tried again
 
 
 def _exit(ending: Ending, queue: str) -> bytes:
     """What the store changes besides when a turn ends in the queue."""
     turn = ending.turn
-    reply = [turn.message_id, turn.reply_id, encode_message(ending.reply).decode()]
-    ended = [turn.turn_id, encode_turn(turn).decode()]
-    return msgspec.json.encode({"set": ["queue", queue], "ended": ended, "reply": reply})
+    patch: dict[str, list[str]] = {
+        "set": ["queue", queue],
+        "ended": [turn.turn_id, encode_turn(turn).decode()],
+    }
+    if not ending.stays:
+        patch["reply"] = [turn.message_id, turn.reply_id, encode_message(ending.reply).decode()]
+    return msgspec.json.encode(patch)
 
 
 def _renamed(old: Following, conversation: Conversation) -> Following:

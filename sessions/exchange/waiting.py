@@ -27,7 +27,7 @@ from sessions.store.history.coding import encode_turn
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.tools.tool_box import ToolBox
-from sessions.turn.calls import cancelled, expired
+from sessions.turn.calls import cancelled, expired, expires_at
 from sessions.turn.choosing import Answering
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.policy import SystemPrompt, ToolLimits
@@ -107,7 +107,7 @@ class Waiting:
             for call in awaited.open:
                 await self._settler.change(conversation, live, call.call_id, partial(expired, now_ms=now))
             begin()
-            due = [call.expires_at for call in awaited.open if call.expires_at is not None]
+            due = [at for call in awaited.open if (at := expires_at(call)) is not None]
             due += [] if is_kept else [now + int(AGAIN_S * 1000)]
             await _first(live.exchange.news, live.engine.stopping, within_ms=min(due) - now if due else None)
 

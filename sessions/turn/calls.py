@@ -193,12 +193,16 @@ def lost(call: CallRecord, *, why: str | None = None) -> CallRecord:
     return msgspec.structs.replace(call, state=CallState.LOST, error=why)
 
 
+def expires_at(call: CallRecord) -> int | None:
+    """When a call expires that waits for a client, in ms since the epoch; None where it waits for none."""
+    runs = call.state is CallState.RUNNING and call.where == "server"
+    return None if runs or call.state.is_settled else call.expires_at
+
+
 def expired(call: CallRecord, *, now_ms: int) -> CallRecord:
     """Return a call as expired, where it waited for a client for too long; else as it is."""
-    runs = call.state is CallState.RUNNING and call.where == "server"
-    if call.expires_at is None or call.state.is_settled or runs or now_ms < call.expires_at:
-        return call
-    return _moved(call, CallState.EXPIRED)
+    at = expires_at(call)
+    return call if at is None or now_ms < at else _moved(call, CallState.EXPIRED)
 
 
 def is_to_be_run(call: CallRecord) -> bool:

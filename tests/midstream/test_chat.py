@@ -347,6 +347,20 @@ async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
         await terminal.shows(PROMPT)
 
 
+async def test_what_was_typed_before_the_question_is_no_answer_to_it(tooled: Running, tmp_path: Path) -> None:
+    tooled.engine.script([Call("ask_pay")])
+    tooled.engine.script(["So be it."])
+    tooled.engine.script(["You said something."])
+    async with chatting(tooled.ws_url, tmp_path) as terminal:
+        await terminal.shows(PROMPT)
+        terminal.types("Pay.\ny\n")
+        await terminal.shows("Allow ask_pay {}? [y/n] ")
+        terminal.types("n\n")
+        await terminal.shows("[ask_pay {}: not allowed]")
+        await terminal.shows("So be it.")
+        await terminal.shows("You said something.")
+
+
 async def test_an_approval_waits_for_who_comes_back_and_ctrl_c_gives_the_call_up(
     tooled: Running, tmp_path: Path
 ) -> None:

@@ -18,6 +18,9 @@ if before == '' then
   TAKE_OUT(conversation, asked.message_id, asked.reply_id)
 else
   redis.call('HSET', conversation, 'message:' .. asked.reply_id, before)
+  local calls = redis.call('HGET', conversation, 'calls:' .. asked.reply_id)
+  for call in string.gmatch(calls or '', '%S+') do redis.call('HDEL', conversation, 'call:' .. call) end
+  redis.call('HDEL', conversation, 'calls:' .. asked.reply_id)
 end
 redis.call('HSET', conversation, 'seq', asked.seq)
 LINK_REMOVAL(conversation, asked.turn_id, asked.seq)

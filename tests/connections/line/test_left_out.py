@@ -162,6 +162,13 @@ def test_who_knows_no_tools_is_told_that_the_reply_has_come_to_its_end() -> None
     assert as_understood(asked, frozenset({TOOLS})) == asked
 
 
+def test_who_was_told_no_thoughts_is_not_told_how_long_they_are() -> None:
+    end = done(seq=2, chars=0)
+    thought = Done(**{name: getattr(end, name) for name in end.__struct_fields__} | {"reasoning_chars": 7})
+    assert as_understood(thought, frozenset({TOOLS})) == end
+    assert as_understood(thought, frozenset({REASONING})) == thought
+
+
 def test_how_far_a_tool_is_goes_to_those_who_know_tools() -> None:
     waits = status(1)
     tool = Status(conversation_id="c", turn_id="t", state="tool", call_id="call")

@@ -546,6 +546,24 @@ async def test_a_reply_to_results_goes_on(chat: Chat, engine: ScriptedEngine) ->
     assert (await chat.told())[-1] == ("assistant", "It")
 
 
+async def test_calls_that_it_added_are_taken_back_with_it(chat: Chat, engine: ScriptedEngine) -> None:
+    first = await cut(chat)
+    engine.script([" three", BERN, " and"])
+    accepted = await chat.send("", place=Onward(first.message_id), tools=TOOLS)
+    await eventually(lambda: len(engine.requests) > 1)
+    for _ in range(3):
+        await chat.step()
+    chat.cancel(accepted.turn_id)
+    await chat.reader.next(Done, count=2)
+    await chat.quiet()
+    reply = (await chat.history()).messages[1]
+    assert isinstance(reply.calls, tuple)
+    await chat.sessions.take_back(chat.owner, ROOM, accepted.turn_id)
+    reply = (await chat.history()).messages[1]
+    assert (reply.content, reply.calls) == ("One two", msgspec.UNSET)
+    assert (await go_on(chat, first.message_id)).reason is Reason.STOP
+
+
 async def test_a_reply_that_goes_on_may_call(chat: Chat, engine: ScriptedEngine) -> None:
     first = await cut(chat, "I", "I look.", ask="Weather?")
     done = await chat.play("", " look.", BERN, place=Onward(first.message_id), tools=TOOLS)

@@ -23,6 +23,7 @@ from sessions.store.ownership import RunningTurn
 from sessions.turn.calls import Result
 from sessions.turn.cancelling import Cancel
 from sessions.turn.policy import Policy
+from sessions.turn.positions import Onward
 from tests.refusing_store import refusing_writes
 from tests.sessions.chat import Chat, eventually, named
 from tests.sessions.exchange.offers import BERN, FIFTY, ROME, TOOLS
@@ -206,6 +207,32 @@ async def test_messages_that_waited_there_have_their_end(chat: Chat, other: Chat
     await other.sessions.parts.peers.reaper.reap()
     assert await named(store) == 0
     await other.exchange("And now?", client_msg_id="other-2")
+
+
+async def test_a_reply_that_was_to_go_on_there_stays_as_it_stood(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    """It waited behind open calls of another branch."""
+    chat.engine.script("One two three")
+    cut = await chat.running("Count!", "One two")
+    chat.cancel(cut.turn_id)
+    first = await chat.reader.next(Done)
+    await chat.quiet()
+    done = await chat.play("Weather?", BERN, tools=TOOLS, parent_id=None)
+    sending = chat.begin_send("", place=Onward(first.message_id), on_busy="enqueue")
+    await chat.reader.next(Accepted, count=3)
+    await other.history()
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    end = await other.reader.next(Done)
+    assert (end.message_id, end.reason, end.chars) == (first.message_id, Reason.INTERRUPTED, len("One two"))
+    await other.result(done.open[0], "Rain.")
+    await other.follow("Rain.")
+    await other.quiet()
+    page = await other.history(leaf=first.message_id)
+    assert [(one.content, one.turn_id) for one in page.messages[1:]] == [("One two", first.turn_id)]
+    await chat.quiet()
+    await sending
 
 
 async def test_clients_have_time_to_come_back_where_the_replica_died(
