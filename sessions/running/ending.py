@@ -74,7 +74,7 @@ def with_calls(live: LiveTurn, end: Done, *, may_call: bool) -> Done:
     if end.reason is Reason.TOOLS and may_call:
         return msgspec.structs.replace(end, open=tuple(call.call_id for call in calls.open))
     if cut is not None:
-        calls.keep(cut.kept.chars)
+        calls.keep(-1 if cut.is_rollback else cut.kept.chars)
     for call in calls.open:
         calls.put(cancelled(call))
     reason = Reason.STOP if end.reason is Reason.TOOLS else end.reason

@@ -235,10 +235,11 @@ def _ending(live: LiveTurn, done: Done, written: str, follow: Follow | None) -> 
     turn = msgspec.structs.replace(
         live.record, done=done, text_seq=live.turn.text_seq, reasoning_seq=live.turn.reasoning_seq
     )
+    adds_nothing = live.turn.adds_nothing and not live.exchange.calls.records
     is_whole = live.turn.cut is None and not live.exchange.has_more
     return Ending(
         reply=reply_of(live, done, written if is_whole else ""),
         turn=turn,
         follow=follow,
-        stays=live.turn.adds_nothing and done.reason not in (Reason.STOP, Reason.LENGTH),
+        stays=adds_nothing and done.reason not in (Reason.STOP, Reason.LENGTH),
     )

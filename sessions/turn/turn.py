@@ -168,10 +168,10 @@ class Turn:
 
     @property
     def adds_nothing(self) -> bool:
-        """Whether it goes on with a reply, of which nothing more is kept."""
+        """Whether it goes on with a reply, of whose text and thoughts nothing more is kept."""
         base = self.pieces.base
         kept = Kept(len(self.text), len(self.reasoning))
-        return base != Kept(0) and kept == base and not self.calls
+        return base != Kept(0) and kept == base
 
     def accept(self, *, now: float) -> None:
         """The user's message is in the history."""

@@ -8,9 +8,21 @@ from redis.asyncio import Redis
 
 from engine.reply_spec import JsonObject
 from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Thought
+from engine.scripted.steps import Step, Thought
 from sessions.errors import BadParams, Busy, Conflict, NotFound
-from sessions.events import Accepted, Cause, Delta, Done, Gap, Reason, Reasoning, Removed, Resumed, Snapshot
+from sessions.events import (
+    Accepted,
+    Cause,
+    Delta,
+    Done,
+    Gap,
+    Reason,
+    Reasoning,
+    Removed,
+    Resumed,
+    Snapshot,
+    ToolCall,
+)
 from sessions.filters.chain import Filters
 from sessions.filters.list_filter import ListFilter, Lists
 from sessions.records import Owner, digest
@@ -561,6 +573,24 @@ async def test_calls_that_it_added_are_taken_back_with_it(chat: Chat, engine: Sc
     await chat.sessions.take_back(chat.owner, ROOM, accepted.turn_id)
     reply = (await chat.history()).messages[1]
     assert (reply.content, reply.calls) == ("One two", msgspec.UNSET)
+    assert (await go_on(chat, first.message_id)).reason is Reason.STOP
+
+
+@pytest.mark.parametrize("script", [(BERN, " and"), (" three", BERN, " and")])
+async def test_a_rollback_takes_back_a_call_too(
+    chat: Chat, engine: ScriptedEngine, script: tuple[Step, ...]
+) -> None:
+    first = await cut(chat)
+    before = (await chat.history()).messages
+    engine.script(script)
+    accepted = await chat.send("", place=Onward(first.message_id), tools=TOOLS)
+    await eventually(lambda: len(engine.requests) > 1)
+    while not chat.reader.of(ToolCall):
+        await chat.step()
+    chat.cancel(accepted.turn_id, rollback=True)
+    await chat.reader.next(Done, count=2)
+    await chat.quiet()
+    assert (await chat.history()).messages == before
     assert (await go_on(chat, first.message_id)).reason is Reason.STOP
 
 
