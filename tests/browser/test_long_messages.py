@@ -51,7 +51,7 @@ async def test_the_count_is_told_near_the_limit_alone_and_in_code_points(chat: C
 async def test_a_message_whose_frame_would_be_too_large_stays_in_its_box(chat: ChatPage, peer: Peer) -> None:
     line = await visit(chat, peer)
     await chat.type("您" * 25_000)
-    await expect(chat.page.get_by_text("74 of 63 KB")).to_be_visible()
+    await expect(chat.page.get_by_text("74 of 62 KB")).to_be_visible()
     await expect(chat.questions).to_have_count(0)
     await chat.type("您" * 20_000)
     assert len((await line.hear("send"))["content"]) == 20_000

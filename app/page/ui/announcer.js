@@ -10,7 +10,8 @@ export class Announcer {
   /** @param {import("../client/reply.js").Reply} reply */
   tell(reply) {
     for (const call of reply.calls) if (call.asks) this.#ask(call);
-    if (reply.state === ReplyState.ENDED && reply.done?.reason !== "tools") this.#ended(reply);
+    const goesOn = reply.done === null ? reply.calls.length > 0 : reply.done.reason === "tools";
+    if (reply.state === ReplyState.ENDED && !goesOn) this.#ended(reply);
   }
 
   /** @param {import("../client/call.js").Call} call */

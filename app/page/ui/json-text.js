@@ -9,7 +9,7 @@ const LONGEST = 100_000;
 /** Strings, brackets, commas and colons; blanks between them are of no meaning. */
 const PIECES = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s"{}[\],:]+/gs;
 /** Characters that are not seen, or that turn the order of others: in a string they could make one text look like another. */
-const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const UNSEEN = /[\p{C}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}\u2800]/gu;
 
 /**
  * The text of a JSON object with a line for each of its members; what can't be seen is spelled as JSON spells it.
@@ -42,5 +42,10 @@ function newLine(depth) {
 
 /** @param {string} piece */
 function seen(piece) {
-  return piece.replaceAll(UNSEEN, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return piece.replaceAll(UNSEEN, (char) => char.replaceAll(/[^]/g, spelled));
+}
+
+/** @param {string} unit One unit of UTF-16, as JSON spells it. */
+function spelled(unit) {
+  return `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
 }
