@@ -22,14 +22,21 @@ _WORDS = ("auto", "none", "required")
 
 
 def offered_tools(frame: frames.TurnFrame, box: ToolBox) -> tuple[OfferedTool, ...]:
-    """The tools that a turn may call. `box`: the server's. Raises BadParams, which names the field."""
-    offered = tuple(_offered(place, one, box) for place, one in enumerate(frame.tools))
+    """The tools that a turn may call. `box`: the server's. Raises BadParams, which names the field.
+
+    A tool of the server whose source is away is left out, unless it has to be called: the client was told of it.
+    """
+    offered = tuple(
+        _offered(place, one, box)
+        for place, one in enumerate(frame.tools)
+        if one.where == "client" or one.name == frame.tool_choice or not box.has_gone(one.name)
+    )
     names = [one.name for one in frame.tools]
     if len(set(names)) < len(names):
         raise BadParams("must have a name once.", field="tools")
     if frame.tool_choice not in (*_WORDS, *names):
         raise BadParams(f"must be {', '.join(_WORDS)} or the name of a tool.", field="tool_choice")
-    if frame.tool_choice == "required" and not names:
+    if frame.tool_choice == "required" and not offered:
         raise BadParams("can't be required without tools.", field="tool_choice")
     return offered
 

@@ -12,6 +12,9 @@ import structlog
 from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed, ToolSource
 from sessions.tools.tally import ToolStatistics, ToolTally
 
+MOST_KNOWN = 4096
+"""Names of tools that were there: a source that has others again and again makes the box forget."""
+
 _log = structlog.get_logger("midstream.tools")
 
 
@@ -22,6 +25,7 @@ class ToolBox:
         self._sources = tuple(sources)
         self._seen: tuple[tuple[ServerTool, ...], ...] = ()
         self._offered: dict[str, tuple[ServerTool, ToolSource]] = {}
+        self._known: set[str] = set()
         self._tally = ToolTally()
 
     @asynccontextmanager
@@ -48,6 +52,10 @@ class ToolBox:
         found = self._current().get(name)
         return found and found[0]
 
+    def has_gone(self, name: str) -> bool:
+        """Whether a tool of that name was there, and is not now: its source is away."""
+        return name not in self._current() and name in self._known
+
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
         """Run one call to its end and return its result for the model, cut to its limit.
 
@@ -70,6 +78,9 @@ class ToolBox:
         if lists != self._seen:
             self._seen = lists
             self._offered = self._collected(lists)
+            if len(self._known) > MOST_KNOWN:
+                self._known.clear()
+            self._known.update(self._offered)
         return self._offered
 
     def _collected(
