@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Literal, Self
 
 import msgspec
@@ -186,6 +187,12 @@ class Base(msgspec.Struct, frozen=True, array_like=True):
         """What a reply has now."""
         return cls(reply.turn_id, len(reply.content), len(reply.reasoning))
 
+    def cut(self, reply: MessageRecord) -> MessageRecord:
+        """The reply with the text and reasoning that it had then."""
+        return msgspec.structs.replace(
+            reply, content=reply.content[: self.chars], reasoning=reply.reasoning[: self.reasoning]
+        )
+
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a duplicate of a `client_msg_id` is answered from. `digest`: SHA-256 of the content.
@@ -210,6 +217,12 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_seq: int | None = None
     follows: str = ""
     continues: Base | None = None
+
+    def leaves_as_it_stood(self, done: Done, calls: Sequence[CallRecord]) -> bool:
+        """Whether the reply that the turn went on with stays what it was: nothing was added, nor did it come to its end."""
+        if self.continues is None or calls or done.reason in (Reason.STOP, Reason.LENGTH):
+            return False
+        return (done.chars, done.reasoning_chars) == (self.continues.chars, self.continues.reasoning)
 
     def signed(self, done: Done) -> Done:
         """The turn's end, with the name of the model that wrote the reply."""

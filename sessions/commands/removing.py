@@ -154,10 +154,8 @@ def _as_before(reply: MessageRecord, base: Base, turn: TurnRecord | None) -> Mes
     """A reply as the turn left it that another one went on with."""
     done = None if turn is None else turn.done
     return msgspec.structs.replace(
-        reply,
+        base.cut(reply),
         turn_id=base.turn_id,
-        content=reply.content[: base.chars],
-        reasoning=reply.reasoning[: base.reasoning],
         status=status_of(done.reason if done is not None else Reason.INTERRUPTED),
         usage=None if done is None else done.usage,
         model=None if done is None else done.model,

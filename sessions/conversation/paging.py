@@ -107,7 +107,7 @@ async def _elsewhere(history: History, conversation: Conversation) -> Writing | 
     if record is None:
         return None
     events = await history.journal(conversation.keys, after_seq=record.accepted_seq)
-    base = await history.message(conversation.keys, record.reply_id) if record.continues else None
+    base = await history.base(conversation.keys, record)
     return Writing(record, reply_so_far(events, record.turn_id, base))
 
 
@@ -216,7 +216,7 @@ def _go_on(reply: Writing, messages: list[ShownMessage]) -> None:
     """The same of a reply that goes on, which has its place and its first part."""
     record, done = reply.record, reply.record.done
     place = next((n for n, one in enumerate(messages) if one.message_id == record.reply_id), None)
-    if place is None:
+    if place is None or (done is not None and record.leaves_as_it_stood(done, reply.reply.calls)):
         return
     messages[place] = msgspec.structs.replace(
         messages[place],

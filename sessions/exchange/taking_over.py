@@ -81,9 +81,7 @@ class TakingOver:
         for place, turn_id in enumerate(queue, start=1):
             if (record := await self._history.turn(conversation.keys, turn_id)) is None:
                 continue
-            base = None
-            if record.continues is not None:
-                base = await self._history.message(conversation.keys, record.reply_id)
+            base = await self._history.base(conversation.keys, record)
             async with conversation.locks.ordering:
                 if live.journal is None or live.delivery.end is not None:
                     return  # the reaper ends them behind it

@@ -139,7 +139,7 @@ class Reaper:
 
     async def _end(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
         events = await self._history.journal(keys, after_seq=record.accepted_seq)
-        base = await self._history.message(keys, record.reply_id) if record.continues else None
+        base = await self._history.base(keys, record)
         ending = closing(orphan.conversation_id, record, events, seq=seq, base=base)
         try:
             await self._history.finish(keys, ending)

@@ -79,7 +79,7 @@ def closing(
         reasoning=reasoning,
         calls=calls,
     )
-    return Ending(reply=reply, turn=turn, stays=base is not None and not (deltas or thoughts or calls))
+    return Ending(reply=reply, turn=turn, stays=record.leaves_as_it_stood(done, calls))
 
 
 def _usage(tokens: int, *, reasoning_tokens: int) -> Usage:

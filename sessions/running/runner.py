@@ -235,11 +235,10 @@ def _ending(live: LiveTurn, done: Done, written: str, follow: Follow | None) -> 
     turn = msgspec.structs.replace(
         live.record, done=done, text_seq=live.turn.text_seq, reasoning_seq=live.turn.reasoning_seq
     )
-    adds_nothing = live.turn.adds_nothing and not live.exchange.calls.records
     is_whole = live.turn.cut is None and not live.exchange.has_more
     return Ending(
         reply=reply_of(live, done, written if is_whole else ""),
         turn=turn,
         follow=follow,
-        stays=adds_nothing and done.reason not in (Reason.STOP, Reason.LENGTH),
+        stays=live.record.leaves_as_it_stood(done, live.exchange.calls.records),
     )

@@ -166,13 +166,6 @@ class Turn:
         if self.cut is not None:
             self.cut = msgspec.structs.replace(self.cut, kept=self.pieces.base, handed=self.pieces.base)
 
-    @property
-    def adds_nothing(self) -> bool:
-        """Whether it goes on with a reply, of whose text and thoughts nothing more is kept."""
-        base = self.pieces.base
-        kept = Kept(len(self.text), len(self.reasoning))
-        return base != Kept(0) and kept == base
-
     def accept(self, *, now: float) -> None:
         """The user's message is in the history."""
         if self.accepted_at is not None:

@@ -101,6 +101,13 @@ class History:
         branch = await self.branch(keys, leaf=message_id, limit=1)
         return next((message for message in branch.messages if message.message_id == message_id), None)
 
+    async def base(self, keys: Keys, record: TurnRecord) -> MessageRecord | None:
+        """The reply that a turn goes on with, in text and reasoning as it stood before; None where it begins one."""
+        if record.continues is None:
+            return None
+        reply = await self.message(keys, record.reply_id)
+        return None if reply is None else record.continues.cut(reply)
+
     async def call(self, keys: Keys, call_id: str) -> CallRecord | None:
         """A call by its id, where its reply has ended."""
         with store_errors():
