@@ -11,7 +11,7 @@ from typing import ClassVar
 from tests.chaos.calling import CLIENTS, SERVERS
 from tests.chaos.device import Device, Lost
 from tests.chaos.ledger import SETTLED, Frame
-from tests.chaos.talker import PAUSE_S, Said, Talker
+from tests.chaos.talker import PAUSE_S, Account, Said, Talker
 
 QUIET_S = 2.0
 
@@ -39,6 +39,16 @@ class Caller(Talker):
             for task in settling:
                 task.cancel()
             await asyncio.gather(*settling, return_exceptions=True)
+
+    async def leave(self) -> None:
+        """Closes the connections of both devices."""
+        await asyncio.gather(self.device.leave(), self.phone.leave())
+
+    async def account(self) -> Account:
+        """With what the phone was told wrongly. Raises Lost."""
+        account = await super().account()
+        account.faults.extend(self.phone.ledger.faults)
+        return account
 
     def _has_end(self, said: Said) -> bool:
         """Whether the whole exchange has: its last turn did not call."""

@@ -58,6 +58,10 @@ class Company:
         ]
         return msgspec.structs.replace(account, different=different)
 
+    async def accounts(self, *, within_s: float = QUIET_S) -> list[Account]:
+        """What became of all that was said, by a server that answers; all leave then. Raises TimeoutError."""
+        return [self.judged(await _account(talker, within_s)) for talker in self.talkers]
+
     @property
     def _seen(self) -> set[str]:
         return {turn_id for talker in self.talkers for turn_id in talker.device.ledger.turns}
@@ -139,13 +143,13 @@ async def talk_through(
         for talker in company.talkers:
             talker.stop()
         await asyncio.wait(talking, timeout=QUIET_S)
-        return company, [company.judged(await _account(talker)) for talker in company.talkers]
+        return company, await company.accounts()
     finally:
         for task in talking:
             task.cancel()
         await asyncio.gather(*talking, return_exceptions=True)
         for talker in company.talkers:
-            await talker.device.leave()
+            await talker.leave()
 
 
 def _state(talker: Talker) -> str:
@@ -156,11 +160,30 @@ def _state(talker: Talker) -> str:
     return f"{talker.device.client_id} is {there}, waits {waits}, was refused {refusals}, {talker.faults}"
 
 
-async def _account(talker: Talker) -> Account:
-    """Ask until a server answers. Raises TimeoutError."""
-    async with asyncio.timeout(QUIET_S):
+async def _account(talker: Talker, within_s: float) -> Account:
+    async with asyncio.timeout(within_s):
         while True:
             try:
-                return await talker.account()
+                account = await talker.account()
             except Lost:
                 await asyncio.sleep(0.1)
+            else:
+                await talker.leave()
+                return account
+
+
+def kept_promises(part: Part, accounts: Sequence[Account], logged: Sequence[str]) -> Iterator[Finding]:
+    """What there should be none of, and what servers logged."""
+    for label, name in Account.LABELS.items():
+        yield none(part, label, [one for account in accounts for one in getattr(account, name)])
+    yield Finding(
+        part=part,
+        label="errors in the logs",
+        value=float(len(logged)),
+        note="; ".join(sorted(set(logged))[:3]),
+    )
+
+
+def none(part: Part, label: str, found: Sequence[str]) -> Finding:
+    """What there should be none of: how many there are, and the first of them."""
+    return Finding(part=part, label=label, value=float(len(found)), target=NONE, note="; ".join(found[:3]))

@@ -19,8 +19,7 @@ from random import Random
 from engine.process.supervision import RestartPolicy
 from tests.bench.engine.findings import Target
 from tests.chaos import gateway
-from tests.chaos.company import Company
-from tests.chaos.device import Lost
+from tests.chaos.company import QUIET_S, Company, kept_promises
 from tests.chaos.report import Finding, Part
 from tests.chaos.server_log import unhandled
 from tests.chaos.stage import Stage
@@ -40,8 +39,6 @@ TIME_S = 2520.0
 """After this the rounds are over, however many there were."""
 GO_ON_S = 2.5
 LOOK_S = 0.05
-QUIET_S = 60.0
-NONE = Target(0.0, at_most=True)
 
 
 class Parts:
@@ -103,9 +100,9 @@ def measure(stage: Stage) -> Sequence[Finding]:
         service = stack.enter_context(serving(folders[2], environ)) if stage.scale.engines else None
         parts = Parts(store=store, gateways=(one, two), service=service)
         talkers, killed = asyncio.run(_rounds(parts, stage))
-        accounts = asyncio.run(_accounts(parts, talkers))
+        told = asyncio.run(accounts(parts, talkers))
         logged = [error for server in parts.servers for error in unhandled(server.log)]
-    return tuple(_findings(stage, talkers, killed, accounts, logged))
+    return tuple(_findings(stage, talkers, killed, told, logged))
 
 
 async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Talker], Counter[str]]:
@@ -129,7 +126,7 @@ async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Talker], Counter[str
         task.cancel()
     await asyncio.gather(*talking, return_exceptions=True)
     for talker in talkers:
-        await talker.device.leave()
+        await talker.leave()
     return talkers, killed
 
 
@@ -149,24 +146,11 @@ def _next_of(urls: list[str], turns: Iterator[int]) -> Callable[[], str]:
     return lambda: urls[next(turns) % len(urls)]
 
 
-async def _accounts(parts: Parts, talkers: list[Talker]) -> list[Account]:
+async def accounts(parts: Parts, talkers: Sequence[Talker], *, within_s: float = QUIET_S) -> list[Account]:
+    """What became of all that was said, once everything is back. Raises TimeoutError."""
     for server in parts.servers:
         await asyncio.to_thread(server.wait_ready)
-    company = Company(talkers)
-    return [company.judged(await _account(talker)) for talker in talkers]
-
-
-async def _account(talker: Talker) -> Account:
-    """Ask until a server answers. Raises TimeoutError."""
-    async with asyncio.timeout(QUIET_S):
-        while True:
-            try:
-                account = await talker.account()
-            except Lost:
-                await asyncio.sleep(0.1)
-            else:
-                await talker.device.leave()
-                return account
+    return await Company([*talkers]).accounts(within_s=within_s)
 
 
 def _findings(
@@ -197,21 +181,7 @@ def _findings(
         }
         | dict[str, float](sum((talker.refusals for talker in talkers), Counter())),
     )
-    for label, name in Account.LABELS.items():
-        found = [one for account in accounts for one in getattr(account, name)]
-        yield _none(label, found)
-    yield Finding(
-        part=Part.KILLS,
-        label="errors in the logs",
-        value=float(len(logged)),
-        note="; ".join(sorted(set(logged))[:3]),
-    )
-
-
-def _none(label: str, found: list[str]) -> Finding:
-    return Finding(
-        part=Part.KILLS, label=label, value=float(len(found)), target=NONE, note="; ".join(found[:3])
-    )
+    yield from kept_promises(Part.KILLS, accounts, logged)
 
 
 def _kill_and_start(server: ServerProcess) -> None:

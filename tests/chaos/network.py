@@ -77,7 +77,7 @@ async def _measure(stage: Stage, store: StoreServer) -> Sequence[Finding]:
             task.cancel()
         await asyncio.gather(*talking, return_exceptions=True)
         for talker in scene.talkers:
-            await talker.device.leave()
+            await talker.leave()
     return findings
 
 

@@ -140,6 +140,10 @@ class Talker:
         """Messages that were acknowledged, and of whose conversation this client was told that it is gone."""
         return {one.client_msg_id for one in self.said if one.epoch in self.device.ledger.gone}
 
+    async def leave(self) -> None:
+        """Closes all its connections."""
+        await self.device.leave()
+
     async def account(self) -> Account:
         """What became of everything that was said. Raises Lost."""
         await self._be_there()

@@ -12,9 +12,8 @@ from pathlib import Path
 from tests.bench.engine.findings import Target
 from tests.chaos import calling, gateway
 from tests.chaos.caller import Caller
-from tests.chaos.company import Company
-from tests.chaos.device import Lost
-from tests.chaos.kills import CALM_S, PACE_S, Parts, go_on
+from tests.chaos.company import kept_promises, none
+from tests.chaos.kills import CALM_S, PACE_S, Parts, accounts, go_on
 from tests.chaos.report import Finding, Part
 from tests.chaos.server_log import unhandled
 from tests.chaos.stage import Stage
@@ -26,7 +25,6 @@ TIME_S = 900.0
 GO_ON_S = 10.0
 QUIET_S = 120.0
 """For exchanges under way: each has several turns, and calls that are taken over first."""
-NONE = Target(0.0, at_most=True)
 
 
 def measure(stage: Stage) -> Sequence[Finding]:
@@ -53,14 +51,14 @@ def measure(stage: Stage) -> Sequence[Finding]:
             )
         parts = Parts(store=store, gateways=servers, service=None)
         callers, killed = asyncio.run(_rounds(parts, stage))
-        accounts = asyncio.run(_accounts(parts, callers))
+        told = asyncio.run(accounts(parts, callers, within_s=QUIET_S))
         logged = [error for server in parts.servers for error in unhandled(server.log)]
     return tuple(
         _findings(
             stage,
             callers,
             killed,
-            accounts,
+            told,
             started=_lines(started),
             malformed=_lines(malformed),
             logged=logged,
@@ -94,30 +92,8 @@ async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Caller], Counter[str
             task.cancel()
         await asyncio.gather(*talking, return_exceptions=True)
         for caller in callers:
-            await caller.device.leave()
-            await caller.phone.leave()
+            await caller.leave()
     return callers, killed
-
-
-async def _accounts(parts: Parts, callers: list[Caller]) -> list[Account]:
-    for server in parts.servers:
-        await asyncio.to_thread(server.wait_ready)
-    company = Company([*callers])
-    return [company.judged(await _account(caller)) for caller in callers]
-
-
-async def _account(caller: Caller) -> Account:
-    """Of both devices. Raises TimeoutError where no server answers."""
-    async with asyncio.timeout(QUIET_S):
-        while True:
-            try:
-                account = await caller.account()
-            except Lost:
-                await asyncio.sleep(0.1)
-            else:
-                await caller.device.leave()
-                account.faults.extend(caller.phone.ledger.faults)
-                return account
 
 
 def _lines(file: Path) -> list[str]:
@@ -159,19 +135,6 @@ def _findings(
             "gaps told": float(sum(caller.device.ledger.gaps for caller in callers)),
         },
     )
-    yield _none("calls that a server started twice", _twice(started))
-    yield _none("prompts that were not well formed", malformed)
-    for label, name in Account.LABELS.items():
-        yield _none(label, [one for account in accounts for one in getattr(account, name)])
-    yield Finding(
-        part=Part.TOOLS,
-        label="errors in the logs",
-        value=float(len(logged)),
-        note="; ".join(sorted(set(logged))[:3]),
-    )
-
-
-def _none(label: str, found: list[str]) -> Finding:
-    return Finding(
-        part=Part.TOOLS, label=label, value=float(len(found)), target=NONE, note="; ".join(found[:3])
-    )
+    yield none(Part.TOOLS, "calls that a server started twice", _twice(started))
+    yield none(Part.TOOLS, "prompts that were not well formed", malformed)
+    yield from kept_promises(Part.TOOLS, accounts, logged)

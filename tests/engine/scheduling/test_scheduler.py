@@ -271,13 +271,19 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return finds
 
 
+def sharing(scheduler: Scheduler) -> list[Request]:
+    """Two that wait and begin alike, with 200 tokens that everyone may share."""
+    requests = [Request(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12"]
+    for request in requests:
+        scheduler.add(request)
+    return requests
+
+
 def test_what_another_one_computes_for_all_is_not_searched_for_until_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scheduler, finds = made(2), counted(monkeypatch)
-    first, second = (Request(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12")
-    scheduler.add(first)
-    scheduler.add(second)
+    first, second = sharing(scheduler)
     for _ in range(4):
         step(scheduler, 50)
     assert finds == ["1", "2"]
@@ -291,9 +297,7 @@ def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scheduler, finds = made(2), counted(monkeypatch)
-    first, second = (Request(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12")
-    scheduler.add(first)
-    scheduler.add(second)
+    first, second = sharing(scheduler)
     step(scheduler, 50)
     scheduler.remove(first, keep=False)
     step(scheduler, 50)
