@@ -256,10 +256,6 @@ class Turn:
             reasoning_chars=len(self.reasoning),
         )
 
-    def tokens_at(self, off: int) -> int:
-        """How many tokens are behind the pieces up to an offset of its text."""
-        return self.pieces.tokens_of(Kept(off, self.pieces.end.thought))
-
     def _usage(self, reason: Reason) -> Usage:
         made = self.pieces.end.tokens
         generated = made if self.count.generated_tokens is None else self.count.generated_tokens

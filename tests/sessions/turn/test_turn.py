@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.text.characters import floor_boundary
-from sessions.events import Cause, Failure, Reason
+from sessions.events import Cause, Failure, Kept, Reason
 from sessions.records import digest
 from sessions.turn.turn import EngineCount, IllegalTransition, Turn, TurnIds, TurnState
 
@@ -101,7 +101,7 @@ def test_every_generated_token_is_kept_or_wasted(
     generated = 2 * len(texts) + more
     turn.count = EngineCount(prompt_tokens=5, generated_tokens=generated)
     usage = turn.end(Reason.CANCELLED, seq=99, now=20.5).usage
-    kept = turn.tokens_at(len(turn.text))
+    kept = turn.pieces.tokens_of(Kept(len(turn.text), turn.pieces.end.thought))
     assert usage.wasted_tokens == generated - kept
     assert kept <= usage.sent_tokens <= 2 * len(texts)
 
