@@ -7,12 +7,14 @@ So a reply is parsed while it is written, within bounds, and a call that is none
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
+import regex
 from transformers.utils.chat_parsing import parse_response
 from transformers.utils.chat_parsing.response_templates import (
     ResponseTemplateField,
@@ -31,6 +33,8 @@ _KINDS = {
     "thinking": Kind.THOUGHT,
     "reasoning": Kind.THOUGHT,
 }
+
+log = logging.getLogger(__name__)
 
 _NO_LETTERS = re.compile(r"\\s[*+?]*|\\(?=\W)")
 _DELIMITERS = ("open", "open_pattern", "close", "close_pattern")
@@ -59,8 +63,11 @@ def response_format(template: Template, special_tokens: Collection[str]) -> Repl
 def _call_form(template: Template) -> CallForm | None:
     """Return how a grammar writes calls that the template reads; None where it reads none that a grammar can write."""
     field = template["fields"].get("tool_calls", {})
-    form = CallForm(_literal(field, "open"), _literal(field, "close"))
-    return form if form.opening and _reads(template, form) else None
+    opening, closing = _literal(field, "open"), _literal(field, "close")
+    if not opening or closing is None:
+        return None
+    form = CallForm(opening, closing)
+    return form if _reads(template, form) else None
 
 
 def _reads(template: Template, form: CallForm) -> bool:
@@ -68,7 +75,8 @@ def _reads(template: Template, form: CallForm) -> bool:
     inside = f'\n{{"{form.name_key}": "probed", "{form.arguments_key}": {{"probe": 1}}}}\n'
     try:
         read = _calls_in(form.opening + inside + form.closing, inside, (), template)
-    except ValueError:
+    except Exception as error:  # noqa: BLE001 - a template of others: what it can't read must not stop the start
+        log.warning("calls can't be required of this model: its template does not read %r: %s", inside, error)
         return False
     return [(one.name, json.loads(one.arguments)) for one in read] == [("probed", {"probe": 1})]
 
@@ -78,13 +86,21 @@ def _thought_form(fields: Template) -> ThoughtForm | None:
     names = (name for name, kind in _KINDS.items() if kind is Kind.THOUGHT and name in fields)
     field: Template = fields.get(next(names, ""), {})
     opening, closing = _literal(field, "open"), _literal(field, "close")
-    is_plain = opening and closing and not _literal(fields.get("content", {}), "open")
-    return ThoughtForm(opening, closing) if is_plain else None
+    if not opening or not closing or _literal(fields.get("content", {}), "open") != "":
+        return None
+    return ThoughtForm(opening, closing)
 
 
-def _literal(field: Template, side: str) -> str:
-    """Return the mark at a side of a field: its pattern without white space, as if the rest of it were letters."""
-    return str(field.get(side) or _NO_LETTERS.sub("", field.get(f"{side}_pattern", "")))
+def _literal(field: Template, side: str) -> str | None:
+    """Return the mark at a side of a field, empty where it has none; None where it can't be told how that is written.
+
+    Of a pattern it is what is left without white space, where that is a match. Of several marks it is the first.
+    """
+    if plain := field.get(side):
+        return str(plain[0] if isinstance(plain, list) else plain)
+    pattern = field.get(f"{side}_pattern", "")
+    mark = _NO_LETTERS.sub("", pattern)
+    return mark if regex.fullmatch(pattern, mark) else None
 
 
 def _delimiters(fields: Template) -> str:

@@ -270,5 +270,21 @@ def test_a_grammar_knows_the_thoughts_that_stand_before_what_is_said() -> None:
     assert response_format(TAGS, []).thought_form is None
 
 
+@pytest.mark.parametrize(
+    ("opening", "form"),
+    [
+        ({"open": ["<a>", "<b>"]}, ThoughtForm("<a>", "</a>")),
+        ({"open_pattern": r"\s*<a>\s*"}, ThoughtForm("<a>", "</a>")),
+        ({"open_pattern": r"(?:<a>|<b>)"}, None),
+        ({"open_pattern": r"<a( n=\d+)?>"}, None),
+    ],
+)
+def test_a_grammar_writes_a_mark_only_where_it_is_known_how(
+    opening: dict[str, Any], form: ThoughtForm | None
+) -> None:
+    template = {"start_anchor": "<|bot|>", "fields": {"thinking": opening | {"close": "</a>"}, "content": {}}}
+    assert response_format(template, []).thought_form == form
+
+
 def test_the_demo_model_can_be_made_to_call() -> None:
     assert response_format(RESPONSE_TEMPLATE, []).call_form == CallForm("<tool_call>", "</tool_call>")
