@@ -218,6 +218,11 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     follows: str = ""
     continues: Base | None = None
 
+    @property
+    def leaf(self) -> str:
+        """What its branch ends with before its end: the user's message, or the reply that it goes on with."""
+        return self.message_id if self.continues is None else self.reply_id
+
     def leaves_as_it_stood(self, done: Done, calls: Sequence[CallRecord]) -> bool:
         """Whether the reply that the turn went on with stays what it was: nothing was added, nor did it come to its end."""
         if self.continues is None or calls or done.reason in (Reason.STOP, Reason.LENGTH):

@@ -72,9 +72,7 @@ class Dequeuer:
         self, conversation: Conversation, live: LiveTurn, generation: Generation, meta: Meta
     ) -> Prompt | None:
         try:
-            record = live.record
-            last = record.message_id if record.continues is None else record.reply_id
-            message = await self._history.message(conversation.keys, last)
+            message = await self._history.message(conversation.keys, live.record.leaf)
             if message is not None and not live.turn.is_over:
                 requested = live.record.model
                 client = asker(conversation.owner, live.send.group)

@@ -290,7 +290,7 @@ def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | 
     fields = {
         f"sent:{record.client_msg_id}": record.turn_id,
         f"turn:{record.turn_id}": encode_turn(record).decode(),
-        "leaf": record.message_id if record.continues is None else record.reply_id,
+        "leaf": record.leaf,
         "queue": f"{_ids(conversation)} {record.turn_id}".strip(),
         "updated_at": str(now_ms()),
     } | ({"model": named} if named else {})
