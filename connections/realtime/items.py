@@ -1,7 +1,7 @@
 """The items of one session in their order: those that wait for a reply, and the newest of those that have one. Pure.
 
 A waiting item is this session's alone. It becomes a message with the turn that answers it: several that wait become one.
-What came of a call waits, too, until the session goes on; it stands behind all that is answered and before messages.
+What came of a call waits, too, until the session goes on; it stands behind the calls of its reply, whatever was told since.
 """
 
 from __future__ import annotations
@@ -146,11 +146,12 @@ class Items:
         if item.item_id in self._items:
             why = f'There is an item "{item.item_id}" already.'
             raise Invalid(why, field="item.id", code="item_create_duplicate_item_id")
-        return self._put(item, self._place(behind, is_outcome=item.role == "tool"))
+        return self._put(item, self._place(item, behind))
 
     def store(self, item: Item) -> str | None:
-        """Puts a stored item in, behind all that are stored; gives the id of the one before it."""
-        previous = self._put(item, self._behind(State.STORED))
+        """Puts a stored item in, behind all that are stored, or its call; gives the id of the one before it."""
+        place = self._range_of_outcome(item.call_id)[1] if item.role == "tool" else self._behind(State.STORED)
+        previous = self._put(item, place)
         self._forget_oldest()
         return previous
 
@@ -182,26 +183,34 @@ class Items:
         """The id of the nearest item before a place that the client knows of."""
         return next((one for one in reversed(self._order[:place]) if self._items[one].told), None)
 
-    def _place(self, behind: str | None, *, is_outcome: bool) -> int:
+    def _place(self, item: Item, behind: str | None) -> int:
         """Where a new item goes: nothing comes between what was answered. Raises Invalid."""
-        answered = self._behind(State.STORED)
-        outcomes = [place for place, one in enumerate(self._order) if self._items[one].role == "tool"]
-        front = max(answered, *(place + 1 for place in outcomes), 0)
-        first, last = max(front, self._behind(State.ASKED)), len(self._order)
-        if is_outcome:
-            first, last = answered, front
+        if item.role == "tool":
+            first, last = self._range_of_outcome(item.call_id)
+        else:
+            outcomes = [place + 1 for place, one in enumerate(self) if one.role == "tool"]
+            first = max(self._behind(State.STORED), self._behind(State.ASKED), *outcomes)
+            last = len(self._order)
         if behind is None:
             return last
         if behind != ROOT and behind not in self._items:
             why = f'There is no item "{behind}".'
             raise Invalid(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
         place = 0 if behind == ROOT else self._order.index(behind) + 1
-        while place < len(self._order) and not self._items[self._order[place]].told:
+        while place < last and not self._items[self._order[place]].told:
             place += 1
         if not first <= place <= last:
-            why = "Items can't be put before what is answered, nor a call's output behind what waits."
+            why = "Items can't be put before what is answered, nor a call's output apart from the calls of its reply."
             raise Invalid(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
         return place
+
+    def _range_of_outcome(self, call_id: str) -> tuple[int, int]:
+        """The places behind the calls of its reply: the first and the last, behind what came of the others."""
+        turn_id = next(item.turn_id for item in self if item.is_call and item.call_id == call_id)
+        calls = {item.call_id for item in self.of_turn(turn_id) if item.is_call}
+        of_calls = [(place, item) for place, item in enumerate(self) if item.call_id in calls]
+        first = max(place for place, item in of_calls if item.is_call) + 1
+        return first, max(place for place, _ in of_calls) + 1
 
     def _behind(self, *states: State) -> int:
         """The place behind all items that came so far."""

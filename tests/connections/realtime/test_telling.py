@@ -174,6 +174,22 @@ def test_a_call_behind_text_that_was_withdrawn_is_withdrawn_too() -> None:
     assert session.mirror.order == ["msg_turn_1", "item_1", "item_1_0", "item_1_0_output"]
 
 
+@pytest.mark.parametrize("mine", [True, False])
+def test_what_came_of_a_call_stands_behind_it_whatever_was_told_since(*, mine: bool) -> None:
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    session.hear(call("turn_1", "call_1"))
+    session.hear(accepted("turn_2", "theirs", "And?"))
+    if mine:
+        output = NewItem(type="function_call_output", call_id="call_1", output="Rain.")
+        session.mirror.hear(*session.asking.create(ItemCreate(item=output)))
+    else:
+        session.hear(done("turn_1", 0))
+    session.hear(delta("turn_2", "Hello."))
+    (came,) = [item for item in session.items if item.role == "tool"]
+    assert session.mirror.order == ["msg_turn_1", "item_1_0", came.item_id, "msg_turn_2", "item_2"]
+
+
 def test_a_rollback_takes_a_whole_exchange_out_and_what_waits_for_its_calls() -> None:
     session = Session()
     session.hear(accepted("turn_1", "theirs", "Hi!"))
