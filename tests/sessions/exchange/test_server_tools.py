@@ -338,10 +338,14 @@ async def test_a_drain_waits_for_tools_that_run(
         await draining
         assert [state.state for state in chat.reader.of(ToolState)] == [CallState.RUNNING, CallState.DONE]
         assert len(chat.reader.of(Accepted)) == 1
+    engine.script(["It is noon."])
     async with replica(store, owner, engine, Bench()) as chat:
+        await eventually(lambda: len(engine.requests) == 2)  # it goes on by itself, whoever is there
         await chat.history()
-        await chat.follow("It is noon.")
+        await chat.finish(engine.requests[-1].request_id)
+        page = await chat.history(Recorder())
     assert engine.requests[-1].messages[-1].content == "Noon."
+    assert page.messages[-1].content == "It is noon."
 
 
 async def test_a_tool_does_not_start_while_its_claim_is_not_in_the_store(
