@@ -1,4 +1,4 @@
-"""One reply on its way through all filters, with the tokens that each part of its text cost. Pure."""
+"""One reply on its way through all filters, with the tokens that each part of its text cost. Does no I/O: what is long lets others work."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from engine.messages import ChosenToken
 from engine.text.logprobs import LogprobQueue
 from sessions.filters.filter_hook import ReplyFilter
+from sessions.filters.slices import slices
 
 
 class FilterBroken(Exception):
@@ -44,11 +45,20 @@ class FilteredReply:
         self._logprobs = LogprobQueue()
         self._told = 0  # of what comes next, so much is known already
 
-    def begin(self, text: str) -> None:
+    async def begin(self, text: str) -> None:
         """Takes the text of a reply that goes on, which was told: what begins in it is found. Raises FilterBroken."""
-        if self._stages and text:
+        if self._stages:
             self._told = len(text)
-            self.feed(text, 0)
+            async for part in slices(text):
+                self.feed(part, 0)
+
+    async def forbids(self, text: str) -> bool:
+        """Takes a whole text, of which nothing leaves before all of it was read. Raises FilterBroken."""
+        if self._stages:
+            async for part in slices(text):
+                if self.feed(part, 0).filtered:
+                    return True
+        return self.finish().filtered
 
     def feed(self, text: str, tokens: int, logprobs: Sequence[ChosenToken] = ()) -> Released:
         """Takes the reply's next text, whole characters. Raises FilterBroken."""

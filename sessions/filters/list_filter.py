@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
 from collections.abc import Callable, Sequence
 
 from sessions.filters.filter_hook import Filter, ReplyFilter
 from sessions.filters.held_text import HeldText, Scan
 from sessions.filters.pattern_scan import PatternScan, PatternSet
+from sessions.filters.slices import slices
 from sessions.filters.word_list import WordList, WordScan
-
-SLICE_CHARS = 256
-"""What of a message is read at once, for the sake of the replies under way: a millisecond's work with common lists."""
 
 
 class Lists:
@@ -43,10 +40,9 @@ class ListFilter(Filter):
         reader = self._incoming.begin()
         if reader is None:
             return False
-        for start in range(0, len(message), SLICE_CHARS):
-            if reader.feed(message[start : start + SLICE_CHARS]).filtered:
+        async for part in slices(message):
+            if reader.feed(part).filtered:
                 return True
-            await sleep(0)
         return reader.finish().filtered
 
     def reply(self) -> ReplyFilter | None:

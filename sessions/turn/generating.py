@@ -109,8 +109,11 @@ class FilteredPieces:
         self._thoughts = filters.reply()
         self._text = filters.reply()
         self.filtered = False
-        self._text.begin(listener.turn.text)
-        self._thoughts.begin(listener.turn.reasoning)
+
+    async def begin(self) -> None:
+        """A reply that goes on has text already. Raises FilterBroken."""
+        await self._text.begin(self._listener.turn.text)
+        await self._thoughts.begin(self._listener.turn.reasoning)
 
     async def take(self, piece: Chunk | Reasoning | Called) -> None:
         """Tells what the filters let through. Raises FilterBroken."""
@@ -140,10 +143,11 @@ class FilteredPieces:
 
     async def _call(self, called: Called) -> None:
         await self._finish_thoughts()
-        arguments = self._filters.reply()
-        if arguments.feed(called.arguments, called.tokens).filtered or arguments.finish().filtered:
+        if self.filtered:
+            return
+        if await self._filters.reply().forbids(called.arguments):
             self._end()
-        elif not self.filtered:
+        else:
             await self._listener.call(called)
 
     async def _release(self, tell: Callable[[Released], Awaitable[None]], released: Released) -> None:
@@ -217,6 +221,7 @@ class Generator:
     async def _follow(self, listener: Listener, stream: Stream) -> Outcome:
         """Takes the engine's outputs to the last one."""
         turn, reply = listener.turn, FilteredPieces(listener, self._filters)
+        await reply.begin()
         async for output in stream:
             match output:
                 case Chunk() | Reasoning() | Called():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from itertools import accumulate, islice
@@ -15,7 +16,8 @@ from sessions.errors import Filtered
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_hook import Filter, Passed
 from sessions.filters.filtered_reply import FilterBroken, FilteredReply, Released
-from sessions.filters.list_filter import SLICE_CHARS, ListFilter, Lists
+from sessions.filters.list_filter import ListFilter, Lists
+from sessions.filters.slices import SLICE_CHARS
 
 
 def listed(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filter:
@@ -54,6 +56,27 @@ async def test_a_long_message_is_read_over_the_edges_of_its_slices() -> None:
     await filters.check("x " * SLICE_CHARS)
     with pytest.raises(Filtered):
         await filters.check("x" * (SLICE_CHARS - 3) + " darn it")
+
+
+async def test_what_a_reply_goes_on_with_and_long_arguments_are_read_over_the_edges_of_slices() -> None:
+    filters = Filters([listed(outgoing=["darn it"])])
+    begun = filters.reply()
+    await begun.begin("x" * (SLICE_CHARS - 2) + " darn")
+    assert begun.feed(" it.", 1).filtered
+    assert not await filters.reply().forbids("x " * SLICE_CHARS)
+    assert await filters.reply().forbids("x" * (SLICE_CHARS - 3) + " darn it")
+    assert await filters.reply().forbids("darn it")
+
+
+@pytest.mark.parametrize("reads", ["begin", "forbids"])
+async def test_others_work_while_a_long_text_is_read(reads: str) -> None:
+    reply = Filters([listed(outgoing=["darn"])]).reply()
+    reading = asyncio.ensure_future(getattr(reply, reads)("x" * SLICE_CHARS * 50))
+    turns = 0
+    while not reading.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 50
 
 
 async def test_lists_of_one_direction_say_nothing_to_the_other() -> None:
