@@ -16,6 +16,8 @@ from midstream.reply import Event, Reasoning, Reply, Status
 from midstream.wait_line import WaitLine
 
 _ANSWERS: dict[str, Literal["allow", "deny"]] = {"y": "allow", "yes": "allow", "n": "deny", "no": "deny"}
+AGAIN_S = 1.0
+"""After so long a decision is said again that the server could not take, and of which it did not say when."""
 _UNASKED = "asks for permission, and nobody can be asked where the input is no terminal: it is denied"
 
 
@@ -116,19 +118,19 @@ class Showing:
 
     async def _ask(self) -> None:
         """Puts the question of the next call that asks on the last line. Raises Disconnected."""
-        asking = [call for call in self._reply.calls if call.asks and call.call_id not in self._decided]
-        if not asking:
+        call = next((one for one in self._reply.calls if one.asks and one.call_id not in self._decided), None)
+        if call is None:
             self._stop_asking()
         elif not (sys.stdin.isatty() and sys.stdout.isatty()):
-            print(f"midstream: {asking[0].name} {_UNASKED}.", file=sys.stderr, flush=True)
-            await self._decide(asking[0], "deny")
-        elif self._asked is not asking[0]:
+            print(f"midstream: {call.name} {_UNASKED}.", file=sys.stderr, flush=True)
+            await self._decide(call, "deny")
+        elif self._asked is not call:
             self._make_room()
-            self._asked = asking[0]
+            self._asked = call
             self._stop_asking()  # what was typed to another question is no answer to this one
             self._set_aside()
             self._typing = asyncio.create_task(self._lines.get())
-            print(question(asking[0]), end="", flush=True)
+            print(question(call), end="", flush=True)
 
     def _set_aside(self) -> None:
         """What was typed before a question was read is no answer to it: it is said when the reply is over."""
@@ -154,16 +156,23 @@ class Showing:
             await self._decide(call, decision)
 
     async def _decide(self, call: Call, decision: Literal["allow", "deny"]) -> None:
-        """Where somebody else was first, what they decided is told by the reply. Raises Disconnected."""
+        """Says it until the server has taken it. What became of a call otherwise is told by the reply. Raises Disconnected."""
         self._decided.add(call.call_id)
         place = self._reply.accepted["conversation_id"]
-        try:
-            await self._client.tool_decision(
-                call.call_id, decision, args_sha256=call.args_sha256, conversation_id=place
-            )
-        except Refused as refused:
-            if refused.code != "conflict":
-                raise
+        while call.asks:
+            try:
+                await self._client.tool_decision(
+                    call.call_id, decision, args_sha256=call.args_sha256, conversation_id=place
+                )
+            except Refused as refused:
+                if refused.code != "conflict":  # somebody else was first
+                    print(f"[{refused}]", flush=True)
+                if not refused.retryable:
+                    return
+                after_ms = refused.retry_after_ms
+                await asyncio.sleep(AGAIN_S if after_ms is None else after_ms / 1000)
+            else:
+                return
 
 
 async def _next(events: AsyncIterator[Event]) -> Event | None:

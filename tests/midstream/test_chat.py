@@ -11,6 +11,7 @@ import termios
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,8 @@ from connections.wire.errors import Close, CloseCode
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from midstream.chat import kept_client_id
+from sessions.errors import NotFound, StoreDown
+from sessions.service import Sessions, Told
 from sessions.tools.functions.declared import tool
 from tests.app.in_process import Running, serving
 from tests.traced import traced
@@ -344,6 +347,30 @@ async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
         terminal.types(f"{typed}\n")
         await terminal.shows(f"[ask_pay {{}}: {told}]")
         await terminal.shows("So be it.")
+        await terminal.shows(PROMPT)
+
+
+async def test_a_decision_that_the_store_can_not_take_is_said_again(
+    tooled: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_call, refusals = Sessions.answer_call, iter([StoreDown("Not now."), NotFound("No more.")])
+
+    async def refused_first(self: Sessions, *asked: Any) -> Told:
+        if (refusal := next(refusals, None)) is not None:
+            raise refusal
+        return await answer_call(self, *asked)
+
+    monkeypatch.setattr(Sessions, "answer_call", refused_first)
+    tooled.engine.script([Call("ask_pay")])
+    async with chatting(tooled.ws_url, tmp_path) as terminal:
+        await terminal.shows(PROMPT)
+        terminal.types("Pay.\n")
+        await terminal.shows("Allow ask_pay {}? [y/n] ")
+        terminal.types("y\n")
+        await terminal.shows("[store_unavailable: Not now.]")
+        await terminal.shows("[not_found: No more.]")
+        terminal.types(CTRL_C)  # the chat goes on, and so does what it waits for
+        await terminal.shows("[ask_pay {}: stopped]")
         await terminal.shows(PROMPT)
 
 
