@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from app.settings import DEMO_MODEL
 from tests.clients.conftest import Runner
 from tests.clients.programs import Lines
 from tests.server_process import ServerProcess
@@ -32,6 +33,7 @@ class Visit:
         pytest.param("node_chat.mjs", marks=OWN),
         pytest.param("langchain_chat.py", marks=OWN),
         pytest.param("litellm_chat.py", marks=OWN),
+        pytest.param("litellmproxy_chat.py", marks=OWN),
     ],
 )
 def visit(
@@ -65,3 +67,12 @@ def test_another_model_is_refused(visit: Visit) -> None:
     assert "another" in visit.said["refused"]["why"]
     if "models" in visit.said:  # LangChain and LiteLLM do not list them
         assert visit.said["models"]["ids"] == ["midstream-demo"]
+
+
+@pytest.mark.clients
+@pytest.mark.timeout(900)
+def test_a_load_of_guidellm_is_answered_token_for_token(run_script: Runner, server: ServerProcess) -> None:
+    load = run_script("guidellm_load.py", server.url, GUIDELLM_TOKENIZER=str(DEMO_MODEL))["load"]
+    assert load["requests"] == {"successful": 24, "errored": 0, "incomplete": 0, "total": 24}
+    assert load["at_once"] == 4
+    assert load["tokens"] == [32, 32]  # it wants so many of each reply, whatever that would have been
