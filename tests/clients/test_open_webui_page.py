@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,6 +132,14 @@ def ask(page: Page, webui: str, model: str, text: str) -> None:
     page.keyboard.press("Enter")
 
 
+def until(happened: Callable[[], bool]) -> None:
+    """Wait for what another process does, which has no event to wait for."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+
+
 def told(page: Page, text: str) -> None:
     expect(page.locator("#messages-container")).to_contain_text(text, timeout=PATIENCE_MS)
 
@@ -152,8 +160,7 @@ def test_stop_stops_the_model(page: Page, webui: str, scripted: ServerProcess) -
     ask(page, webui, "scripted", "Count from 1 to 500.")
     told(page, " 20,")
     page.get_by_role("button", name="Stop", exact=True).dispatch_event("click")
-    while figure(scripted, 'midstream_cancels_total{cause="disconnect"}') == before:
-        pass
+    until(lambda: figure(scripted, 'midstream_cancels_total{cause="disconnect"}') > before)
     assert figure(scripted, "midstream_steps_after_cancel_total") == 0
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_hidden(timeout=PATIENCE_MS)
     expect(page.locator("#messages-container")).not_to_contain_text(" 490,")
