@@ -218,9 +218,10 @@ class Items:
         return len(self._order) - sum(1 for _ in coming)
 
     def _forget_oldest(self) -> None:
-        """The newest one that is stored stays, however long it is, and so does a reply that is being written."""
+        """The newest one that is stored stays, however long it is; so do replies being written, and calls that wait."""
         while (len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS) and self._behind(State.STORED) > 1:
             oldest = self._items[self._order[0]]
-            if oldest.state is not State.STORED or oldest.status == "in_progress":
+            goes_on = oldest.status == "in_progress" or oldest in self.open_calls()
+            if goes_on or oldest.state is not State.STORED:
                 return
             self.remove(oldest.item_id)

@@ -76,6 +76,18 @@ def test_the_oldest_are_forgotten_and_what_waits_is_not() -> None:
     assert order(items) == ["long", "mine"]
 
 
+def test_a_call_is_not_forgotten_before_something_came_of_it() -> None:
+    items = Items()
+    items.store(stored("before"))
+    call = Item(item_id="call", role="assistant", text="{}", turn_id="t", call_id="call_1", name="clock")
+    items.store(call)
+    items.store(stored("long", text="x" * MAX_CHARS))
+    assert order(items) == ["call", "long"]
+    output = Item(item_id="output", role="tool", text="Noon.", turn_id="t", call_id="call_1")
+    assert items.store(output) == "call"
+    assert order(items) == ["long"]
+
+
 def test_an_item_without_text_yet_has_no_content() -> None:
     coming = Item(item_id="a", role="assistant", text="", status="in_progress")
     assert coming.shown() == Message(id="a", status="in_progress", role="assistant", content=())
