@@ -108,10 +108,10 @@ class Client:
 
         None where there is none. Raises Refused (`not_found`), Disconnected.
         """
-        ref = uuid.uuid4().hex
-        self._live.rejoin(ref)
-        asked = {"type": "history", "conversation_id": conversation_id, "limit": 1}
-        return self._live.rejoined(ref, await self.request(asked, ref=ref))
+        behind = self.ready["limits"]["max_queued_turns"]  # messages that may stand behind that reply
+        asked = {"type": "history", "conversation_id": conversation_id, "limit": 1 + behind}
+        with self._live.rejoining() as ref:
+            return self._live.rejoined(await self.request(asked, ref=ref))
 
     async def tool_result(
         self,

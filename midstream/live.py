@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from midstream.errors import ClientError
@@ -45,15 +48,20 @@ class LiveReplies:
         self._sending.pop(client_msg_id, None)
         self._begun.pop(client_msg_id, None)
 
-    def rejoin(self, ref: str) -> None:
-        """The history that answers this request may have a reply that something is still to come of."""
+    @contextmanager
+    def rejoining(self) -> Iterator[str]:
+        """The `ref` to ask for a history with: that may have a reply that something is still to come of."""
+        ref = uuid.uuid4().hex
         self._rejoining.add(ref)
+        try:
+            yield ref
+        finally:
+            self._rejoining.discard(ref)
 
-    def rejoined(self, ref: str, page: Frame) -> Reply | None:
+    def rejoined(self, page: Frame) -> Reply | None:
         """The reply that such a history had; None where it had none."""
-        self._rejoining.discard(ref)
-        last = page["messages"][-1] if page["messages"] else {}
-        return self._replies.get(last.get("turn_id", "")) if _is_unfinished(last) else None
+        unfinished = _unfinished(page)
+        return self._replies.get(unfinished["turn_id"]) if unfinished else None
 
     def take(self, frame: Frame) -> None:
         """Takes a frame; those of others' replies count as seen, no more."""
@@ -98,14 +106,14 @@ class LiveReplies:
         self._forget(before)
 
     def _take_up(self, page: Frame) -> None:
-        """The last reply of a page, where something is still to come of it. What follows is heard from here on."""
-        last = page["messages"][-1] if page["messages"] else {}
-        if not _is_unfinished(last) or last["turn_id"] in self._replies:
+        """The reply of a page that something is still to come of. What follows is heard from here on."""
+        message = _unfinished(page)
+        if message is None or message["turn_id"] in self._replies:
             return
-        place = {"conversation_id": page["conversation_id"], "turn_id": last["turn_id"]}
-        accepted = place | {"message_id": last["parent_id"], "epoch": page["epoch"], "seq": page["seq"]}
-        reply = self._replies[last["turn_id"]] = Reply(self._ask, accepted, sent=None)
-        reply.begin_with(last)
+        place = {"conversation_id": page["conversation_id"], "turn_id": message["turn_id"]}
+        accepted = place | {"message_id": message["parent_id"], "epoch": page["epoch"], "seq": page["seq"]}
+        reply = self._replies[message["turn_id"]] = Reply(self._ask, accepted, sent=None)
+        reply.begin_with(message)
         self._positions.setdefault(page["conversation_id"], Position(page["epoch"], page["seq"]))
 
     def _forget(self, reply: Reply) -> None:
@@ -115,7 +123,11 @@ class LiveReplies:
             self._positions.pop(place, None)
 
 
+def _unfinished(page: Frame) -> Frame | None:
+    """The reply of a page that runs, or whose calls are open; messages may wait behind it."""
+    return next((message for message in reversed(page["messages"]) if _is_unfinished(message)), None)
+
+
 def _is_unfinished(message: Frame) -> bool:
-    """Whether a message of the history is a reply that runs, or whose calls are open."""
     is_calling = any(call["state"] in ("waiting", "running") for call in message.get("calls", ()))
-    return message.get("status") == "running" or is_calling
+    return message["status"] == "running" or is_calling

@@ -222,6 +222,30 @@ async def test_a_call_of_another_program_is_shown_as_that(chat: ChatPage, servic
         await expect(state(chat.page, "lamp")).to_have_text("Stopped")
 
 
+async def test_messages_that_wait_behind_a_reply_leave_it_whole_after_a_reload(
+    chat: ChatPage, service: Running
+) -> None:
+    service.engine.script(["Pay first.", PAY])
+    await chat.open(service.url)
+    client_id = await chat.client("localStorage.getItem('midstream.client_id')")
+    async with midstream.connect(service.ws_url, client_id=client_id, features=("tools",)) as program:
+        await chat.type("Pay Ann.")
+        await expect(state(chat.page, "pay")).to_have_text("Asks for your permission")
+        place = chat.page.url.partition("#/")[2]
+        await program.send("And Bob?", conversation_id=place, on_busy="enqueue")
+        await expect(chat.questions).to_have_text(["Pay Ann.", "And Bob?"])
+        await chat.page.reload()
+        await chat.connected()
+        await expect(chat.questions).to_have_text(["Pay Ann.", "And Bob?"])
+        await expect(chat.stop).to_be_visible()
+        service.engine.script(["Not paid."])
+        service.engine.script(["Nor him."])
+        await card(chat.page, "pay").get_by_role("button", name="Deny").click()
+        await chat.until_shown("Nor him.")
+    await expect(state(chat.page, "pay")).to_have_text("Not allowed")
+    await chat.ended()
+
+
 async def test_a_thought_is_folded_with_its_time_and_is_the_same_after_a_reload(
     chat: ChatPage, service: Running
 ) -> None:

@@ -132,3 +132,23 @@ async def test_a_reply_that_runs_is_rejoined_in_its_middle(tmp_path: Path) -> No
         engine.step(4)
         assert "".join([text async for text in reply]) == " two three."
         assert reply.text == "One two three."
+
+
+async def test_a_reply_is_rejoined_with_messages_waiting_behind_it(tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    engine.script(["One", " two."])
+    async with (
+        serving(tmp_path, engine) as running,
+        midstream.connect(running.ws_url, client_id="ann", features=ALL) as first,
+        midstream.connect(running.ws_url, client_id="ann", features=ALL) as second,
+    ):
+        begun = await first.send("Count.")
+        engine.step()
+        assert await anext(aiter(begun)) == "One"
+        for content in ("And?", "So?"):
+            await first.send(content, on_busy="enqueue")
+        reply = await second.rejoin()
+        assert reply is not None
+        assert (reply.turn_id, reply.text) == (begun.turn_id, "One")
+        engine.step(2)
+        assert "".join([text async for text in reply]) == " two."

@@ -1,5 +1,5 @@
 import { ChatError } from "./errors.js";
-import { isCalling } from "./live-replies.js";
+import { isUnfinished } from "./live-replies.js";
 
 /** For how long one refusal may tell this client to wait, in milliseconds: what takes longer is a limit of another kind. */
 const LONGEST_WAIT_MS = 60_000;
@@ -130,10 +130,13 @@ export class Follower {
     }
   }
 
-  /** Takes the reply that runs, or whose calls are open, which history tells as far as it has come. @param {History} page */
+  /**
+   * Takes the reply that runs, or whose calls are open, which history tells as far as it has come; messages may wait behind it.
+   * @param {History} page
+   */
   #catchUp({ conversation_id: conversationId, messages }) {
-    const message = messages.at(-1);
-    if (message?.role !== "assistant" || (message.status !== "running" && !isCalling(message))) return;
+    const message = messages.findLast(isUnfinished);
+    if (message === undefined) return;
     const reply = this.#live.running(conversationId, message.turn_id);
     reply.catchUp(message);
     this.#emit("reply", { reply });

@@ -3,9 +3,9 @@ import { Reply, ReplyState } from "./reply.js";
 /** @typedef {import("./errors.js").ChatError} ChatError */
 /** @typedef {{reply: Reply, frame: {client_msg_id: string} & Record<string, unknown>}} Unfinished */
 
-/** Whether a reply of the history has calls that are not settled. @param {import("./frames.js").Message} message */
-export function isCalling({ calls = [] }) {
-  return calls.some(({ state }) => state === "waiting" || state === "running");
+/** Whether a message of the history is a reply that runs, or whose calls are open. @param {import("./frames.js").Message} message */
+export function isUnfinished({ role, status, calls = [] }) {
+  return role === "assistant" && (status === "running" || calls.some(({ state }) => state === "waiting" || state === "running"));
 }
 
 /**
@@ -123,7 +123,7 @@ export class LiveReplies {
   /** Lets go of replies whose end was missed: history has them whole. @param {import("./frames.js").Message[]} messages */
   dropEnded(messages) {
     for (const message of messages) {
-      const ended = message.role === "assistant" && message.status !== "running" && !isCalling(message);
+      const ended = message.role === "assistant" && !isUnfinished(message);
       const reply = ended ? this.#byTurn.get(message.turn_id) : undefined;
       if (reply !== undefined) this.withdraw(reply);
     }
