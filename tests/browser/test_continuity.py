@@ -58,6 +58,24 @@ async def test_a_stop_that_came_too_late_shows_the_whole_reply(chat: ChatPage, p
     assert await chat.last_reply() == "seen whole"
 
 
+async def test_a_stop_that_is_refused_lets_the_reply_go_on_and_may_be_pressed_again(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "seen")
+    await chat.stop.click()
+    cancel = await line.hear("cancel")
+    refusal = {"code": "store_unavailable", "message": "The store does not answer.", "retryable": True}
+    await line.say("error", ref=cancel["ref"], **refusal)
+    await delta(line, send, " whole", off=4, seq=3)
+    await chat.until_shown("seen whole")
+    await chat.stop.click()
+    cancel = await line.hear("cancel")
+    assert cancel["seen_off"] == len("seen whole")
+    await line.finish(send, turn="t", seq=4, reason="cancelled", chars=10)
+    await expect(chat.badge()).to_have_text("Stopped")
+
+
 async def test_stop_before_the_first_word_shows_an_empty_stopped_reply(chat: ChatPage, peer: Peer) -> None:
     line = await visit(chat, peer)
     send = await begin(chat, line)

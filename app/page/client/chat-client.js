@@ -188,17 +188,25 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on.
+   * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on. Where the server
+   * refuses that the replies go on. Raises ChatError.
    * @param {{conversationId?: string, seenOff?: number, mode?: "keep" | "rollback"}} [options]
    * @returns {Promise<import("./frames.js").Cancelled | null>} null where no connection stood: it is asked for on the next one
    */
   async cancel({ conversationId = "default", seenOff, mode } = {}) {
-    for (const reply of this.#live.openIn(conversationId)) {
+    const open = this.#live.openIn(conversationId);
+    for (const reply of open) {
       if (reply.sentAt === null && reply.own) this.#live.withdraw(reply);
       else this.#hold(reply, seenOff ?? reply.chars);
     }
     if (!this.#link.connected) return null;
-    return this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff, mode });
+    try {
+      return await this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff, mode });
+    } catch (error) {
+      // A lost connection is no refusal: the next one asks again.
+      if (error instanceof ChatError && !error.lost) for (const reply of open) this.#hold(reply, null);
+      throw error;
+    }
   }
 
   /**
@@ -345,10 +353,11 @@ export class ChatClient extends EventTarget {
 
   /**
    * @param {Reply} reply
-   * @param {number} chars
+   * @param {number | null} chars  null: nothing is held back any more
    */
   #hold(reply, chars) {
-    reply.hold(chars);
+    if (chars === null) reply.release();
+    else reply.hold(chars);
     this.#emit("reply", { reply });
   }
 

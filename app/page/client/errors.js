@@ -18,6 +18,11 @@ export class ChatError extends Error {
     this.retryAfterMs = retryAfterMs;
   }
 
+  /** Whether there was no connection to answer it on. */
+  get lost() {
+    return this.code === ChatError.DISCONNECTED || this.code === ChatError.NOT_CONNECTED;
+  }
+
   /** @param {import("./frames.js").ErrorFrame | (import("./frames.js").Failure & {retryable?: boolean})} frame */
   static fromFrame(frame) {
     const options = { retryable: frame.retryable ?? false, retryAfterMs: frame.retry_after_ms ?? null };

@@ -75,7 +75,7 @@ export class Follower {
       return false;
     } catch (error) {
       this.#failed(conversationId, error);
-      return lost(error) ? null : false;
+      return error instanceof ChatError && error.lost ? null : false;
     }
   }
 
@@ -97,7 +97,7 @@ export class Follower {
       const answer = await this.#askUntilTaken({ type: "resume", conversation_id: conversationId, ...point });
       return answer.type === "resumed";
     } catch (error) {
-      if (lost(error) || !(error instanceof ChatError)) throw error;
+      if (!(error instanceof ChatError) || error.lost) throw error;
       return false;
     }
   }
@@ -149,7 +149,7 @@ export class Follower {
   #failed(conversationId, error) {
     if (!(error instanceof ChatError)) throw error;
     // A lost connection needs no word: the next one asks again.
-    if (lost(error)) return;
+    if (error.lost) return;
     if (error.code !== "not_found") this.#emit("error", error);
     else if (this.#live.openIn(conversationId).length === 0) this.#emit("missing", { conversationId });
   }
@@ -160,9 +160,4 @@ function waitOf(error) {
   if (!(error instanceof ChatError) || error.code !== "rate_limited") return null;
   const waitMs = error.retryAfterMs ?? WAIT_MS;
   return waitMs <= LONGEST_WAIT_MS ? waitMs : null;
-}
-
-/** @param {unknown} error */
-function lost(error) {
-  return error instanceof ChatError && (error.code === ChatError.DISCONNECTED || error.code === ChatError.NOT_CONNECTED);
 }

@@ -212,6 +212,11 @@ export class Reply {
     if (this.open) this.#heldAt = Math.min(this.#heldAt ?? chars, chars);
   }
 
+  /** Shows all that comes again: it was not stopped. */
+  release() {
+    this.#heldAt = null;
+  }
+
   /** Ends the reply and cuts it to what is kept. @param {import("./frames.js").Done} frame */
   finish(frame) {
     this.done = frame;

@@ -105,7 +105,8 @@ export declare class ChatClient extends EventTarget {
         messageId: string;
     }): Reply;
     /**
-     * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on.
+     * Stops what runs in a conversation. Nothing past `seenOff` code points is shown, nor kept, from now on. Where the server
+     * refuses that the replies go on. Raises ChatError.
      * @param {{conversationId?: string, seenOff?: number, mode?: "keep" | "rollback"}} [options]
      * @returns {Promise<import("./frames.js").Cancelled | null>} null where no connection stood: it is asked for on the next one
      */

@@ -16,6 +16,8 @@ export declare class ChatError extends Error {
         retryable?: boolean;
         retryAfterMs?: number | null;
     });
+    /** Whether there was no connection to answer it on. */
+    get lost(): boolean;
     /** @param {import("./frames.js").ErrorFrame | (import("./frames.js").Failure & {retryable?: boolean})} frame */
     static fromFrame(frame: import("./frames.js").ErrorFrame | (import("./frames.js").Failure & {
         retryable?: boolean;

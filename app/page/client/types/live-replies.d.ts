@@ -8,8 +8,8 @@ export type Unfinished = {
 };
 /** @typedef {import("./errors.js").ChatError} ChatError */
 /** @typedef {{reply: Reply, frame: {client_msg_id: string} & Record<string, unknown>}} Unfinished */
-/** Whether a reply of the history has calls that are not settled. @param {import("./frames.js").Message} message */
-export declare function isCalling({ calls }: import("./frames.js").Message): boolean;
+/** Whether a message of the history is a reply that runs, or whose calls are open. @param {import("./frames.js").Message} message */
+export declare function isUnfinished({ role, status, calls }: import("./frames.js").Message): boolean;
 /**
  * The replies whose end was not seen yet: by turn, and those of this client by the id of their message too.
  * Whatever ends here is told to `tell`.

@@ -111,6 +111,8 @@ export declare class Reply {
     catchUp(message: import("./frames.js").Message): void;
     /** Shows nothing past `chars` from now on: what the user has seen is what is to be kept. @param {number} chars */
     hold(chars: number): void;
+    /** Shows all that comes again: it was not stopped. */
+    release(): void;
     /** Ends the reply and cuts it to what is kept. @param {import("./frames.js").Done} frame */
     finish(frame: import("./frames.js").Done): void;
     /** Its calls are settled, and the reply that follows has begun. */
