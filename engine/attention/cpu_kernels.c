@@ -10,19 +10,11 @@
 #include "cpu_softmax.h"
 
 /* To be raised with every change of a signature, here and in cpu_kernels.py. */
-const int midstream_version = 3;
+const int midstream_version = 4;
 
 enum { WORTH_SHARING = 1 << 15 /* operations, about, below which waking other threads takes longer */ };
 
 /* ---- attention of one query for each row ------------------------------------------------------------------------- */
-
-/* Whether so many positions of a table, which has `width` pages, are in pages that there are. */
-static int is_within(const int32_t *table, count width, count page, count stop, count pages) {
-    if (stop < 1 || stop > width * page) return 0;
-    for (count i = 0; i < (stop + page - 1) / page; i++)
-        if (table[i] < 0 || table[i] >= pages) return 0;
-    return 1;
-}
 
 /* Attend with one query for each row and head, to all positions of the row's table.
 

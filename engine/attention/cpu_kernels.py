@@ -1,4 +1,4 @@
-"""Kernels of our own for CPUs, `cpu_kernels.c`: attention of decode steps over pages, rotation, norms, gates.
+"""Kernels of our own for CPUs, `cpu_kernels.c` and `cpu_prompt.c`: attention over pages, rotation, norms, gates.
 
 The library holds those of `engine.model.cpu_linear` and `engine.model.cpu_decode` as well.
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 
-VERSION = 3
+VERSION = 4
 """Of the signatures below: that of the library must be the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
@@ -28,7 +28,11 @@ _SIGNATURES = {
         *(_POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER),
         *(*8 * (_COUNT,), _FLOAT, _FLOAT, _COUNT, _COUNT, _FLAG, _POINTER),
     ),
-    "gather": (_POINTER, _POINTER, *7 * (_COUNT,), _FLAG, _POINTER),
+    "attend_prompt": (
+        *(_POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER),
+        *(*9 * (_COUNT,), _FLOAT, _FLOAT, _COUNT, _COUNT, _FLAG, _COUNT, _POINTER, _POINTER),
+    ),
+    "prompt_room": (_COUNT, _COUNT, _COUNT),
     "rotate_and_store": (
         *(_POINTER, _COUNT, _POINTER, _COUNT),
         *4 * (_POINTER,),
@@ -42,7 +46,7 @@ _SIGNATURES = {
     "decode": (_POINTER, _POINTER),
     "decode_room": (_POINTER, _COUNT, _COUNT),
 }
-_TELL = {"attend", "gather", "rotate_and_store", "linear", "vectors", "decode"}
+_TELL = {"attend", "attend_prompt", "rotate_and_store", "linear", "vectors", "decode"}
 """Those that tell whether they did it: they look at sizes and tables first."""
 
 
@@ -70,7 +74,7 @@ def load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
     for name, signature in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
         function.argtypes, function.restype = signature, ctypes.c_int if name in _TELL else None
-    library.midstream_decode_room.restype = _COUNT
+    library.midstream_decode_room.restype = library.midstream_prompt_room.restype = _COUNT
     return library
 
 
@@ -130,20 +134,46 @@ def attend(
     return mixed
 
 
-def gather(store: Tensor, table: Tensor, length: int, room: int) -> Tensor:
-    """Return the first `length` positions of a table side by side, (heads, room, size), with zeros behind them.
+class PromptAttention:
+    """Attention of prompts, with the room that its threads write to. Not thread-safe."""
 
-    `store`: (pages, page size, heads, size), as `LayerPages` has them. Raises BadTable.
-    """
-    pages, page, heads, size = _paged(store)
-    made = store.new_empty(heads, room, size)
-    _check(
-        library().midstream_gather(
-            *(store.data_ptr(), _whole(table), pages, len(table), heads, page, size, length, room),
-            *(_is_half(store), made.data_ptr()),
+    def __init__(self) -> None:
+        self._room = torch.empty(0, dtype=torch.uint8)
+
+    def attend(
+        self, queries: Tensor, layer: LayerPages, table: Tensor, start: int, terms: Terms, *, out: Tensor
+    ) -> None:
+        """Attend with a chunk of a prompt, (rows, heads, size), from position `start` on, each to all up to its own.
+
+        Queries may have strides. `table`: (pages,), int32; `out`: (rows, heads, value size). Raises BadTable.
+        """
+        rows, heads, size = queries.shape
+        pages, page, kv_heads, value_size = _sizes(layer, size)
+        if heads % kv_heads or out.shape != (rows, heads, value_size) or not out.is_contiguous():
+            raise BadTable(
+                f"{tuple(queries.shape)} and {tuple(out.shape)} for {kv_heads} heads of {value_size}"
+            )
+        queries = queries if queries.stride(2) == 1 else queries.contiguous()
+        threads = torch.get_num_threads()
+        needed = library().midstream_prompt_room(size, value_size, threads)
+        if len(self._room) < needed:
+            self._room = torch.empty(needed, dtype=torch.uint8)
+        _check(
+            library().midstream_attend_prompt(
+                *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
+                *(layer.values.data_ptr(), _whole(table), pages, len(table), start, rows, heads, kv_heads),
+                *(
+                    page,
+                    size,
+                    value_size,
+                    terms.scale,
+                    terms.softcap or 0.0,
+                    terms.window or 0,
+                    terms.chunk or 0,
+                ),
+                *(_is_half(queries), threads, self._room.data_ptr(), out.data_ptr()),
+            )
         )
-    )
-    return made
 
 
 def rotate_and_store(

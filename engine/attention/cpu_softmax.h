@@ -75,6 +75,14 @@ struct store {
     int half;
 };
 
+/* Whether so many positions of a table, which has `width` pages, are in pages that there are. */
+SHARED int is_within(const int32_t *table, count width, count page, count stop, count pages) {
+    if (stop < 1 || stop > width * page) return 0;
+    for (count i = 0; i < (stop + page - 1) / page; i++)
+        if (table[i] < 0 || table[i] >= pages) return 0;
+    return 1;
+}
+
 /* How a layer attends. A query sees `window` positions up to its own, and none before the last multiple of `chunk`; 0:
    all. `softcap`: 0 for none. */
 struct terms {

@@ -56,7 +56,6 @@ class StepLayout:
     """Where a step's queries are, and where their keys and values lie. Tensors are on the device, int32 unless said otherwise.
 
     The first `decode_rows` requests have one query each; those behind have as many as `query_starts` says.
-    `masks` is room for what layers share.
     """
 
     input_ids: Tensor
@@ -81,7 +80,6 @@ class StepLayout:
     """(tokens,): the page that each row's keys and values are stored in; -1 for a row of nobody."""
     offsets: Tensor
     """(tokens,): and where in that page."""
-    masks: dict[object, Tensor]
 
     @property
     def longest_prompt(self) -> int:
@@ -124,7 +122,6 @@ def lay_out(
         key_starts=key_starts,
         pages=pages,
         offsets=offsets,
-        masks={},
     )
 
 

@@ -7,10 +7,10 @@
 
    Vectors: AVX-512 with its instruction for pairs of bfloat16, AVX-512, AVX2, or what every processor has. */
 
+#include "../attention/cpu_vectors.h"
 #include "cpu_linear.h"
 
 #include <omp.h>
-#include <stdatomic.h>
 
 enum {
     RUN = 64,             /* outputs of a part that come out of one of its four streams */
@@ -20,17 +20,12 @@ enum {
     WORTH_SHARING = 1 << 15
 };
 
-enum level { PLAIN, AVX2, AVX512, AVX512_BF16, LEVELS };
-
 typedef void tile(float *sums, const void *const *weights, count times, const void *given, count inputs, count rows);
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
-#define X86
-#include <immintrin.h>
-
+#ifdef X86
 #define LANES 16
 #define MOST_ROWS 6
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
+#define TARGET FOR_AVX512
 #define NAME(of) avx512_##of
 TARGET static inline void avx512_sum4(float *to, __m512 a, __m512 b, __m512 c, __m512 d) {
     __m512 left = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
@@ -51,7 +46,7 @@ TARGET static inline void avx512_sum4(float *to, __m512 a, __m512 b, __m512 c, _
 
 #define LANES 16
 #define MOST_ROWS 6
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
+#define TARGET FOR_AVX512_BF16
 #define NAME(of) avx512_bf16_##of
 #define CODES_AS_FLOATS(from) AVX512_CODES_AS_FLOATS(from)
 #define SUM4(to, a, b, c, d) avx512_sum4(to, (__m512)(a), (__m512)(b), (__m512)(c), (__m512)(d))
@@ -85,7 +80,7 @@ INLINE void avx512_bf16_add_code_pairs(avx512_bf16_sums (*sums)[4], count rows, 
 
 #define LANES 8
 #define MOST_ROWS 2
-#define TARGET __attribute__((target("avx2,fma")))
+#define TARGET FOR_AVX2
 #define NAME(of) avx2_##of
 TARGET static inline void avx2_sum4(float *to, __m256 a, __m256 b, __m256 c, __m256 d) {
     __m256 all = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
@@ -128,35 +123,6 @@ static const struct tiles tiles[LEVELS] = {
     [AVX512_BF16] = TILES(avx512, avx512_bf16, 6),
 #endif
 };
-
-static int best_level(void) {
-#ifdef X86
-    __builtin_cpu_init();
-    int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    int has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    if (has_avx512) return __builtin_cpu_supports("avx512bf16") ? AVX512_BF16 : AVX512;
-    if (has_avx2) return AVX2;
-#endif
-    return PLAIN;
-}
-
-static _Atomic int level = -1;
-
-static int current_level(void) {
-    int known = atomic_load_explicit(&level, memory_order_relaxed);
-    if (known >= 0) return known;
-    known = best_level();
-    atomic_store_explicit(&level, known, memory_order_relaxed);
-    return known;
-}
-
-/* Use no wider vectors than those of `most`, below 0: the widest. Returns what is used then; tests try all. */
-int midstream_vectors(int most) {
-    int best = best_level(), chosen = most < 0 || most > best ? best : most;
-    atomic_store_explicit(&level, chosen, memory_order_relaxed);
-    return chosen;
-}
 
 static tile *tile_for(const struct tiles *of, const struct product *product) {
     switch (product->by->kind) {
@@ -218,7 +184,7 @@ struct run {
 
 static void compute_run(const struct product *product, struct run run) {
     const struct matrix *by = product->by;
-    const struct tiles *of = tiles + current_level();
+    const struct tiles *of = tiles + vector_level();
     const char *weight = by->weight;
     count row_bytes = by->inputs * weight_bytes(by->kind), given_bytes = by->inputs * (product->half ? 2 : 4);
     count halfway = by->outputs / 2, blocks = (product->rows + of->rows - 1) / of->rows;

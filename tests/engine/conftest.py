@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ settings.register_profile("engine at any pace", deadline=None, suppress_health_c
 settings.load_profile("engine at any pace")
 
 NO_KERNELS = cpu_kernels.NoKernels("this test is of torch's operations")
+
+VECTORS = ("plain", "AVX2", "AVX-512", "AVX-512 with bfloat16")
 
 TEMPLATE = (
     "{% for message in messages %}{% if 'unspeakable' in message.content %}{{ raise_exception('unspeakable') }}{% endif %}"
@@ -51,6 +54,16 @@ def cpu_operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         pytest.skip(f"no kernels for CPUs: {trouble}")
     else:
         assert cpu_kernels.serve(torch.ones(1))
+
+
+@pytest.fixture(params=range(len(VECTORS)), ids=VECTORS)
+def vectors(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test runs with each kind of vectors that this processor has."""
+    if cpu_kernels.library().midstream_vectors(request.param) != request.param:
+        cpu_kernels.library().midstream_vectors(-1)
+        pytest.skip("this processor has none of these")
+    yield
+    cpu_kernels.library().midstream_vectors(-1)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ BUILT = ROOT / ".cache" / "sanitized"
 LIBRARY = "sanitized_cpu_kernels"
 TESTS = (
     "tests/engine/attention/test_cpu_kernels.py",
+    "tests/engine/attention/test_cpu_prompt.py",
     "tests/engine/model/test_cpu_linear.py",
     "tests/engine/model/test_cpu_decode.py",
     "tests/engine/model/test_int8_linear.py",

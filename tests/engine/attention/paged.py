@@ -97,7 +97,6 @@ def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page
         key_starts=sent([0, *accumulate(lengths)]),
         pages=sent(pages),
         offsets=sent([max(place, 0) % page for _, place in positions]),
-        masks={},
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.attention import cpu, reference
 from engine.attention import interface as attention
+from engine.attention import reference
 from engine.attention.terms import AttentionNotSupported
 from engine.cache.layout import Span
 from engine.cache.paged_cache import PagedCache
@@ -91,8 +91,7 @@ def test_a_copied_page_goes_on_by_itself() -> None:
 @with_each
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_a_prompt_longer_than_a_block_of_queries(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cpu, reference):
-        monkeypatch.setattr(module, "QUERY_BLOCK", 16)
+    monkeypatch.setattr(reference, "QUERY_BLOCK", 16)
     text = prompt(45)
     logits = runner(family=family).run([Span(1, 0, text, samples=True, pages=FIRST)])
     assert close(logits[0], by_itself(family, text))

@@ -18,22 +18,11 @@ from engine.model.int8_linear import quantized
 
 pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
 
-VECTORS = ("plain", "AVX2", "AVX-512", "AVX-512 with bfloat16")
 SEEDS = st.integers(0, 2**31)
 DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
 KINDS = st.sampled_from(("as the rows", "int8"))
 BESIDE = st.sampled_from(("nothing", "a bias and more"))
 WIDTHS = st.one_of(st.integers(1, 140), st.sampled_from((255, 256, 257, 768)))
-
-
-@pytest.fixture(params=range(len(VECTORS)), ids=VECTORS)
-def vectors(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs with each kind of vectors that this processor has."""
-    if cpu_kernels.library().midstream_vectors(request.param) != request.param:
-        cpu_kernels.library().midstream_vectors(-1)
-        pytest.skip("this processor has none of these")
-    yield
-    cpu_kernels.library().midstream_vectors(-1)
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])

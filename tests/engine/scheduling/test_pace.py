@@ -158,5 +158,8 @@ def test_a_machine_too_slow_for_full_rows_takes_fewer_and_tries_again() -> None:
 
 def test_a_prompt_that_keeps_nobody_waiting_has_longer_steps() -> None:
     pace = settled(0.0002)
+    for _ in range(5):
+        tokens = pace.budget_beside(0)
+        pace.observe(prefill_tokens=tokens, decoding=False, seconds=0.0002 * tokens)
     assert pace.budget_beside(0) == pytest.approx(ALONE * pace.budget, rel=0.05)
     assert pace.budget_beside(1) == pace.budget

@@ -1,0 +1,348 @@
+/* Attention of many queries of one request, for CPUs: a chunk of a prompt, over the pages of its table.
+
+   The queries that share a head are cut into blocks, and the positions into blocks of KEYS that begin at its multiples:
+   so what a query gets does not depend on how its prompt was cut. A block has its queries side by side, as columns, and
+   positions one below the other. Then keys are multiplied as they lie, each lane of a vector is another query's, and
+   the softmax between both products (with a running maximum: FlashAttention, Dao et al. 2022) has nothing to sum within
+   a vector.
+
+   Products are of words: float32, or pairs of bfloat16 where the processor multiplies those. All sums are of float32;
+   weights are rounded to bfloat16 where they are multiplied in pairs. */
+
+#include "cpu_softmax.h"
+#include "cpu_vectors.h"
+
+#include <omp.h>
+
+enum {
+    QUERIES = 96,      /* of a block, at most: keys and values are brought together once for each */
+    FEWEST = 48,       /* of a block, where there are threads without work */
+    KEYS = 64,         /* positions of a block */
+    LANES_OF_ALL = 16, /* columns are a multiple of it: a vector of any width */
+    ROWS_OF_ALL = 8,   /* and rows of this one */
+    WORTH_SHARING = 1 << 15
+};
+
+static const float LOWEST = -1e30f; /* below every score; what nobody may see is below this */
+
+/* Rows of words: the next row and the next word of a row are so many words further on. */
+struct left {
+    const uint32_t *words;
+    count down, along;
+};
+
+typedef void products(float *sums, count stride, struct left left, const uint32_t *right, count rows, count columns,
+                      count depth);
+
+#define ADD_FLOATS(of, sums, left, right) ((sums) + (of##_floats)(left) * (of##_floats)(right))
+
+#ifdef X86
+#define LANES 16
+#define ROWS 8
+#define WIDE 3
+#define TARGET FOR_AVX512_BF16
+#define NAME(of) pairs_##of
+#define ADD(sums, left, right) ((pairs_floats)_mm512_dpbf16_ps((__m512)(sums), (__m512bh)(left), (__m512bh)(right)))
+#include "cpu_panels.h"
+
+/* Write two rows of weights as one of pairs of bfloat16; `columns` is a multiple of LANES_OF_ALL. */
+FOR_AVX512_BF16 static void pair_weights(uint32_t *to, const float *first, const float *second, count columns) {
+    for (count i = 0; i < columns; i += LANES_OF_ALL) {
+        __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(first + i)));
+        __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(second + i)));
+        _mm512_storeu_si512(to + i, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+}
+
+#define LANES 16
+#define ROWS 8
+#define WIDE 3
+#define TARGET FOR_AVX512
+#define NAME(of) avx512_##of
+#define ADD(sums, left, right) ADD_FLOATS(avx512, sums, left, right)
+#include "cpu_panels.h"
+
+#define LANES 8
+#define ROWS 4
+#define WIDE 3
+#define TARGET FOR_AVX2
+#define NAME(of) avx2_##of
+#define ADD(sums, left, right) ADD_FLOATS(avx2, sums, left, right)
+#include "cpu_panels.h"
+#else
+static void pair_weights(uint32_t *to, const float *first, const float *second, count columns) {
+    (void)to, (void)first, (void)second, (void)columns; /* no other processor is asked for pairs */
+}
+#define pairs_add_products plain_add_products
+#endif
+
+#define LANES 4
+#define ROWS 4
+#define WIDE 3
+#define TARGET
+#define NAME(of) plain_##of
+#define ADD(sums, left, right) ADD_FLOATS(plain, sums, left, right)
+#include "cpu_panels.h"
+
+static products *const products_of[LEVELS] = {
+    [PLAIN] = plain_add_products,
+#ifdef X86
+    [AVX2] = avx2_add_products,
+    [AVX512] = avx512_add_products,
+    [AVX512_BF16] = avx512_add_products,
+#endif
+};
+
+/* A prompt's chunk: queries of each head from position `start` on. `pairs`: words are two bfloat16. */
+struct prompt {
+    struct store store;
+    struct terms terms;
+    const void *queries;
+    const int32_t *table;
+    count row_stride, head_stride, start, heads, sharing;
+    products *add_products;
+    int pairs;
+    void *mixed;
+};
+
+/* Some of the queries that share a head, one after the other: `number` from the one at `first` on. */
+struct block {
+    count head, first, number;
+};
+
+/* What a thread writes to; rows have QUERIES columns, and words are half as many where they are pairs. asked: (size);
+   keys: (KEYS, size) and values: (KEYS, value size), with no room between rows; scores: (KEYS); weights: (KEYS / 2) of
+   pairs; mixed: (value size). */
+struct desk {
+    uint32_t *asked, *keys, *values, *weights;
+    float *scores, *mixed;
+};
+
+/* Of each query: the positions that it sees, and what its softmax has come to. */
+struct columns {
+    int32_t low[QUERIES], stop[QUERIES];
+    float highest[QUERIES], total[QUERIES], fade[QUERIES];
+};
+
+static count up_to(count n, count multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+static count desk_words(count size, count value_size) {
+    count rows = up_to(value_size, ROWS_OF_ALL);
+    return QUERIES * size + KEYS * size + KEYS * rows + QUERIES * (KEYS / 2) + QUERIES * KEYS + QUERIES * rows;
+}
+
+static struct desk desk_in(uint32_t *room, count size, count value_size) {
+    struct desk desk = {.asked = room};
+    desk.keys = desk.asked + QUERIES * size;
+    desk.values = desk.keys + KEYS * size;
+    desk.weights = desk.values + KEYS * up_to(value_size, ROWS_OF_ALL);
+    desk.scores = (float *)(desk.weights + QUERIES * (KEYS / 2));
+    desk.mixed = desk.scores + QUERIES * KEYS;
+    return desk;
+}
+
+/* ---- words ---------------------------------------------------------------------------------------------------------- */
+
+/* Write elements as words: pairs as they lie, or floats. */
+static void as_words(uint32_t *to, const void *from, count offset, count n, int half, int pairs) {
+    if (half && !pairs) widen((float *)to, (const uint16_t *)from + offset, n);
+    else copy(to, 0, from, offset, n, half);
+}
+
+/* Write two rows of bfloat16 as one of pairs. */
+VECTORS SHARED void pair(uint32_t *restrict to, const uint16_t *restrict first, const uint16_t *restrict second,
+                         count n) {
+    for (count i = 0; i < n; i++) to[i] = (uint32_t)first[i] | (uint32_t)second[i] << 16;
+}
+
+/* Bring the keys and values of `some` positions from `t` on together, each value row beside the next as pairs. */
+static void bring(const struct prompt *prompt, count head, count t, count some, struct desk desk) {
+    const struct store *store = &prompt->store;
+    count page = store->page, size = store->size, value_size = store->value_size, rows[KEYS], part;
+    count key_words = prompt->pairs ? size / 2 : size, value_words = up_to(value_size, ROWS_OF_ALL);
+    for (count i = 0; i < some; i += part) {
+        count row = (prompt->table[(t + i) / page] * store->kv_heads + head) * page + (t + i) % page;
+        count left = page - (t + i) % page;
+        part = some - i < left ? some - i : left;
+        as_words(desk.keys + i * key_words, store->keys, row * size, part * size, store->half, prompt->pairs);
+        for (count j = 0; j < part; j++) rows[i + j] = row + j;
+    }
+    if (!prompt->pairs) {
+        for (count i = 0; i < some; i++)
+            as_words(desk.values + i * value_words, store->values, rows[i] * value_size, value_size, store->half, 0);
+        return;
+    }
+    const uint16_t *values = store->values;
+    for (count i = 0; i + 1 < some; i += 2)
+        pair(desk.values + i / 2 * value_words, values + rows[i] * value_size, values + rows[i + 1] * value_size,
+             value_size);
+    if (some % 2) {
+        uint32_t *to = desk.values + some / 2 * value_words;
+        for (count j = 0; j < value_size; j++) to[j] = values[rows[some - 1] * value_size + j];
+    }
+}
+
+/* ---- the softmax ---------------------------------------------------------------------------------------------------- */
+
+/* Scale scores, (rows, QUERIES), and keep them between a cap and its negative. */
+VECTORS SHARED void cap_rows(float *restrict scores, float scale, float softcap, count rows, count columns) {
+    for (count k = 0; k < rows; k++) {
+        for (count q = 0; q < columns; q++) scores[k * QUERIES + q] *= scale;
+        cap(scores + k * QUERIES, softcap, columns);
+    }
+}
+
+/* Scale scores; note the highest of each column, and by how much what was mixed fades for it. */
+VECTORS SHARED void measure(float *restrict scores, struct columns *restrict of, float scale, count rows,
+                            count columns) {
+    float *restrict highest = of->highest, *restrict fade = of->fade;
+    for (count q = 0; q < columns; q++) fade[q] = highest[q];
+    for (count k = 0; k < rows; k++) {
+        float *row = scores + k * QUERIES;
+        for (count q = 0; q < columns; q++) row[q] *= scale;
+        for (count q = 0; q < columns; q++) highest[q] = row[q] > highest[q] ? row[q] : highest[q];
+    }
+    for (count q = 0; q < columns; q++) fade[q] = exponential(fade[q] - highest[q]);
+    for (count q = 0; q < columns; q++) of->total[q] *= fade[q];
+}
+
+/* Turn scores of positions from `t` on to -inf where their query does not see them. */
+VECTORS SHARED void hide(float *restrict scores, const struct columns *restrict of, int32_t t, count rows,
+                         count columns) {
+    for (count k = 0; k < rows; k++) {
+        int32_t position = t + (int32_t)k;
+        for (count q = 0; q < columns; q++) {
+            int is_seen = (position >= of->low[q]) & (position < of->stop[q]);
+            scores[k * QUERIES + q] = is_seen ? scores[k * QUERIES + q] : -INFINITY;
+        }
+    }
+}
+
+/* Turn scores to weights, relative to the highest of their column, and sum them up. */
+VECTORS SHARED void weigh_columns(float *restrict scores, struct columns *restrict of, count rows, count columns) {
+    float *restrict highest = of->highest, *restrict total = of->total;
+    for (count k = 0; k < rows; k++) {
+        float *restrict row = scores + k * QUERIES;
+        for (count q = 0; q < columns; q++) {
+            float weight = exponential(row[q] - highest[q]);
+            row[q] = weight = row[q] < LOWEST ? 0.0f : weight;
+            total[q] += weight;
+        }
+    }
+}
+
+VECTORS SHARED void fade_rows(float *restrict mixed, const float *restrict fade, count rows, count columns) {
+    for (count i = 0; i < rows; i++)
+        for (count q = 0; q < columns; q++) mixed[i * QUERIES + q] *= fade[q];
+}
+
+/* ---- one block ------------------------------------------------------------------------------------------------------ */
+
+/* Write the queries of a block as columns of words, and what each sees. Columns of nobody are zero. */
+static void take_queries(const struct prompt *prompt, struct block block, uint32_t *asked, struct columns *of) {
+    count size = prompt->store.size, depth = prompt->pairs ? size / 2 : size, sharing = prompt->sharing;
+    uint32_t words[size];
+    memset(asked, 0, (size_t)(depth * QUERIES) * sizeof *asked);
+    for (count q = 0; q < QUERIES; q++) {
+        count row = (block.first + q) / sharing, head = block.head * sharing + (block.first + q) % sharing;
+        count stop = prompt->start + row + 1;
+        of->low[q] = (int32_t)first_seen(stop, &prompt->terms), of->stop[q] = (int32_t)stop;
+        of->highest[q] = LOWEST, of->total[q] = 0;
+        if (q >= block.number) continue;
+        as_words(words, prompt->queries, row * prompt->row_stride + head * prompt->head_stride, size,
+                 prompt->store.half, prompt->pairs);
+        for (count j = 0; j < depth; j++) asked[j * QUERIES + q] = words[j];
+    }
+}
+
+/* Write what was mixed for each query to its row. */
+static void give(const struct prompt *prompt, struct block block, const float *mixed, const float *total) {
+    count size = prompt->store.value_size;
+    float row[size];
+    for (count q = 0; q < block.number; q++) {
+        count head = block.head * prompt->sharing + (block.first + q) % prompt->sharing;
+        for (count i = 0; i < size; i++) row[i] = mixed[i * QUERIES + q] / total[q];
+        write(prompt->mixed, ((block.first + q) / prompt->sharing * prompt->heads + head) * size, row, size,
+              prompt->store.half);
+    }
+}
+
+static void attend_block(const struct prompt *prompt, struct block block, struct desk desk) {
+    count depth = prompt->pairs ? prompt->store.size / 2 : prompt->store.size;
+    count value_rows = up_to(prompt->store.value_size, ROWS_OF_ALL), columns = up_to(block.number, LANES_OF_ALL);
+    count first = prompt->start + block.first / prompt->sharing;
+    count last = prompt->start + (block.first + block.number - 1) / prompt->sharing;
+    float scale = prompt->terms.scale, softcap = prompt->terms.softcap;
+    struct columns of;
+    take_queries(prompt, block, desk.asked, &of);
+    memset(desk.mixed, 0, (size_t)(value_rows * QUERIES) * sizeof *desk.mixed);
+    memset(desk.values, 0, (size_t)(value_rows * KEYS) * sizeof *desk.values);
+    memset(desk.keys, 0, (size_t)(depth * KEYS) * sizeof *desk.keys);
+    for (count t = of.low[0] / KEYS * KEYS; t <= last; t += KEYS) {
+        count some = last + 1 - t < KEYS ? last + 1 - t : KEYS, rows = up_to(some, ROWS_OF_ALL);
+        bring(prompt, block.head, t, some, desk);
+        memset(desk.scores, 0, (size_t)(rows * QUERIES) * sizeof *desk.scores);
+        prompt->add_products(desk.scores, QUERIES, (struct left){desk.keys, depth, 1}, desk.asked, rows, columns,
+                             depth);
+        if (softcap > 0) cap_rows(desk.scores, scale, softcap, some, columns);
+        if (t + some > first + 1 || of.low[block.number - 1] > t) hide(desk.scores, &of, (int32_t)t, some, columns);
+        measure(desk.scores, &of, softcap > 0 ? 1.0f : scale, some, columns);
+        weigh_columns(desk.scores, &of, some, columns);
+        fade_rows(desk.mixed, of.fade, value_rows, columns);
+        const uint32_t *weights = (const uint32_t *)desk.scores;
+        count positions = some;
+        if (prompt->pairs) {
+            if (some % 2) memset(desk.scores + some * QUERIES, 0, QUERIES * sizeof *desk.scores);
+            for (count k = 0; k < some; k += 2)
+                pair_weights(desk.weights + k / 2 * QUERIES, desk.scores + k * QUERIES, desk.scores + (k + 1) * QUERIES,
+                             columns);
+            weights = desk.weights, positions = (some + 1) / 2;
+        }
+        prompt->add_products(desk.mixed, QUERIES, (struct left){desk.values, 1, value_rows}, weights, value_rows,
+                             columns, positions);
+    }
+    give(prompt, block, desk.mixed, of.total);
+}
+
+/* ---- a whole chunk -------------------------------------------------------------------------------------------------- */
+
+/* How many bytes of room `threads` threads need to attend with heads of this size. */
+count midstream_prompt_room(count size, count value_size, count threads) {
+    return threads * desk_words(size, value_size) * (count)sizeof(uint32_t);
+}
+
+/* Attend with a chunk of a prompt, `rows` queries of each head from position `start` on, each to all positions up to its
+   own.
+
+   queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); table: (width); room: as
+   many bytes as midstream_prompt_room says; mixed: (rows, heads, value_size). Returns 0; 1 where the table leads out of
+   the pages: nothing was read then. */
+int midstream_attend_prompt(const void *queries, count row_stride, count head_stride, const void *keys,
+                            const void *values, const int32_t *table, count pages, count width, count start, count rows,
+                            count heads, count kv_heads, count page, count size, count value_size, float scale,
+                            float softcap, count window, count chunk, int half, count threads, void *room,
+                            void *mixed) {
+    if (rows < 1 || start < 0 || !is_within(table, width, page, start + rows, pages)) return 1;
+    int level = vector_level(), pairs = half && level == AVX512_BF16 && size % 2 == 0;
+    const struct prompt prompt = {
+        .store = {keys, values, kv_heads, page, size, value_size, half},
+        .terms = {scale, softcap, window, chunk},
+        .queries = queries, .table = table, .row_stride = row_stride, .head_stride = head_stride,
+        .start = start, .heads = heads, .sharing = heads / kv_heads,
+        .add_products = pairs ? pairs_add_products : products_of[level], .pairs = pairs, .mixed = mixed,
+    };
+    count all = rows * prompt.sharing, most = QUERIES;
+    while (most > FEWEST && (all + most - 1) / most * kv_heads < 2 * threads) most /= 2;
+    count blocks = (all + most - 1) / most;
+#pragma omp parallel for collapse(2) schedule(dynamic) num_threads((int)threads) \
+    if (rows * heads * (start + rows) * size > WORTH_SHARING)
+    for (count i = 0; i < blocks; i++) {
+        for (count head = 0; head < kv_heads; head++) {
+            count first = (blocks - 1 - i) * most; /* the last ones see most: they come first */
+            struct block block = {head, first, all - first < most ? all - first : most};
+            uint32_t *own = (uint32_t *)room + omp_get_thread_num() * desk_words(size, value_size);
+            attend_block(&prompt, block, desk_in(own, size, value_size));
+        }
+    }
+    return 0;
+}
