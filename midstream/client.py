@@ -26,6 +26,8 @@ from midstream.line import Frame, Line, opened
 from midstream.live import LiveReplies
 from midstream.reply import Reply
 
+LONGEST_PAGE = 200
+"""Messages of a history page, at most: the protocol's."""
 LONGEST_WAIT_S = 60.0
 """For how long one refusal may tell a client to wait that comes back; what takes longer is a limit of another kind."""
 WAIT_MS = 1000
@@ -109,7 +111,8 @@ class Client:
         None where there is none. Raises Refused (`not_found`), Disconnected.
         """
         behind = self.ready["limits"]["max_queued_turns"]  # messages that may stand behind that reply
-        asked = {"type": "history", "conversation_id": conversation_id, "limit": 1 + behind}
+        limit = min(1 + behind, LONGEST_PAGE)
+        asked = {"type": "history", "conversation_id": conversation_id, "limit": limit}
         with self._live.rejoining() as ref:
             return self._live.rejoined(await self.request(asked, ref=ref))
 

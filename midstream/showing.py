@@ -17,7 +17,7 @@ from midstream.wait_line import WaitLine
 
 _ANSWERS: dict[str, Literal["allow", "deny"]] = {"y": "allow", "yes": "allow", "n": "deny", "no": "deny"}
 AGAIN_S = 1.0
-"""After so long a decision is said again that the server could not take, and of which it did not say when."""
+"""After so long, at least, it is asked again about a call of which the server could not take a decision."""
 _UNASKED = "asks for permission, and nobody can be asked where the input is no terminal: it is denied"
 
 
@@ -41,6 +41,7 @@ class Showing:
         self._typing: asyncio.Task[str] | None = None
         self._asked: Call | None = None  # whose question stands on the last line
         self._ahead: list[str] = []
+        self._asks_from = 0.0  # on the monotonic clock: before, nothing is asked
         self._is_midline = False
 
     async def run(self) -> None:
@@ -52,15 +53,17 @@ class Showing:
                 self._show_call(call)
             while True:
                 await self._ask()
+                pause_s = self._asks_from - time.monotonic()
                 await asyncio.wait(
                     {coming} | ({self._typing} if self._typing else set()),
                     return_when=asyncio.FIRST_COMPLETED,
+                    timeout=pause_s if pause_s > 0 else None,
                 )
                 if self._typing is not None and self._typing.done():
                     await self._answer(self._typing.result())
-                elif (event := coming.result()) is None:
-                    return
-                else:
+                elif coming.done():
+                    if (event := coming.result()) is None:
+                        return
                     coming = asyncio.create_task(_next(events))
                     self._show(event)
         finally:
@@ -121,6 +124,8 @@ class Showing:
         call = next((one for one in self._reply.calls if one.asks and one.call_id not in self._decided), None)
         if call is None:
             self._stop_asking()
+        elif time.monotonic() < self._asks_from:
+            return
         elif not (sys.stdin.isatty() and sys.stdout.isatty()):
             print(f"midstream: {call.name} {_UNASKED}.", file=sys.stderr, flush=True)
             await self._decide(call, "deny")
@@ -156,23 +161,22 @@ class Showing:
             await self._decide(call, decision)
 
     async def _decide(self, call: Call, decision: Literal["allow", "deny"]) -> None:
-        """Says it until the server has taken it. What became of a call otherwise is told by the reply. Raises Disconnected."""
+        """Says it; where the server can't take it now, it is asked again later. Raises Disconnected.
+
+        Where somebody else was first, what they decided is told by the reply.
+        """
         self._decided.add(call.call_id)
         place = self._reply.accepted["conversation_id"]
-        while call.asks:
-            try:
-                await self._client.tool_decision(
-                    call.call_id, decision, args_sha256=call.args_sha256, conversation_id=place
-                )
-            except Refused as refused:
-                if refused.code != "conflict":  # somebody else was first
-                    print(f"[{refused}]", flush=True)
-                if not refused.retryable:
-                    return
-                after_ms = refused.retry_after_ms
-                await asyncio.sleep(AGAIN_S if after_ms is None else after_ms / 1000)
-            else:
-                return
+        try:
+            await self._client.tool_decision(
+                call.call_id, decision, args_sha256=call.args_sha256, conversation_id=place
+            )
+        except Refused as refused:
+            if refused.code != "conflict":
+                print(f"[{refused}]", flush=True)
+            if refused.retryable:
+                self._decided.discard(call.call_id)
+                self._asks_from = time.monotonic() + max(AGAIN_S, (refused.retry_after_ms or 0) / 1000)
 
 
 async def _next(events: AsyncIterator[Event]) -> Event | None:

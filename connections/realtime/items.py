@@ -25,7 +25,9 @@ from connections.realtime.server_events import (
 
 MAX_ITEMS = 1000
 MAX_CHARS = 256 * 1024
-"""Of the text that is kept for `conversation.item.retrieve`; the oldest items are forgotten. At most 1 MiB of memory."""
+"""Of the text that is kept for `conversation.item.retrieve`; the oldest items are forgotten. At most 1 MiB of memory, and
+what the queue holds while a call waits: nothing is forgotten behind that.
+"""
 ROOT = "root"
 
 Role = Literal["user", "assistant", "tool"]

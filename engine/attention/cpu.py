@@ -27,7 +27,7 @@ class Cpu(Reference):
             cpu_kernels.attend(
                 queries[:rows], layer, step.tables[:rows], step.lengths[:rows], terms, out=mixed[:rows]
             )
-        for table, (start, stop) in zip(step.tables[rows:], step.spans[rows:], strict=False):
+        for table, (start, stop) in zip(step.tables[rows:], step.spans[rows:], strict=True):
             own = slice(rows, rows + stop - start)
             self._prompts.attend(queries[own], layer, table, start, terms, out=mixed[own])
             rows = own.stop

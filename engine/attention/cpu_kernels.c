@@ -50,25 +50,6 @@ int midstream_attend(const void *queries, count row_stride, count head_stride, c
     return 0;
 }
 
-/* Bring the first `length` positions of a table side by side: from (pages, heads, page, size) to (heads, room, size),
-   with zeros behind. Returns 0; 1 where the table leads out of the pages. */
-int midstream_gather(const void *store, const int32_t *table, count pages, count width, count heads, count page,
-                     count size, count length, count room, int half, void *to) {
-    if (length > room || !is_within(table, width, page, length, pages)) return 1;
-    count used = (length + page - 1) / page, bytes = half ? 2 : 4;
-#pragma omp parallel for collapse(2) if (length * heads * size > WORTH_SHARING)
-    for (count head = 0; head < heads; head++) {
-        for (count i = 0; i < used; i++) {
-            count some = length - i * page < page ? length - i * page : page;
-            copy(to, (head * room + i * page) * size, store, (table[i] * heads + head) * page * size, some * size,
-                 half);
-        }
-    }
-    for (count head = 0; head < heads; head++)
-        memset((char *)to + (head * room + length) * size * bytes, 0, (size_t)((room - length) * size * bytes));
-    return 0;
-}
-
 /* ---- what happens to rows ---------------------------------------------------------------------------------------- */
 
 /* Turn queries and keys to their positions, and store keys and values; rows of a page below 0 store nothing.

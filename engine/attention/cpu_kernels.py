@@ -253,9 +253,9 @@ def _paged(store: Tensor) -> tuple[int, int, int, int]:
 
 
 def _whole(numbers: Tensor) -> int:
-    """Return where numbers of int32 lie. Raises BadTable for others, and where they are not side by side."""
-    if numbers.dtype is not torch.int32 or not numbers.is_contiguous():
-        raise BadTable(f"numbers of {numbers.dtype} with strides {numbers.stride()}")
+    """Return where numbers of int32 lie. Raises BadTable for others, and where they are not side by side, or on a device."""
+    if numbers.dtype is not torch.int32 or not numbers.is_contiguous() or numbers.device.type != "cpu":
+        raise BadTable(f"numbers of {numbers.dtype} on {numbers.device} with strides {numbers.stride()}")
     return numbers.data_ptr()
 
 

@@ -7,7 +7,8 @@
    a vector.
 
    Products are of words: float32, or pairs of bfloat16 where the processor multiplies those. All sums are of float32;
-   weights are rounded to bfloat16 where they are multiplied in pairs. */
+   weights are rounded to bfloat16 where they are multiplied in pairs. A value of the request's own that is no number
+   also reaches queries of its block that do not see it, as in torch: what is multiplied by no weight stays no number. */
 
 #include "cpu_softmax.h"
 #include "cpu_vectors.h"
@@ -110,9 +111,9 @@ struct block {
     count head, first, number;
 };
 
-/* What a thread writes to; rows have QUERIES columns, and words are half as many where they are pairs. asked: (size);
-   keys: (KEYS, size) and values: (KEYS, value size), with no room between rows; scores: (KEYS); weights: (KEYS / 2) of
-   pairs; mixed: (value size). */
+/* What a thread writes to; words are half as many where they are pairs. Rows of QUERIES columns: asked, (size); scores,
+   (KEYS); weights, (KEYS / 2) of pairs; mixed, (value size). keys: (KEYS, size); values: (KEYS, value size), whose rows
+   are padded to a multiple of ROWS_OF_ALL. */
 struct desk {
     uint32_t *asked, *keys, *values, *weights;
     float *scores, *mixed;

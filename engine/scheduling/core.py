@@ -27,7 +27,7 @@ from engine.text.prepared import DuplicateRequest, PreparedRequest, misuse, obje
 from engine.text.reply_logprobs import Scored
 
 STEP_TARGET_S = 0.06
-"""How long a step with prefill may take, about: what a cancel or another reply waits at most."""
+"""How long a step with prefill may take, about: what a cancel or another reply waits. Alone it may take longer (`pace.ALONE`)."""
 
 WAITING_TOLD_EVERY_S = 0.25
 """How often those that wait are told of a new place in the queue, at most."""

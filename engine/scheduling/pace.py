@@ -19,7 +19,8 @@ OF_THE_LAST_GOOD = 8
 
 ALONE = 3.0
 """A step without replies may take this many times the target: nobody's text waits for it, and each step costs beside its
-tokens. Measured on two cores, a 768x12 Llama, first token of 1,387: 1.2 times as long with steps of the target's length.
+tokens. Its own cancel and whoever comes wait that long. Measured on two cores, a 768x12 Llama, first token of 1,387: 1.2
+times as long with steps of the target's length.
 """
 
 FULL_ROWS = 64
@@ -46,7 +47,7 @@ _SHRINKS = 0.5
 
 @dataclass(slots=True)
 class PrefillPace:
-    """Sizes prefill chunks so that a step takes about `target_s`: neither cancels nor running replies wait longer."""
+    """Sizes prefill chunks so that a step takes about `target_s`: running replies wait no longer, nor do cancels beside them."""
 
     target_s: float
     _steps: _StepTimes = field(init=False)

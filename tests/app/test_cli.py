@@ -10,19 +10,26 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
-
 from tests.server_process import ServerProcess
 
 UPSTREAM = '[[upstream]]\nname = "one"\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\ncontext_tokens = 4096\n'
 
 
-def midstream(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+IMPATIENT = (
+    "import runpy; from sessions.store.redis import waiting; waiting.PATIENCE_S = 1.5; "
+    "runpy.run_module('app', run_name='__main__', alter_sys=True)"
+)
+"""The command, which waits for its store a second and not a minute."""
+
+
+def midstream(
+    folder: Path, *arguments: str, program: tuple[str, ...] = ("-m", "app"), **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Runs the command to its end."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")}
     environ |= {"MIDSTREAM_PORT": "0", "MIDSTREAM_DATA_DIR": str(folder), "HF_HUB_OFFLINE": "1"} | variables
     return subprocess.run(
-        [sys.executable, "-m", "app", *arguments],
+        [sys.executable, *program, *arguments],
         env=environ,
         capture_output=True,
         text=True,
@@ -76,11 +83,16 @@ def test_a_data_folder_in_use_stops_the_start(own_server: ServerProcess, tmp_pat
     assert "Another midstream uses the data folder" in complaint(ended)
 
 
-@pytest.mark.parametrize(
-    ("url", "said"), [("bogus://somewhere", "MIDSTREAM_REDIS_URL"), ("redis://127.0.0.1:1", "store")]
-)
-def test_a_store_that_can_not_be_had_stops_the_start(url: str, said: str, tmp_path: Path) -> None:
-    assert said in complaint(midstream(tmp_path, "serve", "--redis-url", url))
+def test_a_store_that_is_none_stops_the_start(tmp_path: Path) -> None:
+    assert "MIDSTREAM_REDIS_URL" in complaint(
+        midstream(tmp_path, "serve", "--redis-url", "bogus://somewhere")
+    )
+
+
+def test_a_store_that_does_not_come_stops_the_start(tmp_path: Path) -> None:
+    ended = midstream(tmp_path, "serve", "--redis-url", "redis://127.0.0.1:1", program=("-c", IMPATIENT))
+    assert "waiting for the store" in ended.stdout + ended.stderr
+    assert "store" in complaint(ended)
 
 
 def test_an_unknown_model_stops_the_start(tmp_path: Path) -> None:

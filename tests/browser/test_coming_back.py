@@ -151,6 +151,24 @@ async def test_a_message_written_without_a_connection_goes_out_with_the_next_one
     assert await chat.seen() == [("You", "Later"), ("Reply", "")]
 
 
+async def test_a_stop_that_the_next_connection_refuses_lets_the_reply_go_on(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "seen")
+    await line.drop()
+    await expect(chat.connection).to_have_attribute("data-state", "reconnecting")
+    await chat.stop.click()
+    line = await peer.line()
+    await resume(line, after=2, live="t")
+    cancel = await line.hear("cancel")
+    refusal = {"code": "store_unavailable", "message": "The store does not answer.", "retryable": True}
+    await line.say("error", ref=cancel["ref"], **refusal)
+    await delta(line, send, " whole", off=4, seq=3)
+    await chat.until_shown("seen whole")
+    await expect(chat.stop).to_be_visible()
+
+
 async def test_stop_without_a_connection_takes_an_unsent_message_back(chat: ChatPage, peer: Peer) -> None:
     line = await visit(chat, peer)
     await line.drop(1013)

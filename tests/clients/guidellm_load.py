@@ -39,7 +39,6 @@ print(
             "requests": metrics["request_totals"],
             "at_once": metrics["request_concurrency"]["successful"]["max"],
             "tokens": [tokens["min"], tokens["max"]],
-            "first_token_ms": metrics["time_to_first_token_ms"]["successful"]["median"],
         }
     )
 )

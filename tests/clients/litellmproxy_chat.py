@@ -53,7 +53,10 @@ def proxy() -> Iterator[str]:
             yield url
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def wait(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:

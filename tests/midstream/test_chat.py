@@ -350,7 +350,7 @@ async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
         await terminal.shows(PROMPT)
 
 
-async def test_a_decision_that_the_store_can_not_take_is_said_again(
+async def test_a_decision_that_the_store_can_not_take_is_asked_for_again(
     tooled: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer_call, refusals = Sessions.answer_call, iter([StoreDown("Not now."), NotFound("No more.")])
@@ -368,6 +368,8 @@ async def test_a_decision_that_the_store_can_not_take_is_said_again(
         await terminal.shows("Allow ask_pay {}? [y/n] ")
         terminal.types("y\n")
         await terminal.shows("[store_unavailable: Not now.]")
+        await terminal.shows("Allow ask_pay {}? [y/n] ")
+        terminal.types("y\n")
         await terminal.shows("[not_found: No more.]")
         terminal.types(CTRL_C)  # the chat goes on, and so does what it waits for
         await terminal.shows("[ask_pay {}: stopped]")
@@ -438,6 +440,25 @@ async def test_in_a_pipe_a_call_that_asks_is_denied_and_said_so(tooled: Running,
         "it is denied.\n"
     )
     assert tooled.engine.requests[1].messages[-1].content.startswith("The user did not allow this call.")
+
+
+async def test_in_a_pipe_a_denial_that_the_store_can_not_take_is_said_again(
+    tooled: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_call, refusals = Sessions.answer_call, iter([StoreDown("Not now.")])
+
+    async def refused_first(self: Sessions, *asked: Any) -> Told:
+        if (refusal := next(refusals, None)) is not None:
+            raise refusal
+        return await answer_call(self, *asked)
+
+    monkeypatch.setattr(Sessions, "answer_call", refused_first)
+    tooled.engine.script(["I ask.", Call("ask_pay")])
+    tooled.engine.script(["Not paid."])
+    code, out, _ = await piped(tooled.ws_url, tmp_path, "Pay.\n")
+    assert code == 0
+    assert "[store_unavailable: Not now.]" in out
+    assert "Not paid.\n" in out
 
 
 async def test_the_tools_are_listed_and_offered_unless_they_are_switched_off(

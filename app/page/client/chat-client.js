@@ -194,8 +194,7 @@ export class ChatClient extends EventTarget {
    * @returns {Promise<import("./frames.js").Cancelled | null>} null where no connection stood: it is asked for on the next one
    */
   async cancel({ conversationId = "default", seenOff, mode } = {}) {
-    const open = this.#live.openIn(conversationId);
-    for (const reply of open) {
+    for (const reply of this.#live.openIn(conversationId)) {
       if (reply.sentAt === null && reply.own) this.#live.withdraw(reply);
       else this.#hold(reply, seenOff ?? reply.chars);
     }
@@ -204,7 +203,8 @@ export class ChatClient extends EventTarget {
       return await this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff, mode });
     } catch (error) {
       // A lost connection is no refusal: the next one asks again.
-      if (error instanceof ChatError && !error.lost) for (const reply of open) this.#hold(reply, null);
+      const refused = error instanceof ChatError && !error.lost;
+      if (refused) for (const reply of this.#live.openIn(conversationId)) this.#live.release(reply);
       throw error;
     }
   }
@@ -353,11 +353,10 @@ export class ChatClient extends EventTarget {
 
   /**
    * @param {Reply} reply
-   * @param {number | null} chars  null: nothing is held back any more
+   * @param {number} chars
    */
   #hold(reply, chars) {
-    if (chars === null) reply.release();
-    else reply.hold(chars);
+    reply.hold(chars);
     this.#emit("reply", { reply });
   }
 

@@ -49,7 +49,9 @@ export class Comeback {
       await this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff });
     } catch (error) {
       if (!(error instanceof ChatError)) throw error;
-      return; // The next connection asks again.
+      if (error.lost) return; // The next connection asks again.
+      for (const reply of this.#live.openIn(conversationId)) this.#live.release(reply);
+      return void this.#outgoing.again(conversationId, { acceptedToo: true });
     }
     for (const reply of this.#live.openIn(conversationId)) {
       if (reply.stopping && reply.turnId === null) this.#live.withdraw(reply);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -74,7 +75,8 @@ def test_prompts_attend_as_by_hand(  # noqa: PLR0917 - one for each dimension
 ) -> None:
     lengths, queries = [rows + before for rows, before in prompts], [rows for rows, _ in prompts]
     case = paged(shape, lengths=lengths, queries=queries, page=page, dtype=dtype, seed=seed)
-    got = Cpu().attend(case.queries.cpu(), on_a_cpu(case.stored), case.step, terms)
+    step = replace(case.step, tables=case.step.tables.cpu(), lengths=case.step.lengths.cpu())
+    got = Cpu().attend(case.queries.cpu(), on_a_cpu(case.stored), step, terms)
     # Of bfloat16 the weights are rounded as well, before they are multiplied.
     off = 1e-5 if dtype is torch.float32 else 2e-2
     torch.testing.assert_close(got.float(), attended_by_hand(case, terms).cpu(), rtol=off, atol=off)
