@@ -110,11 +110,11 @@ class PagePool:
         return True
 
     def cut(self, table: BlockTable, length: int) -> None:
-        """Let go what lies behind the first `length` tokens."""
+        """Let go what lies behind the first `length` tokens. What is left may be others' as well."""
         keep = self.pages_for(length)
         self._let_go(table.pages[keep:])
         del table.pages[keep:]
-        table.writable = min(table.writable, keep * self.size)
+        table.writable = 0
 
     def release(self, table: BlockTable) -> None:
         """Let go all pages of a table. The last ones are taken first where the cache holds them."""

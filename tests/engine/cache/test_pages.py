@@ -80,6 +80,19 @@ def test_tokens_are_rolled_back_with_their_pages() -> None:
     assert pool.extend(table, 5, 14)
 
 
+def test_what_is_rolled_back_into_a_page_of_the_cache_is_copied_before_it_is_written() -> None:
+    pool = PagePool(10, 4)
+    first = joined(pool, 4)
+    kept = first.pages[0]
+    pool.keep(kept)
+    table = pool.join([kept])
+    pool.release(first)
+    assert pool.extend(table, 4, 5)
+    pool.cut(table, 3)
+    assert pool.extend(table, 3, 4)
+    assert pool.copies == [Copy(kept, table.pages[0])]
+
+
 def test_what_was_let_go_first_is_taken_first() -> None:
     pool = PagePool(2, 4)
     first, second = joined(pool, 4), joined(pool, 4)

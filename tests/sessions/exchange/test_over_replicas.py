@@ -143,14 +143,13 @@ async def test_what_a_replica_that_stood_still_writes_late_is_refused(
     chat: Chat, other: Chat, store: Redis, reader: Recorder
 ) -> None:
     done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    room, live = chat.room, chat.room.turns[0]  # it notices by itself that it is lost, sooner or later
     await other.history()
     await die(chat, store)
     await other.sessions.parts.peers.reaper.reap()
     with pytest.raises(OwnershipLost):
         await chat.sessions.parts.base.settler.answer(
-            chat.room,
-            chat.room.turns[0],
-            Result(call_id=done.open[0], content="Late."),
+            room, live, Result(call_id=done.open[0], content="Late.")
         )
     await other.result(done.open[0], "Sun.")
     await other.result(done.open[1], "Sun.")
