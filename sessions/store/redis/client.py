@@ -26,6 +26,8 @@ TROUBLES = (errors.RedisError, errors.RedisClusterException, TimeoutError, OSErr
 """All that the client raises: a full disk or too few replicas come as answers that no other type of error has."""
 
 _LOST = "the handler is closed"
+_WRITING = frozenset({"writelines", "drain"})
+"""What the client does with a connection's writer, which is None once another task has found the connection lost."""
 
 _PASSING = re.compile(
     r"(?:^|[\s-])(?:OOM|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|MISCONF|BUSY|NOAUTH|NOPERM|MOVED|ASK)\b"
@@ -103,7 +105,7 @@ def store_errors() -> Iterator[None]:
 
     The client sends through `asyncio.wait_for`, which on Python 3.11 drops a cancellation that comes in the moment
     of its success (bpo-37658): a loop around the store could then not be ended. A connection that was lost a moment ago is
-    a RuntimeError of uvloop's to whoever writes to it.
+    a RuntimeError of uvloop's to whoever writes to it, or an AttributeError of the client's own, as when a cluster's node dies.
     """
     task = asyncio.current_task()
     cancels = task.cancelling() if task is not None else 0
@@ -114,6 +116,11 @@ def store_errors() -> Iterator[None]:
         raise trouble_of(error) from error
     except RuntimeError as error:
         if _LOST not in str(error):
+            raise
+        _keep_cancellation(task, cancels)
+        raise StoreDown("The connection to the store was lost.") from error
+    except AttributeError as error:
+        if error.obj is not None or error.name not in _WRITING:
             raise
         _keep_cancellation(task, cancels)
         raise StoreDown("The connection to the store was lost.") from error

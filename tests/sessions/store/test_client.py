@@ -55,6 +55,18 @@ async def test_any_other_defect_stays_one() -> None:
         raise RuntimeError("ours")
 
 
+async def test_a_connection_that_another_task_found_lost_is_an_outage(store: Redis) -> None:
+    connection = await store.connection_pool.get_connection()
+    try:
+        await connection.disconnect()
+        with pytest.raises(StoreDown, match="lost"), store_errors():
+            await connection._send_packed_command([b"PING"])
+    finally:
+        await store.connection_pool.release(connection)
+    with pytest.raises(AttributeError, match="ours"), store_errors():
+        raise AttributeError("ours")
+
+
 async def test_a_store_that_refuses_to_write_is_down(store: Redis) -> None:
     """As with a full disk, the answer is an error of no type of its own."""
     async with refusing_writes(store):
