@@ -203,8 +203,7 @@ export class ChatClient extends EventTarget {
       return await this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff, mode });
     } catch (error) {
       // A lost connection is no refusal: the next one asks again.
-      const refused = error instanceof ChatError && !error.lost;
-      if (refused) for (const reply of this.#live.openIn(conversationId)) this.#live.release(reply);
+      if (error instanceof ChatError && !error.lost) this.#live.release(conversationId);
       throw error;
     }
   }

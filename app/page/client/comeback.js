@@ -35,12 +35,13 @@ export class Comeback {
     const resumed = await this.#follower.comeBack(conversationId);
     if (resumed === null) return;
     const stopping = this.#live.openIn(conversationId).find((reply) => reply.stopping);
-    if (stopping === undefined) this.#outgoing.again(conversationId, { acceptedToo: !resumed });
-    else await this.#stop(conversationId, stopping.visibleChars);
+    if (stopping !== undefined && (await this.#stop(conversationId, stopping.visibleChars))) return;
+    this.#outgoing.again(conversationId, { acceptedToo: !resumed });
   }
 
   /**
    * Asks for what the user asked without a connection: what the server has of it ends, what it has not is not sent.
+   * False where the server refuses that, and all goes on.
    * @param {string} conversationId
    * @param {number} seenOff
    */
@@ -49,12 +50,13 @@ export class Comeback {
       await this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff });
     } catch (error) {
       if (!(error instanceof ChatError)) throw error;
-      if (error.lost) return; // The next connection asks again.
-      for (const reply of this.#live.openIn(conversationId)) this.#live.release(reply);
-      return void this.#outgoing.again(conversationId, { acceptedToo: true });
+      if (error.lost) return true; // The next connection asks again.
+      this.#live.release(conversationId);
+      return false;
     }
     for (const reply of this.#live.openIn(conversationId)) {
       if (reply.stopping && reply.turnId === null) this.#live.withdraw(reply);
     }
+    return true;
   }
 }

@@ -113,10 +113,12 @@ export class LiveReplies {
     this.#settle(reply);
   }
 
-  /** Its stop was refused: it goes on. @param {Reply} reply */
-  release(reply) {
-    reply.release();
-    this.#tell(reply);
+  /** The stop of a conversation's replies was refused: they go on. @param {string} conversationId */
+  release(conversationId) {
+    for (const reply of this.openIn(conversationId).filter(({ stopping }) => stopping)) {
+      reply.release();
+      this.#tell(reply);
+    }
   }
 
   /** What others sent can't be sent again from here; history tells what became of it. @param {string} conversationId */

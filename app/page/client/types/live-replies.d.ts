@@ -42,8 +42,8 @@ export declare class LiveReplies {
     refuse(reply: Reply, error: ChatError): void;
     /** @param {Reply} reply */
     withdraw(reply: Reply): void;
-    /** Its stop was refused: it goes on. @param {Reply} reply */
-    release(reply: Reply): void;
+    /** The stop of a conversation's replies was refused: they go on. @param {string} conversationId */
+    release(conversationId: string): void;
     /** What others sent can't be sent again from here; history tells what became of it. @param {string} conversationId */
     dropStrangers(conversationId: string): void;
     /** Lets go of replies whose end was missed: history has them whole. @param {import("./frames.js").Message[]} messages */
