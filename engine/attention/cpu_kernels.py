@@ -127,8 +127,7 @@ def attend(
         library().midstream_attend(
             *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
             *(layer.values.data_ptr(), _whole(tables), _whole(lengths), pages, tables.shape[1], rows, heads),
-            *(kv_heads, page, size, value_size, terms.scale, terms.softcap or 0.0, terms.window or 0),
-            *(terms.chunk or 0, _is_half(queries), mixed.data_ptr()),
+            *(kv_heads, page, size, value_size, *_how(terms), _is_half(queries), mixed.data_ptr()),
         )
     )
     return mixed
@@ -162,16 +161,8 @@ class PromptAttention:
             library().midstream_attend_prompt(
                 *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
                 *(layer.values.data_ptr(), _whole(table), pages, len(table), start, rows, heads, kv_heads),
-                *(
-                    page,
-                    size,
-                    value_size,
-                    terms.scale,
-                    terms.softcap or 0.0,
-                    terms.window or 0,
-                    terms.chunk or 0,
-                ),
-                *(_is_half(queries), threads, self._room.data_ptr(), out.data_ptr()),
+                *(page, size, value_size, *_how(terms), _is_half(queries), threads),
+                *(self._room.data_ptr(), out.data_ptr()),
             )
         )
 
@@ -243,6 +234,11 @@ def _sizes(layer: LayerPages, size: int) -> tuple[int, int, int, int]:
     if _paged(layer.values)[:3] != (pages, page, kv_heads) or key_size != size:
         raise BadTable(f"queries of {size} for {tuple(layer.keys.shape)} and {tuple(layer.values.shape)}")
     return pages, page, kv_heads, layer.values.shape[3]
+
+
+def _how(terms: Terms) -> tuple[float, float, int, int]:
+    """Return terms as the kernels take them: 0 for what a layer does not have."""
+    return terms.scale, terms.softcap or 0.0, terms.window or 0, terms.chunk or 0
 
 
 def _paged(store: Tensor) -> tuple[int, int, int, int]:

@@ -103,7 +103,7 @@ TARGET static inline void avx2_sum4(float *to, __m256 a, __m256 b, __m256 c, __m
 #define HALVES_AS_FLOATS(from) ((plain_words){(from)[0], (from)[1], (from)[2], (from)[3]} << 16)
 #include "cpu_linear_tiles.h"
 
-/* ---- which vectors ------------------------------------------------------------------------------------------------ */
+/* ---- which tiles -------------------------------------------------------------------------------------------------- */
 
 /* What a level has for each kind of weights; int8 twice, for rows of float32 and of bfloat16. */
 struct tiles {
