@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from playwright.async_api import expect
@@ -10,7 +11,7 @@ from playwright.async_api import expect
 from tests.browser.acts import begin, delta, gap, resume, tell_history, visit, wait
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
-from tests.browser.peer import Peer
+from tests.browser.peer import Line, Peer
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -118,8 +119,8 @@ async def test_an_end_that_was_missed_altogether_is_taken_from_history(chat: Cha
     await expect(chat.replies.first.locator(".prose")).to_have_text("one two")
 
 
-async def test_stop_without_a_connection_is_asked_for_on_the_next_one(chat: ChatPage, peer: Peer) -> None:
-    """The server lets the reply run for a grace time: its loss alone does not stop it."""
+async def stopped_while_away(chat: ChatPage, peer: Peer) -> tuple[Line, dict[str, Any]]:
+    """A reply of which "seen" is shown when Stop is pressed without a connection; the next one, and what was sent."""
     line = await visit(chat, peer)
     send = await begin(chat, line, "seen")
     await line.drop()
@@ -127,6 +128,12 @@ async def test_stop_without_a_connection_is_asked_for_on_the_next_one(chat: Chat
     await chat.stop.click()
     line = await peer.line()
     await resume(line, after=2, live="t")
+    return line, send
+
+
+async def test_stop_without_a_connection_is_asked_for_on_the_next_one(chat: ChatPage, peer: Peer) -> None:
+    """The server lets the reply run for a grace time: its loss alone does not stop it."""
+    line, send = await stopped_while_away(chat, peer)
     await delta(line, send, " and unseen", off=4, seq=3)
     cancel = await line.hear("cancel")
     assert cancel["seen_off"] == 4
@@ -154,13 +161,7 @@ async def test_a_message_written_without_a_connection_goes_out_with_the_next_one
 async def test_a_stop_that_the_next_connection_refuses_lets_the_reply_go_on(
     chat: ChatPage, peer: Peer
 ) -> None:
-    line = await visit(chat, peer)
-    send = await begin(chat, line, "seen")
-    await line.drop()
-    await expect(chat.connection).to_have_attribute("data-state", "reconnecting")
-    await chat.stop.click()
-    line = await peer.line()
-    await resume(line, after=2, live="t")
+    line, send = await stopped_while_away(chat, peer)
     cancel = await line.hear("cancel")
     refusal = {"code": "store_unavailable", "message": "The store does not answer.", "retryable": True}
     await line.say("error", ref=cancel["ref"], **refusal)

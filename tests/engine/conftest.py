@@ -56,6 +56,15 @@ def cpu_operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         assert cpu_kernels.serve(torch.ones(1))
 
 
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test runs with so many compute threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(params=range(len(VECTORS)), ids=VECTORS)
 def vectors(request: pytest.FixtureRequest) -> Iterator[None]:
     """The test runs with each kind of vectors that this processor has."""

@@ -21,7 +21,7 @@ from connections.wire.errors import Close, CloseCode
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from midstream.chat import kept_client_id
-from sessions.errors import NotFound, StoreDown
+from sessions.errors import NotFound, Refused, StoreDown
 from sessions.service import Sessions, Told
 from sessions.tools.functions.declared import tool
 from tests.app.in_process import Running, serving
@@ -350,17 +350,22 @@ async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
         await terminal.shows(PROMPT)
 
 
-async def test_a_decision_that_the_store_can_not_take_is_asked_for_again(
-    tooled: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer_call, refusals = Sessions.answer_call, iter([StoreDown("Not now."), NotFound("No more.")])
+def refuse_answers(monkeypatch: pytest.MonkeyPatch, *refusals: Refused) -> None:
+    """The first answers to calls are refused, each for its reason."""
+    answer_call, left = Sessions.answer_call, list(refusals)
 
     async def refused_first(self: Sessions, *asked: Any) -> Told:
-        if (refusal := next(refusals, None)) is not None:
-            raise refusal
+        if left:
+            raise left.pop(0)
         return await answer_call(self, *asked)
 
     monkeypatch.setattr(Sessions, "answer_call", refused_first)
+
+
+async def test_a_decision_that_the_store_can_not_take_is_asked_for_again(
+    tooled: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_answers(monkeypatch, StoreDown("Not now."), NotFound("No more."))
     tooled.engine.script([Call("ask_pay")])
     async with chatting(tooled.ws_url, tmp_path) as terminal:
         await terminal.shows(PROMPT)
@@ -445,14 +450,7 @@ async def test_in_a_pipe_a_call_that_asks_is_denied_and_said_so(tooled: Running,
 async def test_in_a_pipe_a_denial_that_the_store_can_not_take_is_said_again(
     tooled: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer_call, refusals = Sessions.answer_call, iter([StoreDown("Not now.")])
-
-    async def refused_first(self: Sessions, *asked: Any) -> Told:
-        if (refusal := next(refusals, None)) is not None:
-            raise refusal
-        return await answer_call(self, *asked)
-
-    monkeypatch.setattr(Sessions, "answer_call", refused_first)
+    refuse_answers(monkeypatch, StoreDown("Not now."))
     tooled.engine.script(["I ask.", Call("ask_pay")])
     tooled.engine.script(["Not paid."])
     code, out, _ = await piped(tooled.ws_url, tmp_path, "Pay.\n")

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ from engine.cache.layout import Span, lay_out
 from engine.cache.paged_cache import LayerPages
 from engine.execution.runner import Runner
 from tests.engine.tiny_models import prompt, served
+
+pytestmark = pytest.mark.usefixtures("threads")
 
 COMPILER = (sysconfig.get_config_var("CC") or "cc").partition(" ")[0]
 DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
@@ -55,14 +56,6 @@ def complaint(source: str) -> str:
 
 needs_a_compiler = pytest.mark.skipif(bool(complaint(GCC_WITH_HEADERS)), reason=complaint(GCC_WITH_HEADERS))
 needs_kernels = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
-
-
-@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"], autouse=True)
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 def close(got: Tensor, expected: Tensor, dtype: torch.dtype, rounded: float = 1e-2) -> None:

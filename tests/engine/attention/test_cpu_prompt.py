@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,7 +18,10 @@ from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 from tests.engine.attention.paged import Case, Shape, attended_by_hand, paged
 
-pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
+pytestmark = [
+    pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble()),
+    pytest.mark.usefixtures("threads"),
+]
 
 DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
 SEEDS = st.integers(0, 2**31)
@@ -36,14 +39,6 @@ SHAPES = st.sampled_from(
         Shape(1, 1, 80, 8),
     )
 )
-
-
-@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"], autouse=True)
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 def on_a_cpu(stored: LayerPages) -> LayerPages:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,14 +21,6 @@ DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
 KINDS = st.sampled_from(("as the rows", "int8"))
 BESIDE = st.sampled_from(("nothing", "a bias and more"))
 WIDTHS = st.one_of(st.integers(1, 140), st.sampled_from((255, 256, 257, 768)))
-
-
-@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 def anywhere(tensor: Tensor, offset: int = 1) -> Tensor:
