@@ -151,8 +151,16 @@ class Items:
         return self._put(item, self._place(item, behind))
 
     def store(self, item: Item) -> str | None:
-        """Puts a stored item in, behind all that are stored, or its call; gives the id of the one before it."""
-        place = self._range_of_outcome(item.call_id)[1] if item.role == "tool" else self._behind(State.STORED)
+        """Puts a stored item in; gives the id of the one before it.
+
+        What came of a call stands behind the calls of its reply, a call behind what its reply has, all else behind all.
+        """
+        if item.role == "tool":
+            place = self._range_of_outcome(item.call_id)[1]
+        elif item.is_call and (mine := [one.item_id for one in self.of_turn(item.turn_id)]):
+            place = self._order.index(mine[-1]) + 1
+        else:
+            place = self._behind(State.STORED)
         previous = self._put(item, place)
         self._forget_oldest()
         return previous

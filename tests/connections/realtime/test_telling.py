@@ -190,6 +190,16 @@ def test_what_came_of_a_call_stands_behind_it_whatever_was_told_since(*, mine: b
     assert session.mirror.order == ["msg_turn_1", "item_1_0", came.item_id, "msg_turn_2", "item_2"]
 
 
+def test_a_call_of_a_reply_stands_behind_its_message_whatever_began_since() -> None:
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    session.hear(accepted("turn_2", "theirs", "And?"))
+    session.hear(call("turn_1", "call_1"))
+    session.hear(done("turn_1", 0))
+    session.hear(delta("turn_2", "Hello."))
+    assert session.mirror.order == ["msg_turn_1", "item_1_0", "item_1_0_output", "msg_turn_2", "item_2"]
+
+
 def test_a_rollback_takes_a_whole_exchange_out_and_what_waits_for_its_calls() -> None:
     session = Session()
     session.hear(accepted("turn_1", "theirs", "Hi!"))
@@ -350,12 +360,16 @@ class Sessions(RuleBasedStateMachine):
             return
         if not isinstance(told, str):
             self.session.mirror.hear(told)
-        elif self.over and told == self.over[-1] and not self.running and not self.calling:
-            # the store has nothing behind it
+        elif self.is_last(told) and not self.running and not self.calling:
             gone = self.exchanges[told]
             self.over = [one for one in self.over if self.exchanges[one] != gone]
             self.session.telling.freeing[told] = lambda: None
             self.session.hear(Removed(conversation_id="c", turn_id=told, seq=9))
+
+    def is_last(self, turn_id: str) -> bool:
+        """The store has nothing behind it, so it can be taken back."""
+        last = self.session.items.stored()[-1].turn_id
+        return self.over[-1:] == [turn_id] and self.exchanges[last] == self.exchanges[turn_id]
 
     @rule()
     def ask(self) -> None:
