@@ -1,6 +1,6 @@
 """Kernels of our own for CPUs, `cpu_kernels.c` and `cpu_prompt.c`: attention over pages, rotation, norms, gates.
 
-The library holds those of `engine.model.cpu_linear` and `engine.model.cpu_decode` as well.
+The library holds those of `engine.model.cpu_linear` and `engine.model.cpu_model` as well.
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
@@ -48,6 +48,8 @@ _SIGNATURES = {
 }
 _TELL = {"attend", "attend_prompt", "rotate_and_store", "linear", "vectors", "decode"}
 """Those that tell whether they did it: they look at sizes and tables first."""
+_ROOMS = {"decode_room", "prompt_room"}
+"""Those that tell how many bytes they want to write to."""
 
 
 class NoKernels(Exception):
@@ -74,7 +76,8 @@ def load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
     for name, signature in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
         function.argtypes, function.restype = signature, ctypes.c_int if name in _TELL else None
-    library.midstream_decode_room.restype = library.midstream_prompt_room.restype = _COUNT
+    for name in _ROOMS:
+        getattr(library, f"midstream_{name}").restype = _COUNT
     return library
 
 

@@ -10,106 +10,18 @@
    weights are rounded to bfloat16 where they are multiplied in pairs. A value of the request's own that is no number
    also reaches queries of its block that do not see it, as in torch: what is multiplied by no weight stays no number. */
 
-#include "cpu_softmax.h"
-#include "cpu_vectors.h"
+#include "cpu_prompt.h"
 
 #include <omp.h>
 
 enum {
-    QUERIES = 96,      /* of a block, at most: keys and values are brought together once for each */
-    FEWEST = 48,       /* of a block, where there are threads without work */
-    KEYS = 64,         /* positions of a block */
-    LANES_OF_ALL = 16, /* columns are a multiple of it: a vector of any width */
-    ROWS_OF_ALL = 8,   /* and rows of this one */
+    QUERIES = 96, /* of a block, at most: keys and values are brought together once for each */
+    FEWEST = 48,  /* of a block, where there are threads without work */
+    KEYS = 64,    /* positions of a block */
     WORTH_SHARING = 1 << 15
 };
 
 static const float LOWEST = -1e30f; /* below every score; what nobody may see is below this */
-
-/* Rows of words: the next row and the next word of a row are so many words further on. */
-struct left {
-    const uint32_t *words;
-    count down, along;
-};
-
-typedef void products(float *sums, count stride, struct left left, const uint32_t *right, count rows, count columns,
-                      count depth);
-
-#define ADD_FLOATS(of, sums, left, right) ((sums) + (of##_floats)(left) * (of##_floats)(right))
-
-#ifdef X86
-#define LANES 16
-#define ROWS 8
-#define WIDE 3
-#define TARGET FOR_AVX512_BF16
-#define NAME(of) pairs_##of
-#define ADD(sums, left, right) ((pairs_floats)_mm512_dpbf16_ps((__m512)(sums), (__m512bh)(left), (__m512bh)(right)))
-#include "cpu_panels.h"
-
-/* Write two rows of weights as one of pairs of bfloat16; `columns` is a multiple of LANES_OF_ALL. */
-FOR_AVX512_BF16 static void pair_weights(uint32_t *to, const float *first, const float *second, count columns) {
-    for (count i = 0; i < columns; i += LANES_OF_ALL) {
-        __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(first + i)));
-        __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(second + i)));
-        _mm512_storeu_si512(to + i, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
-    }
-}
-
-#define LANES 16
-#define ROWS 8
-#define WIDE 3
-#define TARGET FOR_AVX512
-#define NAME(of) avx512_##of
-#define ADD(sums, left, right) ADD_FLOATS(avx512, sums, left, right)
-#include "cpu_panels.h"
-
-#define LANES 8
-#define ROWS 4
-#define WIDE 3
-#define TARGET FOR_AVX2
-#define NAME(of) avx2_##of
-#define ADD(sums, left, right) ADD_FLOATS(avx2, sums, left, right)
-#include "cpu_panels.h"
-#else
-static void pair_weights(uint32_t *to, const float *first, const float *second, count columns) {
-    (void)to, (void)first, (void)second, (void)columns; /* no other processor is asked for pairs */
-}
-#define pairs_add_products plain_add_products
-#endif
-
-#define LANES 4
-#define ROWS 4
-#define WIDE 3
-#define TARGET
-#define NAME(of) plain_##of
-#define ADD(sums, left, right) ADD_FLOATS(plain, sums, left, right)
-#include "cpu_panels.h"
-
-static products *const products_of[LEVELS] = {
-    [PLAIN] = plain_add_products,
-#ifdef X86
-    [AVX2] = avx2_add_products,
-    [AVX512] = avx512_add_products,
-    [AVX512_BF16] = avx512_add_products,
-#endif
-};
-
-/* A prompt's chunk: queries of each head from position `start` on. `pairs`: words are two bfloat16. */
-struct prompt {
-    struct store store;
-    struct terms terms;
-    const void *queries;
-    const int32_t *table;
-    count row_stride, head_stride, start, heads, sharing;
-    products *add_products;
-    int pairs;
-    void *mixed;
-};
-
-/* Some of the queries that share a head, one after the other: `number` from the one at `first` on. */
-struct block {
-    count head, first, number;
-};
 
 /* What a thread writes to; words are half as many where they are pairs. Rows of QUERIES columns: asked, (size); scores,
    (KEYS); weights, (KEYS / 2) of pairs; mixed, (value size). keys: (KEYS, size); values: (KEYS, value size), whose rows
@@ -125,11 +37,10 @@ struct columns {
     float highest[QUERIES], total[QUERIES], fade[QUERIES];
 };
 
-static count up_to(count n, count multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-static count desk_words(count size, count value_size) {
+count desk_bytes(count size, count value_size) {
     count rows = up_to(value_size, ROWS_OF_ALL);
-    return QUERIES * size + KEYS * size + KEYS * rows + QUERIES * (KEYS / 2) + QUERIES * KEYS + QUERIES * rows;
+    count words = QUERIES * size + KEYS * size + KEYS * rows + QUERIES * (KEYS / 2) + QUERIES * KEYS + QUERIES * rows;
+    return words * (count)sizeof(uint32_t);
 }
 
 static struct desk desk_in(uint32_t *room, count size, count value_size) {
@@ -144,12 +55,6 @@ static struct desk desk_in(uint32_t *room, count size, count value_size) {
 
 /* ---- words ---------------------------------------------------------------------------------------------------------- */
 
-/* Write elements as words: pairs as they lie, or floats. */
-static void as_words(uint32_t *to, const void *from, count offset, count n, int half, int pairs) {
-    if (half && !pairs) widen((float *)to, (const uint16_t *)from + offset, n);
-    else copy(to, 0, from, offset, n, half);
-}
-
 /* Write two rows of bfloat16 as one of pairs. */
 VECTORS SHARED void pair(uint32_t *restrict to, const uint16_t *restrict first, const uint16_t *restrict second,
                          count n) {
@@ -160,7 +65,7 @@ VECTORS SHARED void pair(uint32_t *restrict to, const uint16_t *restrict first, 
 static void bring(const struct prompt *prompt, count head, count t, count some, struct desk desk) {
     const struct store *store = &prompt->store;
     count page = store->page, size = store->size, value_size = store->value_size, rows[KEYS], part;
-    count key_words = prompt->pairs ? size / 2 : size, value_words = up_to(value_size, ROWS_OF_ALL);
+    count key_words = words_of(size, prompt->pairs), value_words = up_to(value_size, ROWS_OF_ALL);
     for (count i = 0; i < some; i += part) {
         count row = (prompt->table[(t + i) / page] * store->kv_heads + head) * page + (t + i) % page;
         count left = page - (t + i) % page;
@@ -241,7 +146,7 @@ VECTORS SHARED void fade_rows(float *restrict mixed, const float *restrict fade,
 
 /* Write the queries of a block as columns of words, and what each sees. Columns of nobody are zero. */
 static void take_queries(const struct prompt *prompt, struct block block, uint32_t *asked, struct columns *of) {
-    count size = prompt->store.size, depth = prompt->pairs ? size / 2 : size, sharing = prompt->sharing;
+    count size = prompt->store.size, depth = words_of(size, prompt->pairs), sharing = prompt->sharing;
     uint32_t words[size];
     memset(asked, 0, (size_t)(depth * QUERIES) * sizeof *asked);
     for (count q = 0; q < QUERIES; q++) {
@@ -268,8 +173,10 @@ static void give(const struct prompt *prompt, struct block block, const float *m
     }
 }
 
-static void attend_block(const struct prompt *prompt, struct block block, struct desk desk) {
-    count depth = prompt->pairs ? prompt->store.size / 2 : prompt->store.size;
+void attend_block(const struct prompt *prompt, struct block block, void *room) {
+    products *add_products = products_for(prompt->pairs);
+    struct desk desk = desk_in(room, prompt->store.size, prompt->store.value_size);
+    count depth = words_of(prompt->store.size, prompt->pairs);
     count value_rows = up_to(prompt->store.value_size, ROWS_OF_ALL), columns = up_to(block.number, LANES_OF_ALL);
     count first = prompt->start + block.first / prompt->sharing;
     count last = prompt->start + (block.first + block.number - 1) / prompt->sharing;
@@ -283,8 +190,7 @@ static void attend_block(const struct prompt *prompt, struct block block, struct
         count some = last + 1 - t < KEYS ? last + 1 - t : KEYS, rows = up_to(some, ROWS_OF_ALL);
         bring(prompt, block.head, t, some, desk);
         memset(desk.scores, 0, (size_t)(rows * QUERIES) * sizeof *desk.scores);
-        prompt->add_products(desk.scores, QUERIES, (struct left){desk.keys, depth, 1}, desk.asked, rows, columns,
-                             depth);
+        add_products(desk.scores, QUERIES, (struct left){desk.keys, depth, 1}, desk.asked, rows, columns, depth);
         if (softcap > 0) cap_rows(desk.scores, scale, softcap, some, columns);
         if (t + some > first + 1 || of.low[block.number - 1] > t) hide(desk.scores, &of, (int32_t)t, some, columns);
         measure(desk.scores, &of, softcap > 0 ? 1.0f : scale, some, columns);
@@ -295,21 +201,27 @@ static void attend_block(const struct prompt *prompt, struct block block, struct
         if (prompt->pairs) {
             if (some % 2) memset(desk.scores + some * QUERIES, 0, QUERIES * sizeof *desk.scores);
             for (count k = 0; k < some; k += 2)
-                pair_weights(desk.weights + k / 2 * QUERIES, desk.scores + k * QUERIES, desk.scores + (k + 1) * QUERIES,
-                             columns);
+                pair_rows(desk.weights + k / 2 * QUERIES, desk.scores + k * QUERIES, desk.scores + (k + 1) * QUERIES,
+                          columns);
             weights = desk.weights, positions = (some + 1) / 2;
         }
-        prompt->add_products(desk.mixed, QUERIES, (struct left){desk.values, 1, value_rows}, weights, value_rows,
-                             columns, positions);
+        add_products(desk.mixed, QUERIES, (struct left){desk.values, 1, value_rows}, weights, value_rows, columns,
+                     positions);
     }
     give(prompt, block, desk.mixed, of.total);
 }
 
 /* ---- a whole chunk -------------------------------------------------------------------------------------------------- */
 
+count queries_of_block(count queries, count kv_heads, count threads) {
+    count most = QUERIES;
+    while (most > FEWEST && (queries + most - 1) / most * kv_heads < 2 * threads) most /= 2;
+    return most;
+}
+
 /* How many bytes of room `threads` threads need to attend with heads of this size. */
 count midstream_prompt_room(count size, count value_size, count threads) {
-    return threads * desk_words(size, value_size) * (count)sizeof(uint32_t);
+    return threads * desk_bytes(size, value_size);
 }
 
 /* Attend with a chunk of a prompt, `rows` queries of each head from position `start` on, each to all positions up to its
@@ -324,25 +236,22 @@ int midstream_attend_prompt(const void *queries, count row_stride, count head_st
                             float softcap, count window, count chunk, int half, count threads, void *room,
                             void *mixed) {
     if (rows < 1 || start < 0 || !is_within(table, width, page, start + rows, pages)) return 1;
-    int level = vector_level(), pairs = half && level == AVX512_BF16 && size % 2 == 0;
     const struct prompt prompt = {
         .store = {keys, values, kv_heads, page, size, value_size, half},
         .terms = {scale, softcap, window, chunk},
         .queries = queries, .table = table, .row_stride = row_stride, .head_stride = head_stride,
         .start = start, .heads = heads, .sharing = heads / kv_heads,
-        .add_products = pairs ? pairs_add_products : products_of[level], .pairs = pairs, .mixed = mixed,
+        .pairs = half && has_pairs() && size % 2 == 0, .mixed = mixed,
     };
-    count all = rows * prompt.sharing, most = QUERIES;
-    while (most > FEWEST && (all + most - 1) / most * kv_heads < 2 * threads) most /= 2;
-    count blocks = (all + most - 1) / most;
+    count all = rows * prompt.sharing, most = queries_of_block(all, kv_heads, threads);
+    count blocks = (all + most - 1) / most, own_bytes = desk_bytes(size, value_size);
 #pragma omp parallel for collapse(2) schedule(dynamic) num_threads((int)threads) \
     if (rows * heads * (start + rows) * size > WORTH_SHARING)
     for (count i = 0; i < blocks; i++) {
         for (count head = 0; head < kv_heads; head++) {
             count first = (blocks - 1 - i) * most; /* the last ones see most: they come first */
             struct block block = {head, first, all - first < most ? all - first : most};
-            uint32_t *own = (uint32_t *)room + omp_get_thread_num() * desk_words(size, value_size);
-            attend_block(&prompt, block, desk_in(own, size, value_size));
+            attend_block(&prompt, block, (char *)room + omp_get_thread_num() * own_bytes);
         }
     }
     return 0;

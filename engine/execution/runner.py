@@ -18,7 +18,8 @@ from engine.attention.terms import AttentionNotSupported
 from engine.cache.layout import Span, StepLayout, fed, lay_out
 from engine.cache.paged_cache import PagedCache
 from engine.execution.graphs import DecodeGraphs, Record
-from engine.model.cpu_decode import MOST_ROWS, CpuDecode, decodes
+from engine.model.cpu_decode import MOST_ROWS, CpuDecode
+from engine.model.cpu_model import CpuModel, is_known
 from engine.model.fused_decoder import FusedDecoder
 
 PROMPT = 512
@@ -50,8 +51,8 @@ class Runner:
         self.cache = PagedCache(
             pages=pages, page_size=page_size, store=self._backend.store, gathers=keeps_latents(module)
         )
-        decoding = isinstance(module, FusedDecoder) and decodes(module)
-        self._decode = CpuDecode(module) if decoding and isinstance(module, FusedDecoder) else None
+        decoding = isinstance(module, FusedDecoder) and is_known(module)
+        self._decode = CpuDecode(CpuModel(module)) if decoding and isinstance(module, FusedDecoder) else None
 
     def feed(self, last: Tensor) -> None:
         """Take from here, from now on, the tokens that are known to the device alone: see `engine.cache.layout.fed`."""

@@ -1,65 +1,30 @@
 /* A whole decode step of a Llama-like model in one call, for CPUs: one new token for each of a few requests.
 
-   Threads wake once a step and share out each stage's parts by counting them; who finds none left goes on as soon as all
-   are done, so a thread that the system keeps waiting holds up no more than the part that it has. What is rounded to
-   bfloat16 between the stages is what torch's operations round.
+   Threads wake once a step and share out the parts of each stage. What is rounded to bfloat16 between the stages is what
+   torch's operations round.
 
-   Keys and values lie in pages: position p of a request is place p % page_size of page table[p / page_size]. Every row is another request: rows must not write to one page. Everything that
-   decides on an address is checked before the first one is used. Nothing here allocates. */
+   Keys and values lie in pages: position p of a request is place p % page_size of page table[p / page_size]. Every row is
+   another request: rows must not write to one page. Everything that decides on an address is checked before the first one
+   is used. Nothing here allocates. */
 
 #include "../attention/cpu_softmax.h"
-#include "cpu_linear.h"
+#include "cpu_model.h"
+#include "cpu_stages.h"
 
 #include <omp.h>
-#include <sched.h>
-#include <stdatomic.h>
 
 enum {
-    FEW = 4,           /* rows that each thread normalizes for itself: sooner done than shared */
-    LONGEST_HEAD = 512,
-    WIDEST_GROUP = 1 << 14, /* elements of the queries that share a head: they lie on the stack */
-    PATIENCE = 4096,   /* looks at what others do before the processor is offered to them */
-    STAGES_A_LAYER = 7,
-    ALIGNED = 64
+    FEW = 4, /* rows that each thread normalizes for itself: sooner done than shared */
+    STAGES_A_LAYER = 7
 };
 
-/* One layer, as `Layer` in cpu_decode.py has it. Norms: (hidden) or, of queries and keys, (size) or NULL. keys, values:
-   (pages, kv_heads, page_size, size). */
-struct layer {
-    const void *attention_norm, *mlp_norm, *query_norm, *key_norm;
-    struct matrix qkv, output, gate_up, down;
-    void *keys, *values;
-    count pages, page_size;
-};
-
-/* A model, as `Model` in cpu_decode.py has it. embedding: (vocabulary, hidden); cosine, sine: (positions, size), the first
-   half of the sines negative. */
-struct model {
-    const void *embedding, *norm, *cosine, *sine;
-    const struct layer *layers;
-    struct matrix head;
-    count layer_count, hidden, heads, kv_heads, size, vocabulary, positions;
-    float epsilon, scale;
-    int64_t half;
-};
-
-/* A step, as `Step` in cpu_decode.py has it. tokens, positions: (rows); table: (rows, columns); logits: (rows,
+/* A step, as `_Step` in cpu_decode.py has it. tokens, positions: (rows); table: (rows, columns); logits: (rows,
    vocabulary of the head); room: `midstream_decode_room` bytes, for so many threads. */
 struct step {
     const int64_t *tokens, *positions;
     const int32_t *table;
     void *logits, *room;
     count rows, columns, threads, room_bytes;
-};
-
-/* What is wrong with a step, as `cpu_decode.py` tells it. */
-enum refusal { FINE, BAD_SIZES, BAD_WEIGHTS, BAD_ROOM, BAD_TOKEN, BAD_POSITION, BAD_PAGE, SHARED_PAGE };
-
-/* ---- sharing out -------------------------------------------------------------------------------------------------- */
-
-struct stage {
-    _Alignas(ALIGNED) atomic_long claimed;
-    _Alignas(ALIGNED) atomic_long done;
 };
 
 /* What all threads share, and the rows between the stages. */
@@ -77,40 +42,7 @@ struct own {
     count stage;
 };
 
-static inline void rest_a_moment(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
-static int claimed(struct stage *stage, count parts, count *part) {
-    *part = atomic_fetch_add_explicit(&stage->claimed, 1, memory_order_relaxed);
-    return *part < parts;
-}
-
-static void finish_stage(struct stage *stage, count parts, count done) {
-    if (done) atomic_fetch_add_explicit(&stage->done, done, memory_order_acq_rel);
-    for (count looks = 0; atomic_load_explicit(&stage->done, memory_order_acquire) < parts; looks++) {
-        if (looks < PATIENCE) rest_a_moment();
-        else sched_yield();
-    }
-}
-
 /* ---- stages ------------------------------------------------------------------------------------------------------- */
-
-static count bytes_of(const struct model *model, count elements) { return elements * (model->half ? 2 : 4); }
-
-static void normalize(const struct model *model, const void *from, const void *weight, count rows, count size,
-                      void *to) {
-    int half = (int)model->half;
-    for (count row = 0; row < rows; row++) {
-        float given_room[size], weight_room[size], result[size];
-        const float *given = read(given_room, from, row * size, size, half);
-        float factor = 1.0f / sqrtf(sum_of_squares(given, size) / (float)size + model->epsilon);
-        scale_by(result, given, read(weight_room, weight, 0, size, half), factor, size);
-        write(to, row * size, result, size, half);
-    }
-}
 
 /* Normalize the states of all rows together, where they are many. */
 static void share_norm(struct run *run, count number, const void *weight) {
@@ -141,25 +73,6 @@ static void share_product(struct run *run, struct own *own, count number, struct
         compute_part(&product, cut, part);
     }
     finish_stage(stage, cut.parts, done);
-}
-
-/* Normalize a head, where it is normalized, and turn it to its position, as torch rounds it: to `to`, as floats. */
-static void turn(const struct model *model, const void *from, count offset, const void *norm, const float *cosine,
-                 const float *sine, float *to) {
-    int half = (int)model->half;
-    count size = model->size;
-    float room[size], other[size];
-    uint16_t rounded[size];
-    const float *head = read(room, from, offset, size, half);
-    if (norm) {
-        normalize(model, (const char *)from + bytes_of(model, offset), norm, 1, size, half ? (void *)rounded : other);
-        head = half ? read(room, rounded, 0, size, half) : other;
-    }
-    rotate(to, head, cosine, sine, size / 2);
-    if (half) {
-        narrow(rounded, to, size);
-        widen(to, rounded, size);
-    }
 }
 
 /* Store the keys and values of a row's KV head, and attend with the queries that share it. */
@@ -223,67 +136,28 @@ static void share_step(struct run *run, char *normed) {
 
 /* ---- what it is asked --------------------------------------------------------------------------------------------- */
 
-static int fits(const struct matrix *by, count outputs, count inputs, int64_t half) {
-    int kind_fits = by->kind == CODES ? by->scale != NULL : by->kind == (half ? HALVES : FLOATS) && !by->scale;
-    return by->weight && kind_fits && by->outputs == outputs && by->inputs == inputs;
-}
-
-static enum refusal check_layer(const struct model *model, const struct layer *layer) {
-    count size = model->size, hidden = model->hidden, heads = model->heads, middle = layer->down.inputs;
-    if (middle < 1 || layer->page_size < 1 || layer->pages < 1) return BAD_SIZES;
-    if (!layer->attention_norm || !layer->mlp_norm || !layer->keys || !layer->values) return BAD_WEIGHTS;
-    int all_fit = fits(&layer->qkv, (heads + 2 * model->kv_heads) * size, hidden, model->half) &&
-                  fits(&layer->output, hidden, heads * size, model->half) &&
-                  fits(&layer->gate_up, 2 * middle, hidden, model->half) &&
-                  fits(&layer->down, hidden, middle, model->half);
-    return all_fit ? FINE : BAD_WEIGHTS;
-}
-
 static enum refusal check_row(const struct model *model, const struct step *step, count row) {
     const int32_t *pages = step->table + row * step->columns;
     int64_t token = step->tokens[row], position = step->positions[row];
     if (token < 0 || token >= model->vocabulary) return BAD_TOKEN;
-    if (position < 0 || position >= model->positions) return BAD_POSITION;
-    for (count number = 0; number < model->layer_count; number++) {
-        const struct layer *layer = model->layers + number;
-        count last = position / layer->page_size;
-        if (number && layer->pages >= layer[-1].pages && layer->page_size == layer[-1].page_size) continue;
-        if (last >= step->columns) return BAD_POSITION;
-        for (count page = 0; page <= last; page++)
-            if (pages[page] < 0 || pages[page] >= layer->pages) return BAD_PAGE;
+    enum refusal refusal = check_pages(model, pages, step->columns, position);
+    for (count number = 0; !refusal && number < model->layer_count; number++) {
+        count page_size = model->layers[number].page_size;
+        if (number && page_size == model->layers[number - 1].page_size) continue;
         for (count other = 0; other < row; other++) {
-            count written = step->positions[other] / layer->page_size;
-            if (step->table[other * step->columns + written] == pages[last]) return SHARED_PAGE;
+            count written = step->positions[other] / page_size;
+            if (step->table[other * step->columns + written] == pages[position / page_size]) return SHARED_PAGE;
         }
     }
-    return FINE;
-}
-
-static enum refusal check(const struct model *model, const struct step *step) {
-    if (model->layer_count < 1 || model->hidden < 1 || model->kv_heads < 1 || model->heads % model->kv_heads ||
-        model->heads < model->kv_heads || model->size < 2 || model->size % 2 || model->size > LONGEST_HEAD ||
-        model->heads / model->kv_heads * model->size > WIDEST_GROUP || step->rows < 1 || step->columns < 1 ||
-        step->threads < 1)
-        return BAD_SIZES;
-    if (!fits(&model->head, model->head.outputs, model->hidden, model->half) || model->head.outputs < 1)
-        return BAD_WEIGHTS;
-    enum refusal refusal = FINE;
-    for (count number = 0; !refusal && number < model->layer_count; number++)
-        refusal = check_layer(model, model->layers + number);
-    for (count row = 0; !refusal && row < step->rows; row++) refusal = check_row(model, step, row);
     return refusal;
 }
 
-static count widest_middle(const struct model *model) {
-    count widest = 0;
-    for (count number = 0; number < model->layer_count; number++) {
-        count middle = model->layers[number].down.inputs;
-        widest = middle > widest ? middle : widest;
-    }
-    return widest;
+static enum refusal check(const struct model *model, const struct step *step) {
+    if (step->rows < 1 || step->columns < 1 || step->threads < 1) return BAD_SIZES;
+    enum refusal refusal = check_model(model);
+    for (count row = 0; !refusal && row < step->rows; row++) refusal = check_row(model, step, row);
+    return refusal;
 }
-
-static count rounded_up(count bytes) { return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED; }
 
 /* Return the bytes that `room` of a step needs. */
 count midstream_decode_room(const struct model *model, count rows, count threads) {
@@ -296,12 +170,6 @@ count midstream_decode_room(const struct model *model, count rows, count threads
            threads * rounded_up(bytes_of(model, few * model->hidden));
 }
 
-static char *take(char **room, count bytes) {
-    char *taken = *room;
-    *room += rounded_up(bytes);
-    return taken;
-}
-
 /* Compute a step. Returns 0, or what is wrong with it, and nothing was computed. */
 int midstream_decode(const struct model *model, const struct step *step) {
     enum refusal refusal = check(model, step);
@@ -309,7 +177,7 @@ int midstream_decode(const struct model *model, const struct step *step) {
     count rows = step->rows, threads = omp_get_max_threads();
     threads = threads < step->threads ? threads : step->threads;
     if (!step->room || step->room_bytes < midstream_decode_room(model, rows, threads)) return BAD_ROOM;
-    char *room = (char *)(((uintptr_t)step->room + ALIGNED - 1) / ALIGNED * ALIGNED);
+    char *room = aligned(step->room);
     count heads = model->heads + 2 * model->kv_heads, stages = model->layer_count * STAGES_A_LAYER + 2;
     struct run run = {.model = model, .step = step, .threads = threads};
     run.stages = (struct stage *)take(&room, stages * (count)sizeof(struct stage));
@@ -319,10 +187,7 @@ int midstream_decode(const struct model *model, const struct step *step) {
     run.mixed = take(&room, bytes_of(model, rows * model->heads * model->size));
     run.gated = take(&room, bytes_of(model, rows * widest_middle(model)));
     count own_bytes = rounded_up(bytes_of(model, (rows < FEW ? rows : FEW) * model->hidden));
-    for (count number = 0; number < stages; number++) {
-        atomic_init(&run.stages[number].claimed, 0);
-        atomic_init(&run.stages[number].done, 0);
-    }
+    begin_stages(run.stages, stages);
     for (count row = 0; row < rows; row++)
         copy(run.states, row * model->hidden, model->embedding, step->tokens[row] * model->hidden, model->hidden,
              (int)model->half);

@@ -1,63 +1,25 @@
 """Decode steps of few rows on CPUs, a whole one in one call: `cpu_decode.c`.
 
-Knows a fused model's weights and where keys and values lie; not why these tokens run, nor what becomes of the logits.
+Knows where a step's tokens and logits are; not why these tokens run, nor what becomes of the logits.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.attention import cpu_kernels
-from engine.attention.terms import Terms
 from engine.cache.layout import Span
 from engine.cache.paged_cache import LayerPages
-from engine.model.cpu_linear import CpuLinear, Matrix, matrix, serve
-from engine.model.fused_decoder import FusedDecoder, FusedLayer, RMSNorm
-from engine.model.int8_linear import Int8Linear
+from engine.model.cpu_model import CpuModel, check
 
 MOST_ROWS = 64
 """Steps of more rows are left to the layers: by then the products take all of the time."""
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
-_REFUSALS = (
-    "",
-    "sizes that can't be",
-    "weights that do not fit together",
-    "too little room",
-    "a token beyond the vocabulary",
-    "a position beyond the pages or the angles",
-    "a page that is not there",
-    "two rows that write to one page",
-)
-
-
-class RefusedStep(ValueError):
-    """A step that would read or write where it must not. Nothing was computed."""
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        *((name, _POINTER) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
-        *((name, Matrix) for name in ("qkv", "output", "gate_up", "down")),
-        *((name, _POINTER) for name in ("keys", "values")),
-        *((name, _COUNT) for name in ("pages", "page_size")),
-    )
-
-
-class _Model(ctypes.Structure):
-    _fields_ = (
-        *((name, _POINTER) for name in ("embedding", "norm", "cosine", "sine", "layers")),
-        ("head", Matrix),
-        *((name, _COUNT) for name in ("layer_count", "hidden", "heads", "kv_heads", "size")),
-        *((name, _COUNT) for name in ("vocabulary", "positions")),
-        *((name, ctypes.c_float) for name in ("epsilon", "scale")),
-        ("half", ctypes.c_int64),
-    )
 
 
 class _Step(ctypes.Structure):
@@ -68,33 +30,10 @@ class _Step(ctypes.Structure):
 
 
 class CpuDecode:
-    """A model's decode steps. Whoever makes it keeps the model's weights where they are."""
+    """A model's decode steps."""
 
-    def __init__(self, decoder: FusedDecoder) -> None:
-        """Take a model that `decodes` says yes to."""
-        self._decoder = decoder
-        layers: list[FusedLayer] = list(decoder.layers)  # type: ignore[arg-type] # a ModuleList knows no kinds
-        self._layers = (_Layer * len(layers))(*(_described(layer) for layer in layers))
-        first = layers[0]
-        self._model = _Model(
-            embedding=decoder.embedding.weight.data_ptr(),
-            norm=decoder.norm.weight.data_ptr(),
-            layers=ctypes.addressof(self._layers),
-            head=_matrix_of(decoder.head),
-            layer_count=len(layers),
-            hidden=decoder.embedding.embedding_dim,
-            vocabulary=decoder.embedding.num_embeddings,
-            heads=first.heads,
-            kv_heads=first.kv_heads,
-            size=first.size,
-            epsilon=decoder.norm.epsilon,
-            scale=first.terms.scale,
-            half=decoder.dtype is torch.bfloat16,
-        )
-        self._angles: tuple[Tensor, Tensor] | None = None
-        self._bound: Sequence[LayerPages] = ()
-        self._bound_layers = 0
-        self._room = torch.empty(0, dtype=torch.uint8)
+    def __init__(self, model: CpuModel) -> None:
+        self._model = model
         self._room_bytes: dict[tuple[int, int], int] = {}
 
     def run(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
@@ -102,109 +41,23 @@ class CpuDecode:
 
         Returns logits, (rows, vocabulary). Raises RefusedStep for tokens, positions and pages that can't be.
         """
-        self._bind(layers)
-        page = layers[0].keys.shape[1]
-        columns, extent = self._sizes(spans, page)
-        self._look_up(extent)
+        table = self._model.prepare(spans, layers)
         rows, threads = len(spans), torch.get_num_threads()
-        room = self._room_for(rows, threads)
+        room = self._model.room(self._needed(rows, threads))
         given = torch.tensor(([span.tokens[0] for span in spans], [span.start for span in spans]))
-        table = torch.tensor([_padded(span.pages[:columns], columns) for span in spans], dtype=torch.int32)
-        logits = torch.empty(rows, self._model.head.outputs, dtype=self._decoder.dtype)
+        logits = self._model.logits(rows)
         step = _Step(
             *(given.data_ptr(), given[1].data_ptr(), table.data_ptr(), logits.data_ptr(), room.data_ptr()),
-            *(rows, columns, threads, room.numel()),
+            *(rows, table.shape[1], threads, room.numel()),
         )
-        refusal = cpu_kernels.library().midstream_decode(ctypes.byref(self._model), ctypes.byref(step))
-        if refusal:
-            raise RefusedStep(_REFUSALS[refusal])
+        model = ctypes.byref(self._model.described)
+        check(cpu_kernels.library().midstream_decode(model, ctypes.byref(step)))
         return logits
 
-    @staticmethod
-    def _sizes(spans: Sequence[Span], page: int) -> tuple[int, int]:
-        """Return how many pages the longest context has, and its positions."""
-        if not spans:
-            raise RefusedStep("a step of no rows")
-        if any(span.start < 0 or span.start >= page * len(span.pages) for span in spans):
-            raise RefusedStep("a position beyond the pages of its row")
-        extent = max(span.start for span in spans) + 1
-        return -(-extent // page), extent
-
-    def _look_up(self, extent: int) -> None:
-        """See that there are angles for so many positions."""
-        angles = self._decoder.rotary.tables(extent, self._decoder.device, self._decoder.dtype)
-        if self._angles is None or angles[0] is not self._angles[0]:
-            self._angles = angles
-            self._model.cosine, self._model.sine = angles[0].data_ptr(), angles[1].data_ptr()
-            self._model.positions = len(angles[0])
-
-    def _bind(self, layers: Sequence[LayerPages]) -> None:
-        """Tell the kernels where keys and values are. They stay there, so that it is done once."""
-        if self._bound is layers and self._bound_layers == len(layers):
-            return
-        if len(layers) != len(self._layers):
-            raise RefusedStep("keys and values of another number of layers")
-        for described, layer in zip(self._layers, layers, strict=True):
-            self._bind_layer(described, layer)
-        self._bound, self._bound_layers = layers, len(layers)
-
-    def _bind_layer(self, described: Any, layer: LayerPages) -> None:
-        keys, values = layer.keys.transpose(1, 2), layer.values.transpose(1, 2)
-        expected = len(keys), self._model.kv_heads, keys.shape[2], self._model.size
-        alike = keys.dtype == values.dtype == self._decoder.dtype and keys.shape == values.shape == expected
-        if not alike or not keys.is_contiguous() or not values.is_contiguous():
-            raise RefusedStep("keys and values of other shapes")
-        described.keys, described.values = keys.data_ptr(), values.data_ptr()
-        described.pages, described.page_size = keys.shape[0], keys.shape[2]
-
-    def _room_for(self, rows: int, threads: int) -> Tensor:
+    def _needed(self, rows: int, threads: int) -> int:
+        """Return how many bytes a step writes to."""
         known = self._room_bytes.get((rows, threads))
         if known is None:
             room = cpu_kernels.library().midstream_decode_room
-            known = self._room_bytes[rows, threads] = room(ctypes.byref(self._model), rows, threads)
-        if self._room.numel() < known:
-            self._room = torch.empty(known, dtype=torch.uint8)
-        return self._room
-
-
-def _padded(pages: Sequence[int], columns: int) -> list[int]:
-    """Return a row of a table; behind its pages nothing is read."""
-    return [*pages, *(0,) * (columns - len(pages))]
-
-
-def decodes(decoder: FusedDecoder) -> bool:
-    """Whether all of a model's weights are of kinds that the kernels know."""
-    if not cpu_kernels.serve(decoder.embedding.weight) or not len(decoder.layers):
-        return False
-    layers: list[FusedLayer] = list(decoder.layers)  # type: ignore[arg-type] # as above
-    linears = [decoder.head, *(linear for layer in layers for linear in _linears(layer))]
-    norms = [decoder.norm, *(norm for layer in layers for norm in _norms(layer) if norm is not None)]
-    alike = {(layer.heads, layer.kv_heads, layer.size, layer.terms) for layer in layers}
-    return (
-        all(_is_known(linear, decoder.embedding.weight) for linear in linears)
-        and {norm.epsilon for norm in norms} == {decoder.norm.epsilon}
-        and all(layer.is_silu for layer in layers)
-        and alike == {(layers[0].heads, layers[0].kv_heads, layers[0].size, Terms(layers[0].terms.scale))}
-    )
-
-
-def _linears(layer: FusedLayer) -> tuple[nn.Module, ...]:
-    return layer.qkv, layer.output, layer.gate_up, layer.down
-
-
-def _norms(layer: FusedLayer) -> tuple[RMSNorm | None, ...]:
-    return layer.before_attention, layer.before_mlp, layer.query_norm, layer.key_norm
-
-
-def _is_known(linear: nn.Module, like: Tensor) -> bool:
-    known = type(linear) is nn.Linear or isinstance(linear, CpuLinear | Int8Linear)
-    return known and serve(like, linear.weight)  # type: ignore[arg-type] # each of them has weights
-
-
-def _matrix_of(linear: Any) -> Matrix:
-    return matrix(linear.weight, linear.bias, getattr(linear, "scale", None))
-
-
-def _described(layer: FusedLayer) -> _Layer:
-    norms = (None if norm is None else norm.weight.data_ptr() for norm in _norms(layer))
-    return _Layer(*norms, *(_matrix_of(linear) for linear in _linears(layer)))
+            known = self._room_bytes[rows, threads] = room(ctypes.byref(self._model.described), rows, threads)
+        return known

@@ -7,52 +7,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from engine.attention import cpu_kernels
 from engine.cache.layout import Span
 from engine.cache.paged_cache import LayerPages
 from engine.model import cpu_linear
-from engine.model.cpu_decode import CpuDecode, RefusedStep, decodes
-from engine.model.fused_decoder import FusedDecoder, fused_decoder
+from engine.model.cpu_decode import CpuDecode
+from engine.model.cpu_model import CpuModel, RefusedStep, is_known
 from engine.model.int8_linear import quantize
 from engine.model.packed_linear import pack
-from tests.engine.families import SIZES, VOCABULARY
+from tests.engine.families import VOCABULARY
+from tests.engine.model.decoding import MADE, SIZE, by_itself, decoder, made_pages
 from tests.engine.tiny_models import prompt
 
 pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
-
-HEADS, SIZE = SIZES["num_key_value_heads"], SIZES["head_dim"]
-MADE = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True)),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES)),
-}
-
-
-def decoder(family: str = "llama", dtype: torch.dtype = torch.float32) -> FusedDecoder:
-    torch.manual_seed(2)
-    module = MADE[family]().to(dtype).eval()
-    fused = fused_decoder(module)
-    assert fused is not None
-    return fused
-
-
-def made_pages(fused: FusedDecoder, pages: int, size: int) -> list[LayerPages]:
-    """Pages of what is no number, for each layer."""
-    like = torch.empty(0, HEADS, SIZE, dtype=fused.dtype)
-    made = [LayerPages.make(like, like, pages, size) for _ in fused.layers]
-    for layer in made:
-        for store in layer:
-            store.fill_(torch.nan)
-    return made
 
 
 def asked(tokens: list[int], positions: list[int], tables: list[list[int]]) -> list[Span]:
@@ -71,12 +39,6 @@ def read_one_by_one(
     return logits
 
 
-@torch.inference_mode()
-def by_itself(family: str, text: list[int]) -> Tensor:
-    torch.manual_seed(2)
-    return MADE[family]().eval()(torch.tensor([text])).logits[0, -1]
-
-
 @pytest.mark.parametrize("family", MADE)
 @pytest.mark.parametrize("page", [1, 3, 16, 64])
 @pytest.mark.parametrize("threads", [1, 2])
@@ -89,7 +51,9 @@ def test_tokens_read_one_by_one_are_what_the_module_says_of_the_whole(
     needed = -(-19 // page)
     shuffled = torch.randperm(5 * needed + 3, generator=torch.Generator().manual_seed(1))[: 5 * needed]
     tables = shuffled.view(5, needed).tolist()
-    logits = read_one_by_one(CpuDecode(fused), texts, tables, made_pages(fused, 5 * needed + 3, page))
+    logits = read_one_by_one(
+        CpuDecode(CpuModel(fused)), texts, tables, made_pages(fused, 5 * needed + 3, page)
+    )
     torch.set_num_threads(1)
     for row, text in zip(logits, texts, strict=True):
         torch.testing.assert_close(row, by_itself(family, text), atol=1e-4, rtol=1e-4)
@@ -99,7 +63,7 @@ def test_tokens_read_one_by_one_are_what_the_module_says_of_the_whole(
 @given(st.integers(1, 14), st.integers(1, 9), st.integers(0, 2**31))
 def test_a_row_is_the_same_alone_and_beside_others(rows: int, page: int, seed: int) -> None:
     fused = decoder()
-    decode, needed = CpuDecode(fused), -(-7 // page)
+    decode, needed = CpuDecode(CpuModel(fused)), -(-7 // page)
     texts = [prompt(7, seed % 1000 + row) for row in range(rows)]
     tables = [list(range(row * needed, (row + 1) * needed)) for row in range(rows)]
     together = read_one_by_one(decode, texts, tables, made_pages(fused, rows * needed, page))
@@ -114,8 +78,10 @@ def test_weights_of_every_kind_are_served(arranged: object, dtype: torch.dtype) 
     assert callable(arranged)
     fused = decoder("qwen3", dtype)
     arranged(fused)
-    assert decodes(fused)
-    logits = read_one_by_one(CpuDecode(fused), [prompt(12)], [[0]], made_pages(fused, 1, 12))[0].float()
+    assert is_known(fused)
+    logits = read_one_by_one(CpuDecode(CpuModel(fused)), [prompt(12)], [[0]], made_pages(fused, 1, 12))[
+        0
+    ].float()
     expected = by_itself("qwen3", prompt(12))
     exact = dtype is torch.float32 and arranged is cpu_linear.take_over
     assert (logits - expected).norm() / expected.norm() < (1e-5 if exact else 0.05)
@@ -123,14 +89,14 @@ def test_weights_of_every_kind_are_served(arranged: object, dtype: torch.dtype) 
 
 def test_weights_in_other_places_are_left_to_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = decoder()
-    assert decodes(fused)
+    assert is_known(fused)
     pack(fused)
-    assert not decodes(fused)
+    assert not is_known(fused)
     fused = decoder()
     fused.layers[1].is_silu = False  # type: ignore[assignment]
-    assert not decodes(fused)
+    assert not is_known(fused)
     monkeypatch.setattr(cpu_kernels, "_library", lambda: cpu_kernels.NoKernels("none"))
-    assert not decodes(decoder())
+    assert not is_known(decoder())
 
 
 @pytest.mark.parametrize(
@@ -158,14 +124,14 @@ def test_a_step_that_leads_out_of_memory_is_refused_and_writes_nothing(
     fused = decoder()
     held = made_pages(fused, 6, 4)
     with pytest.raises(RefusedStep, match=why):
-        CpuDecode(fused).run(asked(tokens, positions, table), held)
+        CpuDecode(CpuModel(fused)).run(asked(tokens, positions, table), held)
     assert all(store.isnan().all() for layer in held for store in layer)
 
 
 def test_pages_at_their_limits_are_served_and_those_behind_are_not_read() -> None:
     """A table may hold nonsense behind the pages that a position needs, and a page may be the last one."""
     fused = decoder()
-    decode, held = CpuDecode(fused), made_pages(fused, 6, 4)
+    decode, held = CpuDecode(CpuModel(fused)), made_pages(fused, 6, 4)
     for place, token in enumerate(prompt(8)):
         logits = decode.run(asked([token], [place], [[5, 0 if place > 3 else 2**31 - 1]]), held)
     torch.testing.assert_close(logits[0], by_itself("llama", prompt(8)), atol=1e-4, rtol=1e-4)
@@ -174,7 +140,7 @@ def test_pages_at_their_limits_are_served_and_those_behind_are_not_read() -> Non
 
 def test_keys_and_values_of_other_shapes_are_refused() -> None:
     fused = decoder()
-    decode, held = CpuDecode(fused), made_pages(fused, 2, 4)
+    decode, held = CpuDecode(CpuModel(fused)), made_pages(fused, 2, 4)
 
     def refused(spoiled: list[LayerPages]) -> None:
         with pytest.raises(RefusedStep, match="keys and values"):
@@ -192,7 +158,7 @@ def test_keys_and_values_of_other_shapes_are_refused() -> None:
 
 def test_other_pages_are_found() -> None:
     fused = decoder()
-    decode, text = CpuDecode(fused), prompt(6)
+    decode, text = CpuDecode(CpuModel(fused)), prompt(6)
     for _ in range(2):
         logits = read_one_by_one(decode, [text], [[0]], made_pages(fused, 1, 8))
         torch.testing.assert_close(logits[0], by_itself("llama", text), atol=1e-4, rtol=1e-4)
@@ -200,7 +166,7 @@ def test_other_pages_are_found() -> None:
 
 def test_what_is_no_number_stays_with_its_own_row() -> None:
     fused = decoder()
-    decode, held = CpuDecode(fused), made_pages(fused, 3, 4)
+    decode, held = CpuDecode(CpuModel(fused)), made_pages(fused, 3, 4)
     decode.run(asked([1, 2, 3], [0, 0, 0], [[0], [1], [2]]), held)
     held[0].keys[1] = torch.nan
     logits = decode.run(asked([1, 2, 3], [1, 1, 1], [[0], [1], [2]]), held)
