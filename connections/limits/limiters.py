@@ -17,7 +17,7 @@ PENDING = 2000
 LARGE_BODIES = 12
 """Long HTTP bodies that are read at once, each of which takes some times its length of memory."""
 MESSAGES_PER_S = 10.0
-READS_PER_S = 50.0
+READS_PER_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
