@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 
-VERSION = 4
+VERSION = 5
 """Of the signatures below: that of the library must be the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
@@ -43,12 +43,15 @@ _SIGNATURES = {
     "silu_product": (_POINTER, _COUNT, _COUNT, _FLAG, _POINTER),
     "linear": (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER),
     "vectors": (_FLAG,),
+    "has_pairs": (),
     "decode": (_POINTER, _POINTER),
     "decode_room": (_POINTER, _COUNT, _COUNT),
+    "prefill": (_POINTER, _POINTER),
+    "prefill_room": (_POINTER, _POINTER),
 }
-_TELL = {"attend", "attend_prompt", "rotate_and_store", "linear", "vectors", "decode"}
+_TELL = {"attend", "attend_prompt", "rotate_and_store", "linear", "vectors", "has_pairs", "decode", "prefill"}
 """Those that tell whether they did it: they look at sizes and tables first."""
-_ROOMS = {"decode_room", "prompt_room"}
+_ROOMS = {"decode_room", "prefill_room", "prompt_room"}
 """Those that tell how many bytes they want to write to."""
 
 
@@ -216,6 +219,11 @@ def silu_product(gate_up: Tensor) -> Tensor:
     made = gate_up.new_empty(rows, size)
     library().midstream_silu_product(gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr())
     return made
+
+
+def has_pairs() -> bool:
+    """Whether the processor multiplies pairs of bfloat16."""
+    return bool(library().midstream_has_pairs())
 
 
 def library() -> ctypes.CDLL:

@@ -26,7 +26,7 @@ typedef void products(float *sums, count stride, struct left left, const uint32_
 #define HIDDEN __attribute__((visibility("hidden")))
 
 /* Whether the processor multiplies pairs. */
-HIDDEN int has_pairs(void);
+int midstream_has_pairs(void);
 HIDDEN products *products_for(int pairs);
 
 /* Write two rows of floats as one of pairs of bfloat16; `columns` is a multiple of LANES_OF_ALL. */

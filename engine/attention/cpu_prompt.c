@@ -241,7 +241,7 @@ int midstream_attend_prompt(const void *queries, count row_stride, count head_st
         .terms = {scale, softcap, window, chunk},
         .queries = queries, .table = table, .row_stride = row_stride, .head_stride = head_stride,
         .start = start, .heads = heads, .sharing = heads / kv_heads,
-        .pairs = half && has_pairs() && size % 2 == 0, .mixed = mixed,
+        .pairs = half && midstream_has_pairs() && size % 2 == 0, .mixed = mixed,
     };
     count all = rows * prompt.sharing, most = queries_of_block(all, kv_heads, threads);
     count blocks = (all + most - 1) / most, own_bytes = desk_bytes(size, value_size);

@@ -6,7 +6,7 @@ Knows the module, the cache and the layout; not why these tokens run, nor what b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -20,14 +20,31 @@ from engine.cache.paged_cache import PagedCache
 from engine.execution.graphs import DecodeGraphs, Record
 from engine.model.cpu_decode import MOST_ROWS, CpuDecode
 from engine.model.cpu_model import CpuModel, is_known
+from engine.model.cpu_prefill import CpuPrefill, prefills
 from engine.model.fused_decoder import FusedDecoder
 
 PROMPT = 512
 """Tokens of the prompt that ways of attending are compared with."""
 
 
-def _only_decodes(spans: Sequence[Span]) -> bool:
-    return len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
+class _WholeSteps(NamedTuple):
+    """Kernels for whole steps on CPUs."""
+
+    decode: CpuDecode
+    prefill: CpuPrefill | None
+
+    @classmethod
+    def of(cls, module: PreTrainedModel | FusedDecoder) -> _WholeSteps | None:
+        """Return those that serve a model."""
+        if not isinstance(module, FusedDecoder) or not is_known(module):
+            return None
+        model = CpuModel(module)
+        return cls(CpuDecode(model), CpuPrefill(model) if prefills(module) else None)
+
+    def for_step(self, spans: Sequence[Span]) -> CpuDecode | CpuPrefill | None:
+        """Return what computes a step; None where the layers do."""
+        decodes = len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
+        return self.decode if decodes else self.prefill
 
 
 class Runner:
@@ -51,13 +68,12 @@ class Runner:
         self.cache = PagedCache(
             pages=pages, page_size=page_size, store=self._backend.store, gathers=keeps_latents(module)
         )
-        decoding = isinstance(module, FusedDecoder) and is_known(module)
-        self._decode = CpuDecode(CpuModel(module)) if decoding and isinstance(module, FusedDecoder) else None
+        self._kernels = _WholeSteps.of(module)
 
     def feed(self, last: Tensor) -> None:
         """Take from here, from now on, the tokens that are known to the device alone: see `engine.cache.layout.fed`."""
         self._last = last
-        self._decode = None  # its kernels read tokens on the host
+        self._kernels = None  # they read tokens on the host
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
@@ -66,8 +82,8 @@ class Runner:
         Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
         Running the same spans again changes nothing.
         """
-        if self._decode is not None and self.cache.layers and _only_decodes(spans):
-            return self._decode.run(spans, self.cache.layers)
+        if self._kernels is not None and self.cache.layers and (kernel := self._kernels.for_step(spans)):
+            return kernel.run(spans, self.cache.layers)
         recorded = None if self._graphs is None else self._graphs.run(spans)
         if recorded is not None:
             return recorded

@@ -119,7 +119,12 @@ def take_over(module: nn.Module) -> None:
         setattr(parent, name, CpuLinear(layer, packed=packed))
 
 
+def has_tiles() -> bool:
+    """Whether the processor multiplies tiles of bfloat16 (AMX), as torch's products do."""
+    tiles: bool = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 - its only name
+    return tiles
+
+
 def _plain_is_slow(weight: Tensor) -> bool:
     """Whether torch's products of many rows take much longer with plain weights than with packed ones."""
-    tiles = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 - its only name
-    return can_pack(weight.device, weight.dtype) and (weight.dtype is torch.float32 or tiles)
+    return can_pack(weight.device, weight.dtype) and (weight.dtype is torch.float32 or has_tiles())

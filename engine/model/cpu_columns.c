@@ -1,0 +1,78 @@
+/* Matrix products of many rows, for CPUs: they are bound by arithmetic, so what is multiplied stays in the nearest cache.
+
+   Rows lie side by side, in blocks of COLUMNS, and are read as vectors; weights are read as they lie, a word at a time.
+   A sum is taken over the inputs in one order, whatever is computed beside it. */
+
+#include "cpu_columns.h"
+
+enum { DEPTH = 128 /* words of the inputs that are multiplied at a time */ };
+
+void write_words(struct elements elements, uint32_t *to, count feature, float *first, float *second) {
+    if (elements.pairs) {
+        pair_rows(to + feature / 2 * COLUMNS, first, second, COLUMNS);
+        return;
+    }
+    float *rows[] = {first, second};
+    for (count i = 0; i < 2; i++) {
+        uint16_t room[COLUMNS];
+        if (elements.half) narrow(room, rows[i], COLUMNS);
+        as_words(to + (feature + i) * COLUMNS, elements.half ? (void *)room : rows[i], 0, COLUMNS, elements.half, 0);
+    }
+}
+
+/* Write `some` words from `k` on of the weights of `n` outputs, (n, DEPTH). */
+static void bring_weights(struct elements elements, const struct matrix *by, count first, count n, count k, count some,
+                          uint32_t *to) {
+    count each = elements.pairs ? 2 : 1;
+    for (count row = 0; row < n; row++, to += DEPTH) {
+        count from = (first + row) * by->inputs + k * each;
+        if (by->kind == CODES) {
+            float codes[DEPTH * 2]; /* every code is a bfloat16 */
+            for (count i = 0; i < some * each; i++) codes[i] = ((const int8_t *)by->weight)[from + i];
+            write(to, 0, codes, some * each, elements.pairs);
+        } else {
+            as_words(to, by->weight, from, some * each, elements.half, elements.pairs);
+        }
+    }
+}
+
+/* Ask for the weights of the outputs behind these, which come next, while these are multiplied. */
+static void fetch_ahead(struct left left, count n, count some, count behind) {
+    enum { LINE = 64 / sizeof(uint32_t) };
+    for (count row = 0; row < (n < behind ? n : behind); row++)
+        for (count i = 0; i < some; i += LINE) __builtin_prefetch(left.words + (n + row) * left.down + i, 0, 2);
+}
+
+static void finish(struct elements elements, const struct matrix *by, count first, count n, float *sums) {
+    float room[OUTPUTS];
+    if (by->scale) {
+        const float *scale = read(room, by->scale, first, n, elements.half);
+        for (count i = 0; i < n; i++)
+            for (count c = 0; c < COLUMNS; c++) sums[i * COLUMNS + c] *= scale[i];
+    }
+    if (by->bias) {
+        const float *bias = read(room, by->bias, first, n, elements.half);
+        for (count i = 0; i < n; i++)
+            for (count c = 0; c < COLUMNS; c++) sums[i * COLUMNS + c] += bias[i];
+    }
+}
+
+void multiply_columns(struct elements elements, const struct matrix *by, const uint32_t *given, count first, count n,
+                      count columns, float *sums) {
+    products *add_products = products_for(elements.pairs);
+    count depth = words_of(by->inputs, elements.pairs), rows = up_to(n, ROWS_OF_ALL);
+    int as_they_lie = by->kind == (elements.pairs ? HALVES : FLOATS) && rows == n;
+    uint32_t room[OUTPUTS * DEPTH];
+    memset(sums, 0, (size_t)(rows * COLUMNS) * sizeof *sums);
+    if (rows > n) memset(room + n * DEPTH, 0, (size_t)((rows - n) * DEPTH) * sizeof *room);
+    for (count k = 0; k < depth; k += DEPTH) {
+        count some = depth - k < DEPTH ? depth - k : DEPTH;
+        struct left left = {room, DEPTH, 1};
+        if (as_they_lie) {
+            left = (struct left){(const uint32_t *)by->weight + first * depth + k, depth, 1};
+            fetch_ahead(left, n, some, by->outputs - first - n);
+        } else bring_weights(elements, by, first, n, k, some, room);
+        add_products(sums, COLUMNS, left, given + k * COLUMNS, rows, up_to(columns, LANES_OF_ALL), some);
+    }
+    finish(elements, by, first, n, sums);
+}

@@ -1,0 +1,87 @@
+"""Steps with chunks of prompts on CPUs, a whole one in one call: `cpu_prefill.c`.
+
+Knows where a step's tokens and logits are; not why these tokens run, nor what becomes of the logits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from itertools import accumulate, chain
+
+import torch
+from torch import Tensor
+
+from engine.attention import cpu_kernels
+from engine.cache.layout import Span
+from engine.cache.paged_cache import LayerPages
+from engine.model.cpu_linear import has_tiles
+from engine.model.cpu_model import CpuModel, RefusedStep, check
+from engine.model.fused_decoder import FusedDecoder
+
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("tokens", "spans", "table", "kept", "logits", "room")),
+        *(
+            (name, _COUNT)
+            for name in ("rows", "span_count", "columns", "kept_count", "threads", "room_bytes")
+        ),
+    )
+
+
+class CpuPrefill:
+    """A model's steps of any spans."""
+
+    def __init__(self, model: CpuModel) -> None:
+        self._model = model
+
+    def run(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
+        """Compute the tokens of spans, and store their keys and values. No two spans may write to one page.
+
+        Returns the logits behind the last token of each span that samples, (rows, vocabulary). Raises RefusedStep for
+        tokens, positions and pages that can't be.
+        """
+        if not all(span.tokens for span in spans):
+            raise RefusedStep("a span of no tokens")
+        table = self._model.prepare(spans, layers)
+        stops = list(accumulate(len(span.tokens) for span in spans))
+        where = [
+            (stop - len(span.tokens), span.start, len(span.tokens))
+            for span, stop in zip(spans, stops, strict=True)
+        ]
+        tokens = torch.tensor(list(chain.from_iterable(span.tokens for span in spans)))
+        kept = torch.tensor(
+            [stop - 1 for span, stop in zip(spans, stops, strict=True) if span.samples], dtype=torch.int64
+        )
+        places, logits = torch.tensor(where), self._model.logits(len(kept))
+        step = _Step(
+            *(
+                tokens.data_ptr(),
+                places.data_ptr(),
+                table.data_ptr(),
+                kept.data_ptr(),
+                logits.data_ptr(),
+                None,
+            ),
+            *(len(tokens), len(spans), table.shape[1], len(kept), torch.get_num_threads(), 0),
+        )
+        library, model = cpu_kernels.library(), ctypes.byref(self._model.described)
+        room = self._model.room(library.midstream_prefill_room(model, ctypes.byref(step)))
+        step.room, step.room_bytes = room.data_ptr(), room.numel()
+        check(library.midstream_prefill(model, ctypes.byref(step)))
+        return logits
+
+
+def prefills(decoder: FusedDecoder) -> bool:
+    """Whether the kernel serves a model that is known (`engine.model.cpu_model`), and the layers are not faster.
+
+    Measured with bfloat16 in pairs, and float32 in AVX-512 and AVX2. torch has tiles, where the processor does, and
+    bfloat16 without pairs takes as long as float32.
+    """
+    widths = {decoder.embedding.embedding_dim, *(layer.down.weight.shape[1] for layer in decoder.layers)}  # type: ignore[union-attr, index] # a ModuleList knows no kinds
+    if any(width % 2 for width in widths):
+        return False
+    return decoder.dtype is torch.float32 or (cpu_kernels.has_pairs() and not has_tiles())

@@ -1,0 +1,192 @@
+"""A step with prompts in one call says what the module says of the whole, however it is cut and whatever is beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.attention import cpu_kernels
+from engine.cache.layout import Span
+from engine.cache.paged_cache import LayerPages
+from engine.model import cpu_linear, cpu_prefill
+from engine.model.cpu_decode import CpuDecode
+from engine.model.cpu_model import CpuModel, RefusedStep
+from engine.model.cpu_prefill import CpuPrefill, prefills
+from engine.model.int8_linear import quantize
+from tests.engine.families import VOCABULARY
+from tests.engine.model.decoding import MADE, by_itself, decoder, made_pages
+from tests.engine.tiny_models import prompt
+
+pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
+
+PAGE = 16
+LEVELS = range(4)
+
+
+@pytest.fixture(params=LEVELS)
+def vectors(request: pytest.FixtureRequest) -> Iterator[int]:
+    level = cpu_kernels.library().midstream_vectors(request.param)
+    yield level
+    cpu_kernels.library().midstream_vectors(-1)
+
+
+def span(
+    text: list[int], pages: list[int], start: int = 0, stop: int | None = None, *, samples: bool = True
+) -> Span:
+    return Span(0, start, text[start:stop], samples=samples, pages=pages)
+
+
+def in_parts(prefill: CpuPrefill, text: list[int], cuts: list[int], held: list[LayerPages]) -> Tensor:
+    """The logits behind a text that is read up to each cut."""
+    pages = list(range(len(held[0].keys)))
+    for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        logits = prefill.run([span(text, pages, start, stop)], held)
+    return logits
+
+
+@pytest.mark.parametrize("family", MADE)
+@pytest.mark.parametrize("page", [1, 3, 16, 64])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_prompts_beside_each_other_are_what_the_module_says_of_each(
+    family: str, page: int, threads: int
+) -> None:
+    torch.set_num_threads(threads)
+    texts = [prompt(length, length) for length in (1, 70, 2, 49, 17)]
+    fused = decoder(family)
+    needed = [-(-len(text) // page) for text in texts]
+    shuffled = torch.randperm(sum(needed) + 3, generator=torch.Generator().manual_seed(1)).tolist()
+    spans = []
+    for text, count in zip(texts, needed, strict=True):
+        spans.append(span(text, shuffled[:count]))
+        shuffled = shuffled[count:]
+    logits = CpuPrefill(CpuModel(fused)).run(spans, made_pages(fused, sum(needed) + 3, page))
+    torch.set_num_threads(1)
+    for row, text in zip(logits, texts, strict=True):
+        torch.testing.assert_close(row, by_itself(family, text), atol=1e-4, rtol=1e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 130), st.sets(st.integers(1, 129), max_size=3), st.sampled_from(LEVELS), st.booleans())
+def test_what_a_prompt_says_does_not_depend_on_where_it_is_cut(
+    length: int,
+    cuts: set[int],
+    level: int,
+    half: bool,  # noqa: FBT001
+) -> None:
+    fused = decoder("qwen3", torch.bfloat16 if half else torch.float32)
+    prefill, text = CpuPrefill(CpuModel(fused)), prompt(length, 3)
+    pages = -(-length // PAGE)
+    cpu_kernels.library().midstream_vectors(level)
+    try:
+        whole, parts = made_pages(fused, pages, PAGE), made_pages(fused, pages, PAGE)
+        expected = in_parts(prefill, text, [], whole)
+        # a part of a single token attends as decode steps do
+        wanted = [cut for cut in sorted(cuts) if cut < length]
+        lengths = [b - a for a, b in zip([0, *wanted], [*wanted, length], strict=True)]
+        logits = in_parts(prefill, text, wanted, parts)
+    finally:
+        cpu_kernels.library().midstream_vectors(-1)
+    if min(lengths) > 1 or length == 1:
+        assert torch.equal(logits, expected)
+        for layer, other in zip(whole, parts, strict=True):
+            for store, part in zip(layer, other, strict=True):
+                assert torch.equal(store.nan_to_num(9), part.nan_to_num(9))
+    else:
+        error = (logits - expected).float().norm() / expected.float().norm()
+        assert error < (0.05 if half else 1e-4)
+
+
+@pytest.mark.parametrize("arranged", [cpu_linear.take_over, quantize])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_and_vectors_of_every_kind_are_served(
+    arranged: object, dtype: torch.dtype, vectors: int
+) -> None:
+    assert callable(arranged)
+    fused = decoder("qwen3", dtype)
+    arranged(fused)
+    logits = in_parts(CpuPrefill(CpuModel(fused)), prompt(60), [33], made_pages(fused, 4, PAGE))[0].float()
+    expected = by_itself("qwen3", prompt(60))
+    exact = dtype is torch.float32 and arranged is cpu_linear.take_over
+    assert (logits - expected).norm() / expected.norm() < (1e-5 if exact else 0.05)
+
+
+def test_replies_that_run_beside_a_prompt_say_what_they_say_alone() -> None:
+    fused = decoder()
+    model = CpuModel(fused)
+    decode, prefill, text = CpuDecode(model), CpuPrefill(model), prompt(40)
+    alone, beside = made_pages(fused, 6, PAGE), made_pages(fused, 6, PAGE)
+    for held in (alone, beside):
+        prefill.run([span(text, [0, 1, 2], 0, 39)], held)
+    expected = decode.run([span(text, [0, 1, 2], 39)], alone)
+    both = prefill.run([span(text, [0, 1, 2], 39), span(prompt(45, 7), [3, 4, 5])], beside)
+    torch.testing.assert_close(both[0], expected[0], atol=1e-5, rtol=1e-5)
+
+
+def test_only_spans_that_sample_have_logits() -> None:
+    fused = decoder()
+    prefill, held = CpuPrefill(CpuModel(fused)), made_pages(fused, 4, PAGE)
+    texts = [prompt(20, salt) for salt in range(2)]
+    spans = [span(texts[0], [0, 1], samples=False), span(texts[1], [2, 3])]
+    logits = prefill.run(spans, held)
+    assert len(logits) == 1
+    torch.testing.assert_close(logits[0], by_itself("llama", texts[1]), atol=1e-4, rtol=1e-4)
+    assert prefill.run(spans[:1], held).shape == (0, VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("why", "tokens", "start", "pages"),
+    [
+        ("vocabulary", [1, VOCABULARY], 0, [0, 1]),
+        ("vocabulary", [1, -1], 0, [0, 1]),
+        ("position", [1, 1], -1, [0, 1]),
+        ("position", [1, 1], 7, [0, 1]),
+        ("position", [1, 1], 2**40, [0, 1]),
+        ("a page", [1, 1], 3, [0, 6]),
+        ("a page", [1, 1], 3, [0, -1]),
+        ("a page", [1, 1], 6, [2**31 - 1, 1]),
+        ("no tokens", [], 0, [0]),
+        ("position", [1], 0, []),
+    ],
+)
+def test_a_step_that_leads_out_of_memory_is_refused_and_writes_nothing(
+    why: str, tokens: list[int], start: int, pages: list[int]
+) -> None:
+    fused = decoder()
+    held = made_pages(fused, 6, 4)
+    spans = [Span(0, 0, [1, 2], samples=True, pages=[2]), Span(1, start, tokens, samples=True, pages=pages)]
+    with pytest.raises(RefusedStep, match=why):
+        CpuPrefill(CpuModel(fused)).run(spans, held)
+    assert all(store.isnan().all() for layer in held for store in layer)
+    with pytest.raises(RefusedStep, match="no rows"):
+        CpuPrefill(CpuModel(fused)).run([], held)
+
+
+def test_what_is_no_number_stays_with_its_own_prompt() -> None:
+    fused = decoder()
+    prefill, held = CpuPrefill(CpuModel(fused)), made_pages(fused, 6, PAGE)
+    texts = [prompt(40, salt) for salt in range(2)]
+    spans = [span(text, pages, 0, 30) for text, pages in zip(texts, ([0, 1, 2], [3, 4, 5]), strict=True)]
+    prefill.run(spans, held)
+    held[0].keys[1] = torch.nan
+    spans = [span(text, pages, 30) for text, pages in zip(texts, ([0, 1, 2], [3, 4, 5]), strict=True)]
+    assert prefill.run(spans, held).isnan().any(dim=1).tolist() == [True, False]
+
+
+def test_it_serves_where_it_is_the_faster_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert prefills(decoder())
+    half = decoder(dtype=torch.bfloat16)
+    monkeypatch.setattr(cpu_prefill, "has_tiles", lambda: False)
+    for level in LEVELS:
+        cpu_kernels.library().midstream_vectors(level)
+        assert prefills(half) == cpu_kernels.has_pairs()
+    cpu_kernels.library().midstream_vectors(-1)
+    monkeypatch.setattr(cpu_prefill, "has_tiles", lambda: True)
+    assert not prefills(half)
+    odd = decoder()
+    odd.layers[1].down = torch.nn.Linear(33, odd.embedding.embedding_dim, bias=False)
+    assert not prefills(odd)
