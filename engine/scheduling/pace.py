@@ -26,6 +26,9 @@ times as long with steps of the target's length.
 FULL_ROWS = 64
 """Rows from which on a step's time grows with its rows. Matrix products of fewer take about as long as of these."""
 
+ROWS = 16
+"""Rows are computed by so many: a chunk that fills the last ones costs no more than one that does not."""
+
 LONGEST = 2.0
 """A step of full rows may take this many times the target: smaller ones would be hardly shorter, and twice as many."""
 
@@ -73,8 +76,10 @@ class PrefillPace:
     def budget_beside(self, replies: int) -> int:
         """Return the prompt tokens for a step in which so many replies run: enough to fill its rows, where that is in time."""
         budget = self.budget if replies else self._budget(ALONE * self.target_s)
-        fills = self._full_s <= LONGEST * self.target_s
-        return max(budget, FULL_ROWS - replies) if fills else budget
+        if self._full_s <= LONGEST * self.target_s:
+            budget = max(budget, FULL_ROWS - replies)
+        over = (replies + budget) % ROWS
+        return budget - over if budget - over >= SMALLEST_BUDGET else budget
 
     def observe(self, *, prefill_tokens: int, decoding: bool, seconds: float) -> None:
         """Learn from a step that took `seconds`. `decoding`: whether running replies took part."""

@@ -12,6 +12,7 @@ from engine.scheduling.pace import (
     FULL_ROWS,
     LARGEST_BUDGET,
     LEAST_SHARE,
+    ROWS,
     SMALLEST_BUDGET,
     PrefillPace,
 )
@@ -162,4 +163,11 @@ def test_a_prompt_that_keeps_nobody_waiting_has_longer_steps() -> None:
         tokens = pace.budget_beside(0)
         pace.observe(prefill_tokens=tokens, decoding=False, seconds=0.0002 * tokens)
     assert pace.budget_beside(0) == pytest.approx(ALONE * pace.budget, rel=0.05)
-    assert pace.budget_beside(1) == pace.budget
+    assert pace.budget_beside(1) == pytest.approx(pace.budget, rel=0.05)
+
+
+@given(st.integers(0, 200), st.floats(1e-5, 1e-2))
+def test_a_step_has_rows_as_they_are_computed(replies: int, token_s: float) -> None:
+    pace = settled(token_s)
+    budget = pace.budget_beside(replies)
+    assert (replies + budget) % ROWS == 0 or budget < SMALLEST_BUDGET + ROWS
