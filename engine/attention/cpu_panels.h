@@ -30,6 +30,8 @@ TARGET static void NAME(add_products)(float *sums, count stride, struct left lef
         count column = 0;
         for (; column + WIDE * LANES <= columns; column += WIDE * LANES)
             NAME(panel)(sums + column, stride, left, right + column, depth, WIDE);
+        for (; column + 2 * LANES <= columns; column += 2 * LANES)
+            NAME(panel)(sums + column, stride, left, right + column, depth, 2);
         for (; column < columns; column += LANES) NAME(panel)(sums + column, stride, left, right + column, depth, 1);
     }
 }

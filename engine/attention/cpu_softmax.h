@@ -6,6 +6,7 @@
 #define MIDSTREAM_CPU_SOFTMAX_H
 
 #include "cpu_elements.h"
+#include "cpu_query.h"
 
 enum {
     POSITIONS = 32, /* keys and values that are read at a time: they stay in the nearest cache */
@@ -95,25 +96,35 @@ SHARED void attend_head(float *restrict mixed, const float *restrict queries, co
                         const int32_t *table, count head, count first, count stop, count sharing,
                         const struct terms *terms) {
     count size = store->size, value_size = store->value_size, page = store->page, some;
-    float key_room[POSITIONS * size], value_room[POSITIONS * value_size], scores[POSITIONS];
+    int pairs = store->half && size % PAIRED == 0 && value_size % PAIRED == 0 && midstream_has_pairs();
+    float key_room[pairs ? 1 : POSITIONS * size], value_room[pairs ? 1 : POSITIONS * value_size], scores[POSITIONS];
+    uint16_t asked[pairs ? sharing * size : 1];
     struct softmax softmax[sharing];
     for (count q = 0; q < sharing; q++) softmax[q] = (struct softmax){-INFINITY, 0};
+    if (pairs) narrow(asked, queries, sharing * size);
     memset(mixed, 0, (size_t)(sharing * value_size) * sizeof *mixed);
     for (count t = first; t < stop; t += some) {
         count row = (table[t / page] * store->kv_heads + head) * page + t % page, left = page - t % page;
         some = stop - t < left ? stop - t : left;
         some = some < POSITIONS ? some : POSITIONS;
-        const float *keys = read(key_room, store->keys, row * size, some * size, store->half);
-        const float *values = read(value_room, store->values, row * value_size, some * value_size, store->half);
+        const uint16_t *half_keys = (const uint16_t *)store->keys + row * size;
+        const uint16_t *half_values = (const uint16_t *)store->values + row * value_size;
+        const float *keys = pairs ? NULL : read(key_room, store->keys, row * size, some * size, store->half);
+        const float *values = pairs ? NULL : read(value_room, store->values, row * value_size, some * value_size, store->half);
         for (count q = 0; q < sharing; q++) {
-            score(scores, queries + q * size, keys, terms->scale, some, size);
+            float *own = mixed + q * value_size;
+            if (pairs) score_pairs(scores, asked + q * size, half_keys, terms->scale, some, size);
+            else score(scores, queries + q * size, keys, terms->scale, some, size);
             if (terms->softcap > 0) cap(scores, terms->softcap, some);
-            weigh(scores, softmax + q, mixed + q * value_size, some, value_size);
-            mix(mixed + q * value_size, scores, values, some, value_size);
+            weigh(scores, softmax + q, own, some, value_size);
+            if (pairs) mix_pairs(own, scores, half_values, some, value_size);
+            else mix(own, scores, values, some, value_size);
         }
     }
-    for (count q = 0; q < sharing; q++)
+    for (count q = 0; q < sharing; q++) {
+        if (pairs) in_order(mixed + q * value_size, value_size);
         for (count i = 0; i < value_size; i++) mixed[q * value_size + i] /= softmax[q].total;
+    }
 }
 
 /* Return the first position that the query behind `stop` positions may see. */

@@ -36,11 +36,11 @@ static void bring_weights(struct elements elements, const struct matrix *by, cou
     }
 }
 
-/* Ask for the weights of the outputs behind these, which come next, while these are multiplied. */
-static void fetch_ahead(struct left left, count n, count some, count behind) {
+/* Ask for `some` words of the weights of `n` outputs, which come soon, while others are multiplied. */
+static void fetch(struct left left, count n, count some) {
     enum { LINE = 64 / sizeof(uint32_t) };
-    for (count row = 0; row < (n < behind ? n : behind); row++)
-        for (count i = 0; i < some; i += LINE) __builtin_prefetch(left.words + (n + row) * left.down + i, 0, 2);
+    for (count row = 0; row < n; row++)
+        for (count i = 0; i < some; i += LINE) __builtin_prefetch(left.words + row * left.down + i, 0, 2);
 }
 
 static void finish(struct elements elements, const struct matrix *by, count first, count n, float *sums) {
@@ -57,9 +57,10 @@ static void finish(struct elements elements, const struct matrix *by, count firs
     }
 }
 
-void multiply_columns(struct elements elements, const struct matrix *by, const uint32_t *given, count first, count n,
-                      count columns, float *sums) {
+void multiply_columns(struct elements elements, const struct matrix *by, const uint32_t *given, struct piece piece,
+                      float *sums) {
     products *add_products = products_for(elements.pairs);
+    count first = piece.first, n = piece.outputs, behind = by->outputs - first - piece.ahead;
     count depth = words_of(by->inputs, elements.pairs), rows = up_to(n, ROWS_OF_ALL);
     int as_they_lie = by->kind == (elements.pairs ? HALVES : FLOATS) && rows == n;
     uint32_t room[OUTPUTS * DEPTH];
@@ -69,10 +70,13 @@ void multiply_columns(struct elements elements, const struct matrix *by, const u
         count some = depth - k < DEPTH ? depth - k : DEPTH;
         struct left left = {room, DEPTH, 1};
         if (as_they_lie) {
-            left = (struct left){(const uint32_t *)by->weight + first * depth + k, depth, 1};
-            fetch_ahead(left, n, some, by->outputs - first - n);
-        } else bring_weights(elements, by, first, n, k, some, room);
-        add_products(sums, COLUMNS, left, given + k * COLUMNS, rows, up_to(columns, LANES_OF_ALL), some);
+            const uint32_t *words = (const uint32_t *)by->weight + k;
+            left = (struct left){words + first * depth, depth, 1};
+            if (behind > 0) fetch((struct left){words + (first + piece.ahead) * depth, depth, 1}, n < behind ? n : behind, some);
+        } else {
+            bring_weights(elements, by, first, n, k, some, room);
+        }
+        add_products(sums, COLUMNS, left, given + k * COLUMNS, rows, up_to(piece.columns, LANES_OF_ALL), some);
     }
     finish(elements, by, first, n, sums);
 }

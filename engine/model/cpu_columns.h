@@ -19,9 +19,15 @@ struct elements {
 /* Write two rows of COLUMNS floats, of features that are neighbours, as words of (features, COLUMNS). */
 HIDDEN void write_words(struct elements elements, uint32_t *to, count feature, float *first, float *second);
 
-/* Multiply the weights of `n` outputs from `first` on with a block, (words of the inputs, COLUMNS), of which `columns`
-   are somebody's. Makes sums, (OUTPUTS, COLUMNS), scaled and with their bias. */
-HIDDEN void multiply_columns(struct elements elements, const struct matrix *by, const uint32_t *given, count first,
-                             count n, count columns, float *sums);
+/* Of a product: so many outputs, at most OUTPUTS, from `first` on, for a block of which `columns` are somebody's. The
+   weights that come soon are so many outputs further on. */
+struct piece {
+    count first, outputs, columns, ahead;
+};
+
+/* Multiply weights with a block, (words of the inputs, COLUMNS). Makes sums, (outputs, COLUMNS), scaled and with their
+   bias; there is room for OUTPUTS of them. */
+HIDDEN void multiply_columns(struct elements elements, const struct matrix *by, const uint32_t *given,
+                             struct piece piece, float *sums);
 
 #endif

@@ -27,15 +27,6 @@ typedef void tile(float *sums, const void *const *weights, count times, const vo
 #define MOST_ROWS 6
 #define TARGET FOR_AVX512
 #define NAME(of) avx512_##of
-TARGET static inline void avx512_sum4(float *to, __m512 a, __m512 b, __m512 c, __m512 d) {
-    __m512 left = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-    __m512 right = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-    __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(left), _mm512_castps_pd(right));
-    __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(left), _mm512_castps_pd(right));
-    __m512 all = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
-    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
-    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
-}
 #define SUM4(to, a, b, c, d) avx512_sum4(to, (__m512)(a), (__m512)(b), (__m512)(c), (__m512)(d))
 #define AVX512_CODES_AS_FLOATS(from) \
     _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(from))))

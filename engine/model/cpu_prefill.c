@@ -260,15 +260,18 @@ static void multiply_part(const struct run *run, const void *given, count part, 
     (void)desk;
     const struct multiplied *product = given;
     const struct matrix *by = product->by;
-    count block = part % run->blocks, first = part / run->blocks * run->outputs, columns = columns_of(run, block);
+    count block = part % run->blocks, first = part / run->blocks * run->outputs;
     count all = made_outputs(product), n = all - first < run->outputs ? all - first : run->outputs;
+    count rounds = (run->threads + run->blocks - 1) / run->blocks; /* of parts, until one has other weights again */
+    struct piece piece = {first, n, columns_of(run, block), rounds * run->outputs};
     const uint32_t *words = words_in(run, product->given, block, by->inputs);
     float sums[OUTPUTS * COLUMNS], ups[OUTPUTS * COLUMNS];
-    multiply_columns(run->elements, by, words, first, n, columns, sums);
+    multiply_columns(run->elements, by, words, piece, sums);
     if (product->end == TO_ROWS) to_rows(run, block, first, n, sums);
     if (product->end == TO_STATES) to_states(run, block, first, n, sums);
     if (product->end != TO_GATED) return;
-    multiply_columns(run->elements, by, words, all + first, n, columns, ups);
+    piece.first += all;
+    multiply_columns(run->elements, by, words, piece, ups);
     to_gated(run, block, first, n, sums, ups, all);
 }
 
