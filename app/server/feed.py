@@ -98,7 +98,7 @@ class Feed:
 
     def take(self, data: bytes) -> None:
         """Parse what is little at once, if it is anybody's turn, and what is much in parts."""
-        if len(data) <= SIP_BYTES and self.is_clear and self._turns.take_nowait():
+        if len(data) <= SIP_BYTES and self.is_clear and self._turns.take_nowait(self._address):
             self._parse(data)
             return
         self._unfed, self._at = self._unfed[self._at :] + data if self.waits else data, 0

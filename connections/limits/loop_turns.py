@@ -1,18 +1,23 @@
 """What many sockets ask for in the same moment is done in small numbers in each turn of the event loop.
 
-Addresses have it in turn. Were all of it done before anybody else's text or pong is sent, everybody would wait for that,
-however little each socket may send.
+Addresses have it in turn. Those that had none lately come first: a person who says something now and then does not wait
+behind twenty peers who never stop. Were all of it done before anybody else's text or pong is sent, everybody would wait for
+that, however little each socket may send.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 
 AT_ONCE = 4
 """In one turn of the event loop: of frames that are answered, a millisecond's work."""
+LATELY = 128
+"""Of so many turns the last ones are remembered, by whom they were had."""
+
+_Waiting = OrderedDict[str, deque[Callable[[], None]]]
 
 
 class LoopTurns:
@@ -20,14 +25,17 @@ class LoopTurns:
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._at_once = self._left = at_once
-        self._waiting: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
+        self._first: _Waiting = OrderedDict()
+        self._waiting: _Waiting = OrderedDict()
+        self._lately: deque[str] = deque()
+        self._had: Counter[str] = Counter()
         self._is_armed = False
 
-    def take_nowait(self) -> bool:
+    def take_nowait(self, group: str) -> bool:
         """Take one of this turn's, if nobody waits and one is left."""
-        if not self._left or self._waiting:
+        if not self._left or self._first or self._waiting:
             return False
-        self._left -= 1
+        self._count(group)
         self._arm()
         return True
 
@@ -39,8 +47,22 @@ class LoopTurns:
 
     def queue(self, group: str, callback: Callable[[], None]) -> None:
         """Call back in a later turn of the loop."""
-        self._waiting.setdefault(group, deque()).append(callback)
+        callbacks = self._first.get(group) or self._waiting.get(group)
+        if callbacks is None:
+            where = self._waiting if group in self._had else self._first
+            callbacks = where[group] = deque()
+        callbacks.append(callback)
         self._arm()
+
+    def _count(self, group: str) -> None:
+        self._left -= 1
+        self._lately.append(group)
+        self._had[group] += 1
+        if len(self._lately) > LATELY:
+            forgotten = self._lately.popleft()
+            self._had[forgotten] -= 1
+            if not self._had[forgotten]:
+                del self._had[forgotten]
 
     def _arm(self) -> None:
         if not self._is_armed:
@@ -51,14 +73,14 @@ class LoopTurns:
         """Begin the loop's next turn. A callback may queue the next one."""
         self._is_armed = False
         self._left = self._at_once
-        while self._left and self._waiting:
-            group, callbacks = self._waiting.popitem(last=False)
+        while self._left and (waiting := self._first or self._waiting):
+            group, callbacks = waiting.popitem(last=False)
             callback = callbacks.popleft()
             if callbacks:
                 self._waiting[group] = callbacks
-            self._left -= 1
+            self._count(group)
             callback()
-        if self._waiting:
+        if self._first or self._waiting:
             self._arm()
 
 

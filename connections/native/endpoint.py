@@ -232,7 +232,7 @@ class Socket:
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise Disconnected
-        if not self._turns.take_nowait():
+        if not self._turns.take_nowait(self._group):
             await self._turns.take(self._group)
         text: str | None = message.get("text")
         return message["bytes"] if text is None else text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
-from connections.limits.loop_turns import LoopTurns
+from connections.limits.loop_turns import LATELY, LoopTurns
 
 
 async def taken(turns: LoopTurns, groups: list[str]) -> list[list[str]]:
@@ -19,7 +20,7 @@ async def taken(turns: LoopTurns, groups: list[str]) -> list[list[str]]:
             loop.call_soon(count)
 
     async def one(group: str) -> None:
-        if not turns.take_nowait():
+        if not turns.take_nowait(group):
             await turns.take(group)
         found[number].append(group)
 
@@ -40,16 +41,32 @@ async def test_whoever_comes_from_elsewhere_does_not_wait_behind_a_crowd() -> No
     assert "bob" in [name for names in found[:3] for name in names]
 
 
+async def test_who_had_no_turn_lately_comes_before_a_crowd_of_addresses() -> None:
+    turns, order = LoopTurns(at_once=1), []
+    for number in range(2 * LATELY):
+        turns.queue(f"crowd-{number % 20}", lambda: None)
+    while len(order) < LATELY:  # the crowd has had its turns, and goes on
+        turns.queue(f"crowd-{len(order) % 20}", lambda: order.append("crowd"))
+        await asyncio.sleep(0)
+    done = len(order)
+    for name in ("bob", "carol", "bob"):
+        turns.queue(name, partial(order.append, name))
+    while order[-1] != "bob" or order.count("bob") < 2:
+        await asyncio.sleep(0)
+    assert order[done : done + 2] == ["bob", "carol"]
+    assert order[done + 2] == "crowd"  # whoever has more in hand has it in turn
+
+
 async def test_who_is_alone_waits_for_nobody() -> None:
     turns = LoopTurns(at_once=2)
     for _ in range(10):
-        assert turns.take_nowait()
+        assert turns.take_nowait("a")
         await asyncio.sleep(0)
 
 
 async def test_who_left_while_it_waited_takes_nobodys_turn() -> None:
     turns = LoopTurns(at_once=1)
-    assert turns.take_nowait()
+    assert turns.take_nowait("a")
     gone, here = asyncio.create_task(turns.take("a")), asyncio.create_task(turns.take("b"))
     await asyncio.sleep(0)
     gone.cancel()
