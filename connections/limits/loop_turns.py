@@ -63,6 +63,8 @@ class LoopTurns:
             self._had[forgotten] -= 1
             if not self._had[forgotten]:
                 del self._had[forgotten]
+                if (callbacks := self._waiting.pop(forgotten, None)) is not None:
+                    self._first[forgotten] = callbacks  # so newcomers without end keep nobody waiting
 
     def _arm(self) -> None:
         if not self._is_armed:

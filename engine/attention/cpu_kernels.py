@@ -1,6 +1,6 @@
 """Kernels of our own for CPUs, `cpu_kernels.c` and `cpu_prompt.c`: attention over pages, rotation, norms, gates.
 
-The library holds those of `engine.model.cpu_linear` and `engine.model.cpu_model` as well.
+The library holds those of `engine.model`'s `cpu_linear`, `cpu_decode` and `cpu_prefill` as well.
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
@@ -44,12 +44,23 @@ _SIGNATURES = {
     "linear": (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER),
     "vectors": (_FLAG,),
     "has_pairs": (),
+    "has_wide_vectors": (),
     "decode": (_POINTER, _POINTER),
     "decode_room": (_POINTER, _COUNT, _COUNT),
     "prefill": (_POINTER, _POINTER),
     "prefill_room": (_POINTER, _POINTER),
 }
-_TELL = {"attend", "attend_prompt", "rotate_and_store", "linear", "vectors", "has_pairs", "decode", "prefill"}
+_TELL = {
+    "attend",
+    "attend_prompt",
+    "rotate_and_store",
+    "linear",
+    "vectors",
+    "has_pairs",
+    "has_wide_vectors",
+    "decode",
+    "prefill",
+}
 """Those that tell whether they did it: they look at sizes and tables first."""
 _ROOMS = {"decode_room", "prefill_room", "prompt_room"}
 """Those that tell how many bytes they want to write to."""
@@ -224,6 +235,11 @@ def silu_product(gate_up: Tensor) -> Tensor:
 def has_pairs() -> bool:
     """Whether the processor multiplies pairs of bfloat16."""
     return bool(library().midstream_has_pairs())
+
+
+def has_wide_vectors() -> bool:
+    """Whether the processor has AVX2 or wider vectors, and the compiler knew them."""
+    return bool(library().midstream_has_wide_vectors())
 
 
 def library() -> ctypes.CDLL:

@@ -62,4 +62,6 @@ static products *const products_of[LEVELS] = {
 
 int midstream_has_pairs(void) { return vector_level() == AVX512_BF16; }
 
+int midstream_has_wide_vectors(void) { return vector_level() >= AVX2; }
+
 products *products_for(int pairs) { return pairs ? pairs_add_products : products_of[vector_level()]; }

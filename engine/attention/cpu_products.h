@@ -27,6 +27,8 @@ typedef void products(float *sums, count stride, struct left left, const uint32_
 
 /* Whether the processor multiplies pairs. */
 int midstream_has_pairs(void);
+/* Whether it has vectors that are worth rows of their own: AVX2 or wider ones. */
+int midstream_has_wide_vectors(void);
 HIDDEN products *products_for(int pairs);
 
 /* Write two rows of floats as one of pairs of bfloat16; `columns` is a multiple of LANES_OF_ALL. */

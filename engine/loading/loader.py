@@ -33,6 +33,8 @@ from engine.loading.probe import Probed, agrees, largest_step, probe, through_pa
 from engine.loading.tokenizer import read_tokenizer
 from engine.loading.weights_progress import weights_progress
 from engine.model import cpu_linear
+from engine.model.cpu_model import is_known
+from engine.model.cpu_prefill import prefills
 from engine.model.devices import (
     available_bytes,
     choose_device,
@@ -152,9 +154,10 @@ def _arrange(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
     """
     weight = module.get_parameter("head.weight")
     if cpu_linear.serve(weight, weight):
-        arranged, how = cpu_linear.take_over, "Computed by our own kernels"
+        whole = isinstance(module, FusedDecoder) and is_known(module) and prefills(module)
+        arranged, how = partial(cpu_linear.take_over, packs=not whole), "Computed by our own kernels"
     elif can_pack(module.device, module.dtype):
-        arranged, how = pack, "Packed for this CPU"
+        arranged, how = partial(pack), "Packed for this CPU"
     else:
         return
     expected = through_pages(module, vocabulary)

@@ -1,7 +1,7 @@
 /* A whole decode step of a Llama-like model in one call, for CPUs: one new token for each of a few requests.
 
-   Threads wake once a step and share out the parts of each stage. What is rounded to bfloat16 between the stages is what
-   torch's operations round.
+   Threads wake once a step and share out the parts of each stage. Only what torch's operations round is rounded to
+   bfloat16 between the stages.
 
    Keys and values lie in pages: position p of a request is place p % page_size of page table[p / page_size]. Every row is
    another request: rows must not write to one page. Everything that decides on an address is checked before the first one

@@ -17,7 +17,7 @@ from engine.cache.paged_cache import LayerPages
 from engine.model.cpu_model import CpuModel, check
 
 MOST_ROWS = 64
-"""Steps of more rows are left to the layers: by then the products take all of the time."""
+"""Steps of more rows are not these kernels': by then the products take all of the time."""
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
 

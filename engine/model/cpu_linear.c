@@ -1,7 +1,7 @@
 /* Matrix products of few rows, for CPUs: they are bound by memory, so the weights are read once, and as they lie.
 
-   A weight matrix has its outputs as rows, as torch has it, and is not rearranged: prompts of many rows go through
-   torch's own product with the same weights. Four rows of weights are read at a time, far apart, which keeps four
+   A weight matrix has its outputs as rows, as torch has it, and is not rearranged: products of many rows
+   (cpu_columns.c, or torch's) have the same weights. Four rows of weights are read at a time, far apart, which keeps four
    streams of memory busy; a part of a product is one thread's. Elements are float32, bfloat16 or int8; all sums are of
    float32, and a row's numbers do not depend on how many rows are multiplied beside it.
 

@@ -1,7 +1,7 @@
 """Linear layers of few rows on CPUs, `cpu_linear.c`: bound by memory, so the weights are read once, and as they lie.
 
-The weights stay torch's, so products of many rows are torch's own and need no second copy. Where torch is much slower
-with plain weights, a packed copy is kept for these (`engine.model.packed_linear`), unless the model is too large for two.
+The weights stay as torch has them, so products of many rows need no second copy. Where torch computes those and is
+much slower with plain weights, a packed copy is kept (`engine.model.packed_linear`), unless the model is too large for two.
 """
 
 from __future__ import annotations
@@ -104,8 +104,11 @@ class CpuLinear(nn.Module):
 
 
 @torch.no_grad()
-def take_over(module: nn.Module) -> None:
-    """Give the plain linear layers of a module, whose weights must be `serve`d, these kernels, in place."""
+def take_over(module: nn.Module, *, packs: bool = True) -> None:
+    """Give the plain linear layers of a module, whose weights must be `serve`d, these kernels, in place.
+
+    `packs`: keep packed copies where torch's products of many rows are slow with plain weights.
+    """
     layers = [
         (parent, name, child)
         for parent in module.modules()
@@ -115,7 +118,7 @@ def take_over(module: nn.Module) -> None:
     weights = {layer.weight.data_ptr(): layer.weight for _, _, layer in layers}.values()
     total = sum(weight.numel() * weight.element_size() for weight in weights)
     for parent, name, layer in layers:
-        packed = _plain_is_slow(layer.weight) and total <= LARGEST_COPY
+        packed = packs and _plain_is_slow(layer.weight) and total <= LARGEST_COPY
         setattr(parent, name, CpuLinear(layer, packed=packed))
 
 

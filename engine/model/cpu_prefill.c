@@ -6,13 +6,13 @@
    p % page_size of page table[p / page_size].
 
    A sum is taken over the inputs in one order, whatever is computed beside it: a row's numbers do not depend on how its
-   prompt was cut. What is rounded to bfloat16 between the stages is what torch's operations round. Threads wake once a
-   step and share out the parts of each stage. Everything that decides on an address is checked before the first one is
-   used. Nothing here allocates. */
+   prompt was cut, unless it was cut off alone: then it attends as a reply does. Only what torch's operations round is
+   rounded to bfloat16 between the stages. Threads wake once a step and share out the parts of each stage. Everything that
+   decides on an address is checked before the first one is used. Nothing here allocates. */
 
 #include "../attention/cpu_prompt.h"
 #include "cpu_columns.h"
-#include "cpu_model.h"
+#include "cpu_spans.h"
 #include "cpu_stages.h"
 
 #include <omp.h>
@@ -23,29 +23,6 @@ enum {
     TURNED = 16,         /* rows of a part that are turned to their positions */
     STAGES_A_LAYER = 9,
     OTHER_STAGES = 3
-};
-
-/* Neighbouring tokens of a request: `number` rows from `row` on, at positions from `start` on. */
-struct span {
-    int64_t row, start, number;
-};
-
-/* A step, as `_Step` in cpu_prefill.py has it. tokens: (rows); spans: (span_count), one after the other; table:
-   (span_count, columns); kept: (kept_count), rows; logits: (kept_count, vocabulary of the head); room:
-   `midstream_prefill_room` bytes, for so many threads. */
-struct step {
-    const int64_t *tokens;
-    const struct span *spans;
-    const int32_t *table;
-    const int64_t *kept;
-    void *logits, *room;
-    count rows, span_count, columns, kept_count, threads, room_bytes;
-};
-
-/* Some queries of a span's chunk. */
-struct task {
-    count span;
-    struct block block;
 };
 
 /* What all threads share. states: of each block, (hidden, COLUMNS) of elements; words: (words of the inputs, COLUMNS);
@@ -295,10 +272,10 @@ static void multiply_kept(const struct run *run, const void *product, count part
 /* ---- a step ------------------------------------------------------------------------------------------------------- */
 
 /* Do the parts of the next stage, as far as they are not done by others. */
-static void share(const struct run *run, count *stage, count parts, work *work, const void *given, char *desk) {
+static void share(const struct run *run, count *stage, count parts, work *todo, const void *given, char *desk) {
     struct stage *now = run->stages + (*stage)++;
     count part, done = 0;
-    for (; claimed(now, parts, &part); done++) work(run, given, part, desk);
+    for (; claimed(now, parts, &part); done++) todo(run, given, part, desk);
     finish_stage(now, parts, done);
 }
 
@@ -330,49 +307,7 @@ static void share_step(const struct run *run, char *desk) {
     share(run, &stage, cut_product(&product, run->threads).parts, multiply_kept, &product, desk);
 }
 
-/* ---- what it is asked --------------------------------------------------------------------------------------------- */
-
-/* Which queries are attended with together: those that see most come first within a span. Returns how many. */
-static count cut_attention(const struct model *model, const struct step *step, count threads, struct task *tasks) {
-    count sharing = model->heads / model->kv_heads, number = 0;
-    count most = queries_of_block(step->rows * sharing, model->kv_heads, threads);
-    for (count i = 0; i < step->span_count; i++) {
-        count all = step->spans[i].number * sharing, blocks = (all + most - 1) / most;
-        if (step->spans[i].number == 1) blocks = 1;
-        for (count block = blocks - 1; block >= 0; block--)
-            for (count head = 0; head < model->kv_heads; head++, number++) {
-                count first = block * most, some = all - first < most ? all - first : most;
-                if (tasks) tasks[number] = (struct task){i, {head, first, some}};
-            }
-    }
-    return number;
-}
-
-static enum refusal check_span(const struct model *model, const struct step *step, count number) {
-    const struct span *span = step->spans + number;
-    count first = number ? span[-1].row + span[-1].number : 0;
-    if (span->row != first || span->number < 1 || span->number > step->rows - first) return BAD_SIZES;
-    if (span->start < 0 || span->start >= model->positions) return BAD_POSITION;
-    return check_pages(model, step->table + number * step->columns, step->columns, span->start + span->number - 1);
-}
-
-static enum refusal check(const struct model *model, const struct step *step) {
-    if (step->rows < 1 || step->columns < 1 || step->threads < 1 || step->span_count < 1 || step->kept_count < 0)
-        return BAD_SIZES;
-    enum refusal refusal = check_model(model);
-    if (!refusal && model->hidden % 2) return BAD_SIZES;
-    for (count number = 0; !refusal && number < model->layer_count; number++)
-        if (model->layers[number].down.inputs % 2) return BAD_SIZES;
-    for (count number = 0; !refusal && number < step->span_count; number++) refusal = check_span(model, step, number);
-    if (refusal) return refusal;
-    const struct span *last = step->spans + step->span_count - 1;
-    if (last->row + last->number != step->rows) return BAD_SIZES;
-    for (count row = 0; row < step->rows; row++)
-        if (step->tokens[row] < 0 || step->tokens[row] >= model->vocabulary) return BAD_TOKEN;
-    for (count i = 0; i < step->kept_count; i++)
-        if (step->kept[i] < 0 || step->kept[i] >= step->rows) return BAD_SIZES;
-    return FINE;
-}
+/* ---- room --------------------------------------------------------------------------------------------------------- */
 
 static struct run run_of(const struct model *model, const struct step *step) {
     count threads = omp_get_max_threads(), outputs = OUTPUTS, blocks = (step->rows + COLUMNS - 1) / COLUMNS;
@@ -414,14 +349,14 @@ static count room_of(const struct run *run) {
 
 /* Return the bytes that `room` of a step needs, 0 where something is wrong with it. */
 count midstream_prefill_room(const struct model *model, const struct step *step) {
-    if (check(model, step)) return 0;
+    if (check_step(model, step)) return 0;
     struct run run = run_of(model, step);
     return room_of(&run);
 }
 
 /* Compute a step. Returns 0, or what is wrong with it, and nothing was computed. */
 int midstream_prefill(const struct model *model, const struct step *step) {
-    enum refusal refusal = check(model, step);
+    enum refusal refusal = check_step(model, step);
     if (refusal) return refusal;
     struct run run = run_of(model, step);
     if (!step->room || step->room_bytes < room_of(&run)) return BAD_ROOM;

@@ -79,9 +79,11 @@ def prefills(decoder: FusedDecoder) -> bool:
     """Whether the kernel serves a model that is known (`engine.model.cpu_model`), and the layers are not faster.
 
     Measured with bfloat16 in pairs, and float32 in AVX-512 and AVX2. torch has tiles, where the processor does, and
-    bfloat16 without pairs takes as long as float32.
+    bfloat16 without pairs takes as long as float32. int8 was not measured: its weights are widened for each block of rows.
     """
     widths = {decoder.embedding.embedding_dim, *(layer.down.weight.shape[1] for layer in decoder.layers)}  # type: ignore[union-attr, index] # a ModuleList knows no kinds
     if any(width % 2 for width in widths):
         return False
-    return decoder.dtype is torch.float32 or (cpu_kernels.has_pairs() and not has_tiles())
+    if decoder.dtype is torch.float32:
+        return cpu_kernels.has_wide_vectors()
+    return cpu_kernels.has_pairs() and not has_tiles()

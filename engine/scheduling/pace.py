@@ -27,7 +27,7 @@ FULL_ROWS = 64
 """Rows from which on a step's time grows with its rows. Matrix products of fewer take about as long as of these."""
 
 ROWS = 16
-"""Rows are computed by so many: a chunk that fills the last ones costs no more than one that does not."""
+"""Rows are computed by so many: what a chunk has beyond a multiple of it costs as much as all of these."""
 
 LONGEST = 2.0
 """A step of full rows may take this many times the target: smaller ones would be hardly shorter, and twice as many."""
@@ -79,7 +79,7 @@ class PrefillPace:
         if self._full_s <= LONGEST * self.target_s:
             budget = max(budget, FULL_ROWS - replies)
         over = (replies + budget) % ROWS
-        return budget - over if budget - over >= SMALLEST_BUDGET else budget
+        return budget - over if replies + budget - over >= FULL_ROWS and budget > over else budget
 
     def observe(self, *, prefill_tokens: int, decoding: bool, seconds: float) -> None:
         """Learn from a step that took `seconds`. `decoding`: whether running replies took part."""

@@ -57,6 +57,17 @@ async def test_who_had_no_turn_lately_comes_before_a_crowd_of_addresses() -> Non
     assert order[done + 2] == "crowd"  # whoever has more in hand has it in turn
 
 
+async def test_newcomers_without_end_keep_nobody_waiting() -> None:
+    turns, bobs = LoopTurns(at_once=1), []
+    for _ in range(2):
+        turns.queue("bob", lambda: bobs.append("bob"))
+    for number in range(4 * LATELY):
+        for place in range(2):
+            turns.queue(f"newcomer-{number}-{place}", lambda: None)
+        await asyncio.sleep(0)
+    assert len(bobs) == 2
+
+
 async def test_who_is_alone_waits_for_nobody() -> None:
     turns = LoopTurns(at_once=2)
     for _ in range(10):

@@ -50,7 +50,20 @@ def complaint(source: str) -> str:
     """What the compiler has to say of a source."""
     if shutil.which(COMPILER) is None:
         return f"there is no {COMPILER}"
-    command = [COMPILER, *FLAGS, "-I", str(SOURCE.parent), "-x", "c", "-c", "-", "-o", os.devnull]
+    command = [
+        COMPILER,
+        *FLAGS,
+        "-I",
+        str(SOURCE.parent),
+        "-I",
+        str(SOURCE.parents[1] / "model"),
+        "-x",
+        "c",
+        "-c",
+        "-",
+        "-o",
+        os.devnull,
+    ]
     return subprocess.run(command, input=source, capture_output=True, text=True, check=False).stderr
 
 
@@ -121,8 +134,10 @@ def test_attention_over_pages_is_the_reference_s(  # noqa: PLR0917 - one for eac
     query = torch.randn(step.input_ids.shape[1], kv_heads * sharing + 2, sizes[0]).to(dtype)[:, 1:-1]
     expected = Reference().attend(query.float(), exact(layer), step, terms)
     got = Cpu().attend(query, layer, step, terms)
-    # Weights are rounded before they are multiplied in pairs.
-    close(got[: step.rows], expected[: step.rows], dtype, rounded=2e-2)
+    # Weights are rounded before they are multiplied in pairs: those of prompts, and of replies with whole vectors.
+    replies, prompts_of = slice(step.decode_rows), slice(step.decode_rows, step.rows)
+    close(got[replies], expected[replies], dtype, rounded=1e-2 if sizes[0] % 32 or sizes[1] % 32 else 2e-2)
+    close(got[prompts_of], expected[prompts_of], dtype, rounded=2e-2)
 
 
 @needs_kernels
@@ -133,11 +148,12 @@ def test_a_reply_s_attention_is_the_same_with_pairs_and_without(
     torch.manual_seed(seed)
     layer = paged(5, 32, 2, *sizes, torch.bfloat16)
     query, (tables, lengths) = torch.randn(1, 6, sizes[0]).bfloat16(), decoding([length], [[4, 0, 2]])
-    made = []
-    for level in (-1, 2):
-        cpu_kernels.library().midstream_vectors(level)
+    made = [cpu_kernels.attend(query, layer, tables, lengths, terms)]
+    try:
+        cpu_kernels.library().midstream_vectors(2)
         made.append(cpu_kernels.attend(query, layer, tables, lengths, terms))
-    cpu_kernels.library().midstream_vectors(-1)
+    finally:
+        cpu_kernels.library().midstream_vectors(-1)
     close(made[0], made[1].float(), torch.bfloat16, rounded=2e-2)
 
 
@@ -307,7 +323,7 @@ def test_where_there_is_a_compiler_there_are_kernels() -> None:
 
 
 @needs_a_compiler
-@pytest.mark.parametrize("source", sorted(SOURCE.parent.glob("*.c")), ids=lambda source: source.name)
+@pytest.mark.parametrize("source", sorted(SOURCE.parents[1].glob("*/*.c")), ids=lambda source: source.name)
 def test_the_compiler_has_nothing_to_say(source: Path) -> None:
     assert complaint(source.read_text()) == ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import (
@@ -17,9 +19,18 @@ from engine.cache.paged_cache import LayerPages
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
 from tests.engine.families import SIZES
 
-HEADS, SIZE = SIZES["num_key_value_heads"], SIZES["head_dim"]
+SIZE = SIZES["head_dim"]
+ODD_SIZES = SIZES | {
+    "hidden_size": 150,
+    "intermediate_size": 302,
+    "num_attention_heads": 6,
+    "head_dim": 32,
+    "initializer_range": 0.1,
+}
+"""Wider than what is multiplied at a time, of nothing a whole number, and with heads for vectors of pairs."""
 MADE = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True)),
+    "odd llama": lambda: LlamaForCausalLM(LlamaConfig(**ODD_SIZES, attention_bias=True, mlp_bias=True)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES)),
 }
@@ -35,7 +46,8 @@ def decoder(family: str = "llama", dtype: torch.dtype = torch.float32) -> FusedD
 
 def made_pages(fused: FusedDecoder, pages: int, size: int) -> list[LayerPages]:
     """Pages of what is no number, for each layer."""
-    like = torch.empty(0, HEADS, SIZE, dtype=fused.dtype)
+    first: Any = fused.layers[0]
+    like = torch.empty(0, first.kv_heads, first.size, dtype=fused.dtype)
     made = [LayerPages.make(like, like, pages, size) for _ in fused.layers]
     for layer in made:
         for store in layer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.attention import cpu_kernels
 from engine.cache.layout import Span
 from engine.cache.paged_cache import LayerPages
+from engine.execution.runner import Runner
 from engine.model import cpu_linear, cpu_prefill
 from engine.model.cpu_decode import CpuDecode
 from engine.model.cpu_model import CpuModel, RefusedStep
@@ -26,13 +27,6 @@ pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.
 
 PAGE = 16
 LEVELS = range(4)
-
-
-@pytest.fixture(params=LEVELS)
-def vectors(request: pytest.FixtureRequest) -> Iterator[int]:
-    level = cpu_kernels.library().midstream_vectors(request.param)
-    yield level
-    cpu_kernels.library().midstream_vectors(-1)
 
 
 def span(
@@ -71,14 +65,21 @@ def test_prompts_beside_each_other_are_what_the_module_says_of_each(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 130), st.sets(st.integers(1, 129), max_size=3), st.sampled_from(LEVELS), st.booleans())
+@given(
+    st.integers(1, 130),
+    st.sets(st.integers(1, 129), max_size=3),
+    st.sampled_from(LEVELS),
+    st.booleans(),
+    st.sampled_from(("qwen3", "odd llama")),
+)
 def test_what_a_prompt_says_does_not_depend_on_where_it_is_cut(
     length: int,
     cuts: set[int],
     level: int,
     half: bool,  # noqa: FBT001
+    family: str,
 ) -> None:
-    fused = decoder("qwen3", torch.bfloat16 if half else torch.float32)
+    fused = decoder(family, torch.bfloat16 if half else torch.float32)
     prefill, text = CpuPrefill(CpuModel(fused)), prompt(length, 3)
     pages = -(-length // PAGE)
     cpu_kernels.library().midstream_vectors(level)
@@ -104,7 +105,7 @@ def test_what_a_prompt_says_does_not_depend_on_where_it_is_cut(
 @pytest.mark.parametrize("arranged", [cpu_linear.take_over, quantize])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_and_vectors_of_every_kind_are_served(
-    arranged: object, dtype: torch.dtype, vectors: int
+    arranged: object, dtype: torch.dtype, vectors: None
 ) -> None:
     assert callable(arranged)
     fused = decoder("qwen3", dtype)
@@ -151,6 +152,7 @@ def test_only_spans_that_sample_have_logits() -> None:
         ("a page", [1, 1], 6, [2**31 - 1, 1]),
         ("no tokens", [], 0, [0]),
         ("position", [1], 0, []),
+        ("one page", [1, 1], 3, [0, 2]),
     ],
 )
 def test_a_step_that_leads_out_of_memory_is_refused_and_writes_nothing(
@@ -177,16 +179,35 @@ def test_what_is_no_number_stays_with_its_own_prompt() -> None:
     assert prefill.run(spans, held).isnan().any(dim=1).tolist() == [True, False]
 
 
-def test_it_serves_where_it_is_the_faster_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert prefills(decoder())
+def test_it_serves_where_it_is_the_faster_one(monkeypatch: pytest.MonkeyPatch, vectors: None) -> None:
+    assert prefills(decoder()) == cpu_kernels.has_wide_vectors()
     half = decoder(dtype=torch.bfloat16)
     monkeypatch.setattr(cpu_prefill, "has_tiles", lambda: False)
-    for level in LEVELS:
-        cpu_kernels.library().midstream_vectors(level)
-        assert prefills(half) == cpu_kernels.has_pairs()
-    cpu_kernels.library().midstream_vectors(-1)
+    assert prefills(half) == cpu_kernels.has_pairs()
     monkeypatch.setattr(cpu_prefill, "has_tiles", lambda: True)
     assert not prefills(half)
     odd = decoder()
     odd.layers[1].down = torch.nn.Linear(33, odd.embedding.embedding_dim, bias=False)
     assert not prefills(odd)
+
+
+@torch.inference_mode()
+def test_the_runner_gives_it_prompts_and_steps_of_many_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, run = [], CpuPrefill.run
+
+    def counted(self: CpuPrefill, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
+        rows.append(sum(len(span.tokens) for span in spans))
+        return run(self, spans, layers)
+
+    monkeypatch.setattr(CpuPrefill, "run", counted)
+    runner = Runner(decoder(), pages=70, page_size=PAGE)
+    runner.run([span(prompt(3), [0])])  # the first step makes the pages
+    replies = [span(prompt(1, place), [place]) for place in range(70)]
+    for spans in (
+        [span(prompt(20), [0, 1])],
+        replies[:64],
+        replies[:65],
+        [*replies[:2], span(prompt(9), [5])],
+    ):
+        runner.run(spans)
+    assert rows == ([20, 65, 11] if prefills(decoder()) else [])

@@ -170,4 +170,5 @@ def test_a_prompt_that_keeps_nobody_waiting_has_longer_steps() -> None:
 def test_a_step_has_rows_as_they_are_computed(replies: int, token_s: float) -> None:
     pace = settled(token_s)
     budget = pace.budget_beside(replies)
-    assert (replies + budget) % ROWS == 0 or budget < SMALLEST_BUDGET + ROWS
+    assert (replies + budget) % ROWS == 0 or replies + budget < FULL_ROWS + ROWS or budget < ROWS
+    assert budget > max(SMALLEST_BUDGET, pace.budget) - ROWS
