@@ -13,6 +13,8 @@ enum {
     PART = 64       /* elements of a head that are summed at a time: they stay in registers */
 };
 
+_Static_assert(POSITIONS == PAIRED, "there is room for as many weights as pairs are made of");
+
 VECTORS SHARED void score(float *restrict scores, const float *restrict query, const float *restrict keys,
                           float scale, count positions, count size) {
     for (count t = 0; t < positions; t++) {
@@ -110,7 +112,8 @@ SHARED void attend_head(float *restrict mixed, const float *restrict queries, co
         const uint16_t *half_keys = (const uint16_t *)store->keys + row * size;
         const uint16_t *half_values = (const uint16_t *)store->values + row * value_size;
         const float *keys = pairs ? NULL : read(key_room, store->keys, row * size, some * size, store->half);
-        const float *values = pairs ? NULL : read(value_room, store->values, row * value_size, some * value_size, store->half);
+        const float *values =
+            pairs ? NULL : read(value_room, store->values, row * value_size, some * value_size, store->half);
         for (count q = 0; q < sharing; q++) {
             float *own = mixed + q * value_size;
             if (pairs) score_pairs(scores, asked + q * size, half_keys, terms->scale, some, size);

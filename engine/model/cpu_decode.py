@@ -17,7 +17,7 @@ from engine.cache.paged_cache import LayerPages
 from engine.model.cpu_model import CpuModel, check
 
 MOST_ROWS = 64
-"""Steps of more rows are not these kernels': by then the products take all of the time."""
+"""Steps of more rows go the way of prompts: by then the products take all of the time."""
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
 
@@ -47,8 +47,15 @@ class CpuDecode:
         given = torch.tensor(([span.tokens[0] for span in spans], [span.start for span in spans]))
         logits = self._model.logits(rows)
         step = _Step(
-            *(given.data_ptr(), given[1].data_ptr(), table.data_ptr(), logits.data_ptr(), room.data_ptr()),
-            *(rows, table.shape[1], threads, room.numel()),
+            tokens=given.data_ptr(),
+            positions=given[1].data_ptr(),
+            table=table.data_ptr(),
+            logits=logits.data_ptr(),
+            room=room.data_ptr(),
+            rows=rows,
+            columns=table.shape[1],
+            threads=threads,
+            room_bytes=room.numel(),
         )
         model = ctypes.byref(self._model.described)
         check(cpu_kernels.library().midstream_decode(model, ctypes.byref(step)))

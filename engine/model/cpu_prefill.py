@@ -25,10 +25,8 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
 class _Step(ctypes.Structure):
     _fields_ = (
         *((name, _POINTER) for name in ("tokens", "spans", "table", "kept", "logits", "room")),
-        *(
-            (name, _COUNT)
-            for name in ("rows", "span_count", "columns", "kept_count", "threads", "room_bytes")
-        ),
+        *((name, _COUNT) for name in ("rows", "span_count", "columns", "kept_count")),
+        *((name, _COUNT) for name in ("threads", "room_bytes")),
     )
 
 
@@ -47,26 +45,25 @@ class CpuPrefill:
         if not all(span.tokens for span in spans):
             raise RefusedStep("a span of no tokens")
         table = self._model.prepare(spans, layers)
-        stops = list(accumulate(len(span.tokens) for span in spans))
-        where = [
-            (stop - len(span.tokens), span.start, len(span.tokens))
-            for span, stop in zip(spans, stops, strict=True)
-        ]
+        counts = [len(span.tokens) for span in spans]
+        stops = list(accumulate(counts))
+        rows = zip(stops, counts, spans, strict=True)
+        places = torch.tensor([(stop - count, span.start, count) for stop, count, span in rows])
         tokens = torch.tensor(list(chain.from_iterable(span.tokens for span in spans)))
-        kept = torch.tensor(
-            [stop - 1 for span, stop in zip(spans, stops, strict=True) if span.samples], dtype=torch.int64
-        )
-        places, logits = torch.tensor(where), self._model.logits(len(kept))
+        sampled = [stop - 1 for stop, span in zip(stops, spans, strict=True) if span.samples]
+        kept = torch.tensor(sampled, dtype=torch.int64)
+        logits = self._model.logits(len(kept))
         step = _Step(
-            *(
-                tokens.data_ptr(),
-                places.data_ptr(),
-                table.data_ptr(),
-                kept.data_ptr(),
-                logits.data_ptr(),
-                None,
-            ),
-            *(len(tokens), len(spans), table.shape[1], len(kept), torch.get_num_threads(), 0),
+            tokens=tokens.data_ptr(),
+            spans=places.data_ptr(),
+            table=table.data_ptr(),
+            kept=kept.data_ptr(),
+            logits=logits.data_ptr(),
+            rows=len(tokens),
+            span_count=len(spans),
+            columns=table.shape[1],
+            kept_count=len(kept),
+            threads=torch.get_num_threads(),
         )
         library, model = cpu_kernels.library(), ctypes.byref(self._model.described)
         room = self._model.room(library.midstream_prefill_room(model, ctypes.byref(step)))
