@@ -13,7 +13,7 @@ enum {
     PART = 64       /* elements of a head that are summed at a time: they stay in registers */
 };
 
-_Static_assert(POSITIONS == PAIRED, "there is room for as many weights as pairs are made of");
+_Static_assert((int)POSITIONS == (int)PAIRED, "there is room for as many weights as pairs are made of");
 
 VECTORS SHARED void score(float *restrict scores, const float *restrict query, const float *restrict keys,
                           float scale, count positions, count size) {

@@ -26,13 +26,7 @@ static void bring_weights(struct elements elements, const struct matrix *by, cou
     count each = elements.pairs ? 2 : 1;
     for (count row = 0; row < n; row++, to += DEPTH) {
         count from = (first + row) * by->inputs + k * each;
-        if (by->kind == CODES) {
-            float codes[DEPTH * 2]; /* every code is a bfloat16 */
-            for (count i = 0; i < some * each; i++) codes[i] = ((const int8_t *)by->weight)[from + i];
-            write(to, 0, codes, some * each, elements.pairs);
-        } else {
-            as_words(to, by->weight, from, some * each, elements.half, elements.pairs);
-        }
+        as_words(to, by->weight, from, some * each, elements.half, elements.pairs);
     }
 }
 
@@ -43,18 +37,11 @@ static void fetch(struct left left, count n, count some) {
         for (count i = 0; i < some; i += LINE) __builtin_prefetch(left.words + row * left.down + i, 0, 2);
 }
 
-static void finish(struct elements elements, const struct matrix *by, count first, count n, float *sums) {
+static void add_bias(struct elements elements, const struct matrix *by, count first, count n, float *sums) {
     float room[OUTPUTS];
-    if (by->scale) {
-        const float *scale = read(room, by->scale, first, n, elements.half);
-        for (count i = 0; i < n; i++)
-            for (count c = 0; c < COLUMNS; c++) sums[i * COLUMNS + c] *= scale[i];
-    }
-    if (by->bias) {
-        const float *bias = read(room, by->bias, first, n, elements.half);
-        for (count i = 0; i < n; i++)
-            for (count c = 0; c < COLUMNS; c++) sums[i * COLUMNS + c] += bias[i];
-    }
+    const float *bias = read(room, by->bias, first, n, elements.half);
+    for (count i = 0; i < n; i++)
+        for (count c = 0; c < COLUMNS; c++) sums[i * COLUMNS + c] += bias[i];
 }
 
 void multiply_columns(struct elements elements, const struct matrix *by, const uint32_t *given, struct piece piece,
@@ -62,7 +49,7 @@ void multiply_columns(struct elements elements, const struct matrix *by, const u
     products *add_products = products_for(elements.pairs);
     count first = piece.first, n = piece.outputs, behind = by->outputs - first - piece.ahead;
     count depth = words_of(by->inputs, elements.pairs), rows = up_to(n, ROWS_OF_ALL);
-    int as_they_lie = by->kind == (elements.pairs ? HALVES : FLOATS) && rows == n;
+    int as_they_lie = elements.half == elements.pairs && rows == n;
     uint32_t room[OUTPUTS * DEPTH];
     memset(sums, 0, (size_t)(rows * COLUMNS) * sizeof *sums);
     if (rows > n) memset(room + n * DEPTH, 0, (size_t)((rows - n) * DEPTH) * sizeof *room);
@@ -78,5 +65,5 @@ void multiply_columns(struct elements elements, const struct matrix *by, const u
         }
         add_products(sums, COLUMNS, left, given + k * COLUMNS, rows, up_to(piece.columns, LANES_OF_ALL), some);
     }
-    finish(elements, by, first, n, sums);
+    if (by->bias) add_bias(elements, by, first, n, sums);
 }

@@ -25,8 +25,8 @@ struct piece {
     count first, outputs, columns, ahead;
 };
 
-/* Multiply weights with a block, (words of the inputs, COLUMNS). Makes sums, (outputs, COLUMNS), scaled and with their
-   bias; there is room for OUTPUTS of them. */
+/* Multiply weights, of the elements that rows have, with a block, (words of the inputs, COLUMNS). Makes sums, (outputs,
+   COLUMNS), with their bias; there is room for OUTPUTS of them. */
 HIDDEN void multiply_columns(struct elements elements, const struct matrix *by, const uint32_t *given,
                              struct piece piece, float *sums);
 

