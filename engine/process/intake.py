@@ -13,6 +13,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import assert_never
 
+import msgspec
+
 from engine.messages import Cancel, Count, Ping, Pong, Request, ToEngine, Uncount
 from engine.process.channel import BlockingChannel
 from engine.process.inbox import Lanes
@@ -26,7 +28,6 @@ Key = str | int
 """Requests go by their ids, counts by their numbers."""
 
 log = logging.getLogger(__name__)
-
 
 GRAMMAR_COST = 20_000
 """What a grammar takes to be tried at least, in characters of a prompt that are read meanwhile."""
@@ -88,7 +89,7 @@ class Intake:
 
     def _queue(self, key: Key, asked: Request | Count, priority: int = 0) -> None:
         # About what it takes, also where it is no text at all.
-        cost = 1 + characters(asked.messages, asked.spec)
+        cost = 1 + characters(asked.messages, asked.spec) + _grammar_cost(asked.spec)
         with self._changed:
             self._waiting.add(key, asked, client=asked.client, priority=priority, cost=cost)
             self._changed.notify()
@@ -128,8 +129,8 @@ class Intake:
             self._channel.send(preparer.counted(asked, made))
 
 
-def _cost(spec: ReplySpec) -> int:
+def _grammar_cost(spec: ReplySpec) -> int:
     """Return about what the grammar of a spec takes, in characters of a prompt."""
-    if spec.format is None and not spec.tools:
+    if spec.format is None and not spec.shown_tools:
         return 0
-    return GRAMMAR_COST + sum(len(tool.parameters) for tool in spec.tools)
+    return GRAMMAR_COST + len(msgspec.json.encode(spec.format))

@@ -20,6 +20,7 @@ from engine.process.preparing import Preparer
 from engine.prompts.builder import Builder
 from engine.prompts.jobs import Answer, Build
 from engine.prompts.prompt import Prompt, PromptBuilder
+from engine.reply_spec import ReplySpec, Tool
 from engine.text.detokenizer import ByteLevelDetokenizer
 from engine.text.reply_memory import ReplyNotes, WrittenReply
 from engine.text.reply_text import ReplyText
@@ -49,6 +50,7 @@ class Made:
         self._builder = Builder(Brittle())
         self.stops = threading.Event()
         self.asked: list[str] = []
+        self.begun = threading.Event()
         self.goes_on = threading.Event()
         self.goes_on.set()
 
@@ -57,6 +59,7 @@ class Made:
 
     def ask(self, job: Build) -> Answer:
         self.asked.append(job.messages[0].content)
+        self.begun.set()
         assert self.goes_on.wait(30)
         return self._builder.build(job, self.stops.is_set)
 
@@ -170,6 +173,15 @@ def test_a_broken_line_is_the_gateways_end(gateway: Gateway, caplog: pytest.LogC
     assert "Traceback" not in caplog.text
 
 
+def _arrived(gateway: Gateway, how_many: int) -> list[str]:
+    arrived: list[str] = []
+    while len(arrived) < how_many:
+        work = gateway.lanes.take(10)
+        arrived += [request.request_id for request in work.prepared]
+        assert any(work)
+    return arrived
+
+
 def test_prompts_wait_fairly_between_clients(gateway: Gateway) -> None:
     """Whoever sends many at once waits behind himself."""
     gateway.made.goes_on.clear()
@@ -177,17 +189,27 @@ def test_prompts_wait_fairly_between_clients(gateway: Gateway) -> None:
         gateway.end.sendall(pack(Request(f"{client}{place}", saying(f"{client}{place}"), client=client)))
     gateway.ask(Ping(1))
     gateway.made.goes_on.set()
-    arrived: list[str] = []
-    while len(arrived) < 5:
-        work = gateway.lanes.take(10)
-        arrived += [request.request_id for request in work.prepared]
-        assert any(work)
-    assert arrived == ["first0", "greedy1", "modest4", "greedy2", "greedy3"]
+    assert _arrived(gateway, 5) == ["first0", "greedy1", "modest4", "greedy2", "greedy3"]
+
+
+def test_a_grammar_counts_as_the_work_that_it_is(gateway: Gateway) -> None:
+    """However short: a prompt with one is not made before longer prompts of others, time after time."""
+    gateway.made.goes_on.clear()
+    held = ReplySpec(tools=(Tool("a", parameters="{}"),))
+    gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
+    for place in range(2):
+        gateway.end.sendall(pack(Request(f"held{place}", saying("a"), client="held", spec=held)))
+    for place in range(2):
+        gateway.end.sendall(pack(Request(f"long{place}", saying("a" * 50), client="long")))
+    gateway.ask(Ping(1))
+    gateway.made.goes_on.set()
+    assert _arrived(gateway, 5) == ["first", "held0", "long0", "long1", "held1"]
 
 
 def test_a_prompt_whose_asker_left_is_made_no_further_or_not_at_all(gateway: Gateway) -> None:
     gateway.made.goes_on.clear()
     gateway.end.sendall(pack(Count(1, saying("current"))))
+    assert gateway.made.begun.wait(30)
     gateway.end.sendall(pack(Count(2, saying("left"))) + pack(Request("r", saying("gone"))))
     gateway.end.sendall(pack(Uncount(2)) + pack(Cancel("r")))
     gateway.ask(Ping(1))
