@@ -2,8 +2,8 @@
 import { ChatClient } from "./client/chat-client.js";
 import { Credentials } from "./client/credentials.js";
 import { Chat } from "./ui/chat.js";
-import { lastingStorage, sessionStorage } from "./ui/storage.js";
-import { installTheme } from "./ui/theme.js";
+import { lastingStorage, sessionStorage } from "./ui/settings/storage.js";
+import { installTheme } from "./ui/settings/theme.js";
 
 const url = new URL("/v1/ws", location.href);
 url.protocol = url.protocol.replace("http", "ws");

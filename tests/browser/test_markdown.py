@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 SHOW = """
     async (steps) => {
-      const { MarkdownView } = await import("/static/ui/markdown.js");
+      const { MarkdownView } = await import("/static/ui/replies/markdown.js");
       const root = document.createElement("div");
       const view = new MarkdownView(root);
       for (const step of steps) view.show(step);
@@ -123,7 +123,7 @@ async def test_a_finished_block_keeps_its_element_while_the_reply_grows(chat: Ch
     await chat.page.goto(peer.url)
     kept = await chat.page.evaluate("""
         async () => {
-          const { MarkdownView } = await import("/static/ui/markdown.js");
+          const { MarkdownView } = await import("/static/ui/replies/markdown.js");
           const root = document.createElement("div");
           const view = new MarkdownView(root);
           view.show("First.\\n\\nSec");

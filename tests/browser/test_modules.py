@@ -117,7 +117,7 @@ FIGURES = """
 
 async def test_figures_are_told_in_a_few_words(chat: ChatPage, peer: Peer) -> None:
     timed = {"tokens": 92, "ms": 3500}
-    here, kept, server = await run(chat, peer, "ui/figures.js", FIGURES, timed)
+    here, kept, server = await run(chat, peer, "ui/replies/figures.js", FIGURES, timed)
     assert here == ["50 ms to first token", "26 tokens/s", "92 tokens"]
     assert kept == ["92 tokens"]
     assert server == (
@@ -130,7 +130,7 @@ async def test_no_pace_is_told_of_a_reply_that_is_too_short_for_one(
     chat: ChatPage, peer: Peer, timed: dict[str, int]
 ) -> None:
     """Or of one that came all at once, however large its pieces were."""
-    here, _, _ = await run(chat, peer, "ui/figures.js", FIGURES, timed)
+    here, _, _ = await run(chat, peer, "ui/replies/figures.js", FIGURES, timed)
     assert here == ["50 ms to first token", f"{timed['tokens']} tokens"]
 
 
@@ -179,7 +179,9 @@ async def test_a_position_is_offered_only_where_all_before_it_was_seen(chat: Cha
 async def test_a_refusal_is_told_in_plain_words(
     chat: ChatPage, peer: Peer, failure: dict[str, Any], words: str
 ) -> None:
-    assert await run(chat, peer, "ui/words.js", "return module.wordsFor(argument);", failure) == words
+    assert (
+        await run(chat, peer, "ui/elements/words.js", "return module.wordsFor(argument);", failure) == words
+    )
 
 
 def error_codes() -> list[str]:
@@ -196,13 +198,13 @@ async def test_every_code_of_the_protocol_has_plain_words(chat: ChatPage, peer: 
         const unknown = module.wordsFor({ code: "?", message: "" });
         return argument.filter((code) => module.wordsFor({ code, message: "M" }) === unknown);
     """
-    assert await run(chat, peer, "ui/words.js", body, codes) == []
+    assert await run(chat, peer, "ui/elements/words.js", body, codes) == []
 
 
 async def test_a_limit_is_told_when_nothing_is_left_of_it(chat: ChatPage, peer: Peer) -> None:
     limits = [{"name": "messages_per_minute", "remaining": left, "reset_s": 40} for left in (3, 0)]
     body = "return argument.map((limits) => module.wordsForLimit(limits));"
-    told = await run(chat, peer, "ui/words.js", body, limits)
+    told = await run(chat, peer, "ui/elements/words.js", body, limits)
     assert told == ["", "Nothing is left of the limit on messages per minute. Try again in 40 seconds."]
 
 
@@ -220,7 +222,7 @@ async def test_an_edit_takes_the_place_of_what_it_edits_and_what_is_unsent_stays
         const shown = (replies) => module.arrange(history, replies).map(({ text }) => text);
         return [shown([]), shown([unsent, edit]), shown([again])];
     """
-    plain, edited, anew = await run(chat, peer, "ui/arrangement.js", body, None)
+    plain, edited, anew = await run(chat, peer, "ui/transcript/arrangement.js", body, None)
     assert plain == ["u1", "a1", "u2", "a2"]
     assert edited == ["u1", "a1", "unsent", "edited", "so far"]
     assert anew == ["u1", "anew"]

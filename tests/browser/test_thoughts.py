@@ -27,7 +27,7 @@ def fold(chat: ChatPage) -> Locator:
 async def split(chat: ChatPage, peer: Peer, text: str, *, growing: bool = False) -> Any:
     """What the page makes of a text: its thought, whether that has ended, its answer."""
     body = "const { thought, ended, answer } = module.splitThought(...argument); return [thought, ended, answer];"
-    return await run(chat, peer, "ui/thoughts.js", body, [text, {"growing": growing}])
+    return await run(chat, peer, "ui/replies/thoughts.js", body, [text, {"growing": growing}])
 
 
 async def test_a_thought_is_folded_while_it_streams_and_opens_on_demand(chat: ChatPage, peer: Peer) -> None:

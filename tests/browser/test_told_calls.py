@@ -165,7 +165,7 @@ async def test_laid_out_arguments_are_the_same_object_and_hide_nothing(
     chat: ChatPage, peer: Peer, value: dict[str, Any]
 ) -> None:
     text = json.dumps(value, ensure_ascii=False)
-    laid_out = await run(chat, peer, "ui/json-text.js", "return module.laidOut(argument);", text)
+    laid_out = await run(chat, peer, "ui/elements/json-text.js", "return module.laidOut(argument);", text)
     assert json.loads(laid_out) == value
     assert not set(laid_out) & set("\u202e\u202d\u200b\u2066\ufeff")
 
@@ -175,7 +175,7 @@ async def test_what_stands_twice_is_shown_twice_and_numbers_keep_their_digits(
 ) -> None:
     text = '{"to":"Ann","to":"Bob\u202e","sum":12345678901234567890}'
     body = "return module.laidOut(argument);"
-    laid_out = await run(chat, peer, "ui/json-text.js", body, text)
+    laid_out = await run(chat, peer, "ui/elements/json-text.js", body, text)
     assert laid_out == '{\n  "to": "Ann",\n  "to": "Bob\\u202e",\n  "sum": 12345678901234567890\n}'
 
 
@@ -221,5 +221,5 @@ async def test_only_a_model_that_can_call_is_offered_the_servers_tools(chat: Cha
         [ready, None],
         [None, None],
     ]
-    offered = await run(chat, peer, "ui/offered-tools.js", body, asked)
+    offered = await run(chat, peer, "ui/writing/offered-tools.js", body, asked)
     assert offered == [[{"name": "pay", "where": "server"}], None, None, None]

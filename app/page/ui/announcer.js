@@ -1,6 +1,6 @@
 import { ReplyState } from "../client/reply.js";
-import { part } from "./dom.js";
-import { splitThought } from "./thoughts.js";
+import { part } from "./elements/dom.js";
+import { splitThought } from "./replies/thoughts.js";
 
 /** Tells screen readers how a reply ended and what it says, and which calls ask for permission: once, instead of word by word. */
 export class Announcer {

@@ -1,23 +1,23 @@
 import { LinkState, ReplyState } from "../client/chat-client.js";
-import { addressOf, conversationAt } from "./address.js";
+import { addressOf, conversationAt } from "./conversations/address.js";
 import { Announcer } from "./announcer.js";
-import { Composer } from "./composer.js";
-import { confirmDelete } from "./confirm.js";
+import { Composer } from "./writing/composer.js";
+import { confirmDelete } from "./elements/confirm.js";
 import { ConnectionView } from "./connection-view.js";
-import { Conversations } from "./conversations.js";
-import { Door } from "./door.js";
-import { part } from "./dom.js";
-import { Drawer } from "./drawer.js";
-import { Notices } from "./notices.js";
+import { Conversations } from "./conversations/conversations.js";
+import { Door } from "./keys/door.js";
+import { part } from "./elements/dom.js";
+import { Drawer } from "./elements/drawer.js";
+import { Notices } from "./elements/notices.js";
 import { Reporter } from "./reporter.js";
 import { Screen } from "./screen.js";
 import { Speaking } from "./speaking.js";
-import { Transcripts } from "./transcripts.js";
-import { wordsForLimit } from "./words.js";
+import { Transcripts } from "./transcript/transcripts.js";
+import { wordsForLimit } from "./elements/words.js";
 
 /** @typedef {import("../client/chat-client.js").ChatClient} ChatClient */
 /** @typedef {import("../client/reply.js").Reply} Reply */
-/** @typedef {import("./arrangement.js").Item} Item */
+/** @typedef {import("./transcript/arrangement.js").Item} Item */
 
 const LAST_KEY = "midstream.conversation";
 
@@ -64,7 +64,7 @@ export class Chat {
     this.#composer.focus();
   }
 
-  /** @param {import("./transcript.js").Transcript} current */
+  /** @param {import("./transcript/transcript.js").Transcript} current */
   #makeScreen(current) {
     const speaking = this.#speaking;
     const actions = {

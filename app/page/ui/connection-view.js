@@ -1,5 +1,5 @@
 import { CloseCode, LinkState } from "../client/link.js";
-import { part } from "./dom.js";
+import { part } from "./elements/dom.js";
 
 /** @type {Record<string, string>} */
 const WORDS = {

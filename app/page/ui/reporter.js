@@ -4,7 +4,7 @@ import { ChatError } from "../client/chat-client.js";
 export class Reporter {
   #notices;
 
-  /** @param {import("./notices.js").Notices} notices */
+  /** @param {import("./elements/notices.js").Notices} notices */
   constructor(notices) {
     this.#notices = notices;
   }

@@ -1,11 +1,11 @@
-import { part } from "./dom.js";
-import { ConversationList } from "./conversation-list.js";
-import { Follow } from "./follow.js";
-import { TranscriptView } from "./transcript-view.js";
-import { Welcome } from "./welcome.js";
+import { part } from "./elements/dom.js";
+import { ConversationList } from "./conversations/conversation-list.js";
+import { Follow } from "./transcript/follow.js";
+import { TranscriptView } from "./transcript/transcript-view.js";
+import { Welcome } from "./transcript/welcome.js";
 
-/** @typedef {import("./transcript.js").Transcript} Transcript */
-/** @typedef {import("./arrangement.js").Item} Item */
+/** @typedef {import("./transcript/transcript.js").Transcript} Transcript */
+/** @typedef {import("./transcript/arrangement.js").Item} Item */
 /**
  * @typedef {object} ScreenActions
  * @property {(text: string) => void} onSend
@@ -34,9 +34,9 @@ export class Screen {
   /**
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
-   * @param {import("./conversations.js").Conversations} parts.conversations
+   * @param {import("./conversations/conversations.js").Conversations} parts.conversations
    * @param {Transcript} parts.current
-   * @param {ScreenActions & import("./user-message-view.js").MessageActions} parts.actions
+   * @param {ScreenActions & import("./transcript/user-message-view.js").MessageActions} parts.actions
    * @param {() => void} parts.onShown
    */
   constructor({ client, conversations, current, actions, onShown }) {

@@ -1,8 +1,8 @@
 import { ReplyState } from "../client/reply.js";
-import { answerKey } from "./arrangement.js";
-import { offeredTools } from "./offered-tools.js";
+import { answerKey } from "./transcript/arrangement.js";
+import { offeredTools } from "./writing/offered-tools.js";
 
-/** @typedef {import("./arrangement.js").Item} Item */
+/** @typedef {import("./transcript/arrangement.js").Item} Item */
 
 /** A new message, an edited one or another reply ends the reply that runs: whoever asks wants to read the answer now. */
 const INTERRUPT = /** @type {const} */ ("interrupt");

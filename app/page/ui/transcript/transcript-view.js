@@ -1,4 +1,4 @@
-import { ReplyView } from "./reply-view.js";
+import { ReplyView } from "../replies/reply-view.js";
 import { UserMessageView } from "./user-message-view.js";
 
 /** @typedef {import("./arrangement.js").Item} Item */

@@ -1,4 +1,4 @@
-import { element, part } from "./dom.js";
+import { element, part } from "../elements/dom.js";
 
 /** What the bundled model can show on a first visit. */
 const SUGGESTIONS = [

@@ -1,4 +1,4 @@
-import { randomId } from "../client/identity.js";
+import { randomId } from "../../client/identity.js";
 import { Transcript } from "./transcript.js";
 
 /** The transcripts of the conversations of this visit. */

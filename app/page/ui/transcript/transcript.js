@@ -1,9 +1,9 @@
-import { ReplyState } from "../client/reply.js";
+import { ReplyState } from "../../client/reply.js";
 import { arrange } from "./arrangement.js";
 
-/** @typedef {import("../client/reply.js").Reply} Reply */
-/** @typedef {import("../client/frames.js").Message} Message */
-/** @typedef {import("../client/frames.js").History} History */
+/** @typedef {import("../../client/reply.js").Reply} Reply */
+/** @typedef {import("../../client/frames.js").Message} Message */
+/** @typedef {import("../../client/frames.js").History} History */
 /** @typedef {import("./arrangement.js").Item} Item */
 
 /** What there is to show of one conversation: pages of its active branch, and the live replies that came after or complete them. */

@@ -1,8 +1,8 @@
-import { Call } from "../client/call.js";
-import { ReplyState } from "../client/reply.js";
+import { Call } from "../../client/call.js";
+import { ReplyState } from "../../client/reply.js";
 
-/** @typedef {import("../client/reply.js").Reply} Reply */
-/** @typedef {import("../client/frames.js").Message} Message */
+/** @typedef {import("../../client/reply.js").Reply} Reply */
+/** @typedef {import("../../client/frames.js").Message} Message */
 /**
  * One message as it is to be shown.
  * @typedef {object} Item
@@ -15,7 +15,7 @@ import { ReplyState } from "../client/reply.js";
  * @property {number} siblingCount     how many branches there are
  * @property {number} siblingIndex     how many of them come before this one
  * @property {Reply | null} reply      where it is known live: its timing, its failure
- * @property {import("../client/frames.js").Usage | null} usage
+ * @property {import("../../client/frames.js").Usage | null} usage
  * @property {Thought} thought         what the model thought aloud beside the text
  * @property {Call[]} calls            what it called
  */

@@ -1,4 +1,4 @@
-import { element, icon, part } from "./dom.js";
+import { element, icon, part } from "../elements/dom.js";
 import { addressOf } from "./address.js";
 
 /** @typedef {{id: string, title: string, running: boolean}} Entry */

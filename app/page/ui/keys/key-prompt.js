@@ -1,5 +1,5 @@
-import { part } from "./dom.js";
-import { detailView } from "./failure-view.js";
+import { part } from "../elements/dom.js";
+import { detailView } from "../elements/failure-view.js";
 
 /** @enum {string} Why a key is asked for. */
 export const Why = Object.freeze({

@@ -1,9 +1,9 @@
-import { ReplyState } from "../client/reply.js";
-import { BranchArrows } from "./branch-arrows.js";
-import { element, icon } from "./dom.js";
+import { ReplyState } from "../../client/reply.js";
+import { BranchArrows } from "../replies/branch-arrows.js";
+import { element, icon } from "../elements/dom.js";
 import { EditBox } from "./edit-box.js";
-import { failureView } from "./failure-view.js";
-import { isHopeless } from "./words.js";
+import { failureView } from "../elements/failure-view.js";
+import { isHopeless } from "../elements/words.js";
 
 /** @typedef {import("./arrangement.js").Item} Item */
 /**
@@ -11,9 +11,9 @@ import { isHopeless } from "./words.js";
  * @property {(item: Item, text: string) => void} onRetry    a message that was not taken is to be sent again, or another in its place
  * @property {(item: Item, text: string) => void} onEdit     a message is to be said otherwise
  * @property {(item: Item) => void} onRegenerate             a reply is to be made anew
- * @property {() => import("./message-size.js").Limits | null} limits  of a message; null until they are known
+ * @property {() => import("../writing/message-size.js").Limits | null} limits  of a message; null until they are known
  * @property {(messageId: string) => void} onBranch          the branch of another version is to be shown
- * @property {import("./call-card.js").CallActions["onDecide"]} onDecide  a call is allowed, or denied
+ * @property {import("../replies/call-card.js").CallActions["onDecide"]} onDecide  a call is allowed, or denied
  */
 
 /** A message of the user: plain text, as typed; a box to edit it in; and what became of it where the server did not take it. */

@@ -1,6 +1,6 @@
 /** Where a call is, in plain words. Pure: calls in, text out. */
 
-/** @typedef {import("../client/call.js").Call} Call */
+/** @typedef {import("../../client/call.js").Call} Call */
 
 const ELSEWHERE = "Waits for another program";
 

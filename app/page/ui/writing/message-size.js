@@ -1,4 +1,4 @@
-import { countCodePoints } from "../client/code-points.js";
+import { countCodePoints } from "../../client/code-points.js";
 
 /** @typedef {{max_content_chars: number, max_frame_bytes: number}} Limits */
 /** @typedef {{near: boolean, over: boolean, words: string}} Size */

@@ -1,9 +1,9 @@
-import { BoundedText } from "./bounded-text.js";
+import { BoundedText } from "../elements/bounded-text.js";
 import { adviceOf, stateOf } from "./call-words.js";
-import { element, icon } from "./dom.js";
-import { laidOut } from "./json-text.js";
+import { element, icon } from "../elements/dom.js";
+import { laidOut } from "../elements/json-text.js";
 
-/** @typedef {import("../client/call.js").Call} Call */
+/** @typedef {import("../../client/call.js").Call} Call */
 /**
  * @typedef {object} CallActions
  * @property {(call: Call, decision: "allow" | "deny") => Promise<unknown>} onDecide  a call is allowed, or denied

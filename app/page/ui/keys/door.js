@@ -1,4 +1,4 @@
-import { part } from "./dom.js";
+import { part } from "../elements/dom.js";
 import { KeyPrompt, Why } from "./key-prompt.js";
 
 /** Lets the user in where the service asks for a key: asks for it, keeps it, forgets it when told to. */
@@ -13,9 +13,9 @@ export class Door {
 
   /**
    * @param {object} parts
-   * @param {import("../client/chat-client.js").ChatClient} parts.client
-   * @param {import("../client/credentials.js").Credentials} parts.credentials
-   * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {import("../../client/chat-client.js").ChatClient} parts.client
+   * @param {import("../../client/credentials.js").Credentials} parts.credentials
+   * @param {import("../reporter.js").Reporter} parts.reporter
    * @param {() => void} parts.onLeave   the user has left: nothing of what was said may stay to be read
    */
   constructor({ client, credentials, reporter, onLeave }) {

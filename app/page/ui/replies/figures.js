@@ -1,11 +1,11 @@
 /** Words for what a reply waits for, how it ended, and how fast it came. Pure: replies and usage in, text out. */
 
-import { paceOf } from "../client/reply.js";
-import { wordsFor } from "./words.js";
+import { paceOf } from "../../client/reply.js";
+import { wordsFor } from "../elements/words.js";
 
-/** @typedef {import("../client/reply.js").Reply} Reply */
-/** @typedef {import("../client/frames.js").Usage} Usage */
-/** @typedef {import("../client/frames.js").Status} Status */
+/** @typedef {import("../../client/reply.js").Reply} Reply */
+/** @typedef {import("../../client/frames.js").Usage} Usage */
+/** @typedef {import("../../client/frames.js").Status} Status */
 
 /** Reasons that deserve a badge; a complete reply needs none. @type {Record<string, {label: string, kind: string}>} */
 const BADGES = {

@@ -1,4 +1,4 @@
-import { element } from "./dom.js";
+import { element } from "../elements/dom.js";
 
 /**
  * What a model thinks aloud before its answer: folded away on the page. Most servers tell it apart from the text; where it

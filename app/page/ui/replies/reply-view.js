@@ -1,15 +1,15 @@
-import { countCodePoints } from "../client/code-points.js";
-import { ReplyState } from "../client/reply.js";
+import { countCodePoints } from "../../client/code-points.js";
+import { ReplyState } from "../../client/reply.js";
 import { BranchArrows } from "./branch-arrows.js";
 import { CallCard } from "./call-card.js";
-import { copyButton } from "./copy-button.js";
-import { element, icon } from "./dom.js";
-import { failureView } from "./failure-view.js";
+import { copyButton } from "../elements/copy-button.js";
+import { element, icon } from "../elements/dom.js";
+import { failureView } from "../elements/failure-view.js";
 import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
 import { ThoughtFold, splitThought } from "./thoughts.js";
 
-/** @typedef {import("./arrangement.js").Item} Item */
+/** @typedef {import("../transcript/arrangement.js").Item} Item */
 
 /** @type {Set<string>} */
 const UNDER_WAY = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.STREAMING]);
@@ -30,7 +30,7 @@ export class ReplyView {
   #footKey = "";
   #actions;
 
-  /** @param {import("./user-message-view.js").MessageActions} actions */
+  /** @param {import("../transcript/user-message-view.js").MessageActions} actions */
   constructor(actions) {
     this.#actions = actions;
     this.arrows = new BranchArrows(actions.onBranch);
@@ -67,7 +67,7 @@ export class ReplyView {
     this.shownChars = countCodePoints(text);
   }
 
-  /** @param {import("../client/call.js").Call[]} calls */
+  /** @param {import("../../client/call.js").Call[]} calls */
   #showCalls(calls) {
     const ids = new Set(calls.map(({ callId }) => callId));
     for (const [callId, card] of this.#cards) {
@@ -78,7 +78,7 @@ export class ReplyView {
     for (const call of calls) this.#cardOf(call).show(call);
   }
 
-  /** @param {import("../client/call.js").Call} call */
+  /** @param {import("../../client/call.js").Call} call */
   #cardOf(call) {
     let card = this.#cards.get(call.callId);
     if (card === undefined) {
@@ -133,7 +133,7 @@ function tagged(text, growing) {
   return { thought, thinking: growing && !ended, answer };
 }
 
-/** What was told apart from the text. @param {import("./arrangement.js").Thought} told @param {boolean} growing */
+/** What was told apart from the text. @param {import("../transcript/arrangement.js").Thought} told @param {boolean} growing */
 function apart({ text, growing: thinks }, growing) {
   return { thought: text, thinking: growing && thinks };
 }

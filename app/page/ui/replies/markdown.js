@@ -1,9 +1,9 @@
-import { DOMPurify, Marked, hljs } from "../vendor/markdown.js";
-import { copyButton } from "./copy-button.js";
-import { element } from "./dom.js";
+import { DOMPurify, Marked, hljs } from "../../vendor/markdown.js";
+import { copyButton } from "../elements/copy-button.js";
+import { element } from "../elements/dom.js";
 
-/** @typedef {import("../vendor/markdown.js").Token} Token */
-/** @typedef {import("../vendor/markdown.js").Tokens.Code} Code */
+/** @typedef {import("../../vendor/markdown.js").Token} Token */
+/** @typedef {import("../../vendor/markdown.js").Tokens.Code} Code */
 
 const marked = new Marked({ gfm: true, breaks: true });
 marked.use({

@@ -1,4 +1,4 @@
-import { icon, part } from "./dom.js";
+import { icon, part } from "../elements/dom.js";
 
 const KEY = "midstream.theme";
 const dark = matchMedia("(prefers-color-scheme: dark)");

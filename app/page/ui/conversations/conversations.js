@@ -1,4 +1,4 @@
-/** @typedef {import("../client/frames.js").ConversationSummary} ConversationSummary */
+/** @typedef {import("../../client/frames.js").ConversationSummary} ConversationSummary */
 
 const PAGE = 100;
 
@@ -12,7 +12,7 @@ export class Conversations {
   #asking = false;
   #stale = false;
 
-  /** @param {import("../client/chat-client.js").ChatClient} client */
+  /** @param {import("../../client/chat-client.js").ChatClient} client */
   constructor(client) {
     this.#client = client;
   }
@@ -50,7 +50,7 @@ export class Conversations {
     this.entries = this.entries.filter(({ conversation_id: id }) => id !== conversationId);
   }
 
-  /** @param {import("../client/frames.js").Conversations} page */
+  /** @param {import("../../client/frames.js").Conversations} page */
   #takeNewest({ conversations, has_more: hasMore }) {
     const newest = new Set(conversations.map(({ conversation_id: id }) => id));
     const older = hasMore ? this.entries.filter(({ conversation_id: id }) => !newest.has(id)) : [];

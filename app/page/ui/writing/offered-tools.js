@@ -1,5 +1,5 @@
-/** @typedef {import("../client/frames.js").Ready} Ready */
-/** @typedef {import("../client/frames.js").OfferedTool} OfferedTool */
+/** @typedef {import("../../client/frames.js").Ready} Ready */
+/** @typedef {import("../../client/frames.js").OfferedTool} OfferedTool */
 
 /** Of one message. */
 const MOST = 128;

@@ -1,6 +1,6 @@
-import { element, icon } from "./dom.js";
+import { element, icon } from "../elements/dom.js";
 
-/** @typedef {import("./arrangement.js").Item} Item */
+/** @typedef {import("../transcript/arrangement.js").Item} Item */
 
 /** The way between a message's branches: ‹ 2/3 ›. Out of sight where there is one alone. */
 export class BranchArrows {

@@ -1,4 +1,4 @@
-import { part } from "./dom.js";
+import { part } from "../elements/dom.js";
 import { SizeNote, textOf } from "./size-note.js";
 import { isSubmit } from "./typing.js";
 

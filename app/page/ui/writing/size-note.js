@@ -1,4 +1,4 @@
-import { element } from "./dom.js";
+import { element } from "../elements/dom.js";
 import { sizeOf } from "./message-size.js";
 import { wellFormed } from "./typing.js";
 

@@ -1,6 +1,6 @@
-import { element } from "./dom.js";
-import { SizeNote, textOf } from "./size-note.js";
-import { isSubmit } from "./typing.js";
+import { element } from "../elements/dom.js";
+import { SizeNote, textOf } from "../writing/size-note.js";
+import { isSubmit } from "../writing/typing.js";
 
 /** A box to say a message otherwise in. Calls `onSend` with the text; `onClose` however it ends. */
 export class EditBox {
@@ -10,7 +10,7 @@ export class EditBox {
 
   /**
    * @param {string} text
-   * @param {{onSend: (text: string) => void, onClose: () => void, limits: () => import("./message-size.js").Limits | null}} actions
+   * @param {{onSend: (text: string) => void, onClose: () => void, limits: () => import("../writing/message-size.js").Limits | null}} actions
    */
   constructor(text, actions) {
     this.#actions = actions;

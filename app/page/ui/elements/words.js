@@ -51,7 +51,7 @@ export function isHopeless({ code }) {
 
 /**
  * What is left of a limit; empty while there is enough.
- * @param {import("../client/frames.js").LimitsLeft} limits
+ * @param {import("../../client/frames.js").LimitsLeft} limits
  */
 export function wordsForLimit({ name, remaining, reset_s: resetS }) {
   if (remaining > 0) return "";
