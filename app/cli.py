@@ -16,7 +16,8 @@ import uvloop
 from app.operations import logs
 from app.operations.keys import keys
 from app.operations.memory import collect_seldom
-from app.settings import PREFIX, Settings, SettingsError
+from app.setting_values import PREFIX, SettingsError
+from app.settings import Settings
 from connections.wire.errors import leaves
 from engine.errors import EngineError
 from midstream import chat as terminal

@@ -17,7 +17,8 @@ from app.routes import application
 from app.server.network import gate_of, patience_of, tls_of
 from app.server.server import HEARTBEAT_S, listen, server
 from app.service import Service
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from app.setup.authentication import access_of
 from app.setup.launcher import launched_engine
 from app.setup.limits import TurnTokens, limiters_of, quotas_of
@@ -34,7 +35,7 @@ from connections.line.presence import Presence
 from connections.line.registry import Registry
 from connections.native.endpoint import HELLO_S
 from connections.native.greeting import SERVER, Greeter, Offer
-from connections.wire.frames import ServerFacts
+from connections.wire.facts import ServerFacts
 from engine.door import Engine
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import FiltersUnusable, filters_from
@@ -157,7 +158,14 @@ def _policy(settings: Settings) -> Policy:
         filters=_filters(settings),
         durability=asked_of(settings),
         unsupported_tools=settings.unsupported_tools,
+        titles=_model_writes_titles(settings),
+        sharing=settings.sharing,
     )
+
+
+def _model_writes_titles(settings: Settings) -> bool:
+    """The bundled model has learned no titles."""
+    return settings.titles == "model" or (settings.titles == "auto" and not settings.is_bundled)
 
 
 def _filters(settings: Settings) -> Filters:
@@ -194,4 +202,5 @@ def _offer(settings: Settings) -> Offer:
         max_turns=settings.max_turns,
         max_queued=settings.max_queued,
         max_tool_rounds=settings.max_tool_rounds,
+        suggestions=settings.suggested,
     )

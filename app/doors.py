@@ -15,6 +15,7 @@ from connections.native.greeting import Greeter
 from connections.openai.reception import Reception
 from connections.openai.routes import openai_routes
 from connections.realtime.door import RealtimeDoor, realtime_routes
+from connections.shares.door import SharesDoor, shares_routes
 from sessions.service import Sessions
 
 
@@ -44,10 +45,12 @@ def doors(
         sessions=sessions, access=access, presence=presence, tally=limiters.tally(Door.EVENTS)
     )
     pages = (access.origins, limiters.refusals)
+    shares = SharesDoor(sessions, limiters)
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
         *events_routes(events, *pages),
+        *shares_routes(shares, *pages),
         *ticket_routes(TicketDoor(access, limiters.refusals), *pages),
         *realtime_routes(realtime),
     ]

@@ -18,7 +18,7 @@ from app.operations.readiness import Readiness
 from app.unserved import Answers, Doors, Paths, Unserved
 from connections.http.json_answers import answer
 from connections.http.refusals import Refusals
-from connections.wire.frames import ServerFacts
+from connections.wire.facts import ServerFacts
 
 PAGE = Path(__file__).parent / "page"
 SPECIFICATIONS = Path(__file__).parent / "specifications"
@@ -61,6 +61,11 @@ def application(
     async def page(_: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
 
+    async def shared(_: Request) -> Response:
+        return FileResponse(
+            PAGE / "shared.html", headers={"Cache-Control": "no-cache", "X-Robots-Tag": "noindex, nofollow"}
+        )
+
     async def healthz(_: Request) -> Response:
         return answer({"status": "ok"})
 
@@ -76,6 +81,7 @@ def application(
 
     routes = [
         Route("/", page),
+        Route("/s/{share_id}", shared),
         Route("/health", healthz),
         Route("/healthz", healthz),
         Route("/version", version),

@@ -6,7 +6,6 @@ A variable that is not known stops the start: a typo must not change nothing in 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,14 +15,19 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from app.setting_values import SettingsError, called, complaint, from_environment, parsed
 from connections.limits.limiters import MESSAGES_PER_S, READS_PER_S
 
-PREFIX = "MIDSTREAM_"
 DEMO_MODEL = Path(__file__).parent.parent / "demo_model" / "checkpoint"
-
-
-class SettingsError(Exception):
-    """A setting can't be used. The message is for the operator and names the setting."""
+DEMO_SUGGESTIONS = (
+    "My name is Ada.",
+    "Count from 1 to 300.",
+    "Tell me a story about a lighthouse.",
+    "How do you say “good morning” in Chinese?",
+    "What is 7 plus 8?",
+    "What is Midstream?",
+)
+"""What the bundled model can show on a first visit."""
 
 
 def _default_data_dir() -> str:
@@ -242,6 +246,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="What becomes of tools that a model can't be shown: ignore: it answers without them, unless it must call one; refuse: the request is refused."
         ),
     ] = "ignore"
+    titles: Annotated[
+        Literal["auto", "model", "words"],
+        Meta(
+            description="Who writes the titles of new conversations: model: the model, in a spare moment; words: nobody, they are the first words; auto: the model, but for the bundled one."
+        ),
+    ] = "auto"
+    suggestions: Annotated[
+        str | None,
+        Meta(
+            description="Messages that the page suggests in an empty conversation, with | between them; unset: those that the bundled model has learned to answer, and none with another one."
+        ),
+    ] = None
+    sharing: Annotated[
+        bool,
+        Meta(description="People may share a conversation by a link, which anybody who has it can read."),
+    ] = True
     filters: Annotated[
         str | None,
         Meta(description="TOML file of words, patterns and hooks that refuse messages and end replies."),
@@ -296,17 +316,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, environ: Mapping[str, str], options: Mapping[str, Any] | None = None) -> Self:
         """Settings from an environment, overridden by options that are not None. Raises SettingsError."""
-        values = _from_environment(cls, environ) | {
+        values = from_environment(cls.__struct_fields__, environ) | {
             name: value for name, value in (options or {}).items() if value is not None
         }
         try:
             settings = msgspec.convert(
-                {name: _parsed(name, value) for name, value in values.items()}, cls, strict=False
+                {name: parsed(name, value) for name, value in values.items()}, cls, strict=False
             )
         except msgspec.ValidationError as error:
-            raise SettingsError(_complaint(str(error))) from None
+            raise SettingsError(complaint(str(error))) from None
         settings.check_safety()
         return settings
+
+    @property
+    def is_bundled(self) -> bool:
+        """Whether the bundled model answers."""
+        return self.model is None and self.upstreams is None
+
+    @property
+    def suggested(self) -> tuple[str, ...]:
+        """Messages that an empty conversation may begin with."""
+        if self.suggestions is None:
+            return DEMO_SUGGESTIONS if self.is_bundled else ()
+        return tuple(text for one in self.suggestions.split("|") if (text := one.strip()))
 
     @property
     def authenticates(self) -> bool:
@@ -325,71 +357,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         url = urlsplit(self.jwks_url or "")
         if url.scheme == "http" and not _is_loopback(url.hostname or ""):
             raise SettingsError(
-                f"{_called('jwks_url')}: whoever is on the way of plain http may put in keys. Use https, or say --insecure."
+                f"{called('jwks_url')}: whoever is on the way of plain http may put in keys. Use https, or say --insecure."
             )
-
-
-def variable(name: str) -> str | None:
-    """What a variable of the environment holds that a file of the operator's names; None where it is unset."""
-    return os.environ.get(name)
-
-
-def _from_environment(cls: type[Settings], environ: Mapping[str, str]) -> dict[str, Any]:
-    known = {f"{PREFIX}{name.upper()}": name for name in cls.__struct_fields__}
-    given = {variable: value for variable, value in environ.items() if variable.startswith(PREFIX)}
-    for variable in given:
-        if variable not in known:
-            raise SettingsError(f"{variable} is no setting. Known are: {', '.join(sorted(known))}.")
-    return {known[variable]: value for variable, value in given.items() if value}
-
-
-def _parsed(name: str, value: Any) -> Any:
-    match name, value:
-        case (
-            "allowed_origins"
-            | "allowed_hosts"
-            | "allowed_ips"
-            | "trusted_proxies"
-            | "served_names"
-            | "tools",
-            str(),
-        ):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        case "engine_arg", str():
-            return _words(name, value)
-        case "system_prompt" | "jwt_secret", str() if value.startswith("@"):
-            return _file_text(name, Path(value[1:]).expanduser())
-        case _:
-            return value
-
-
-def _words(name: str, value: str) -> tuple[str, ...]:
-    """The words of a variable, as a shell splits them. Raises SettingsError."""
-    try:
-        return tuple(shlex.split(value))
-    except ValueError as error:
-        raise SettingsError(f"{_called(name)}: {error}.") from error
-
-
-def _file_text(name: str, path: Path) -> str:
-    """What a file says, without the white space around it. Raises SettingsError."""
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{_called(name)}: {path} can't be read: {error}.") from error
-    if not text:
-        raise SettingsError(f"{_called(name)}: {path} is empty.")
-    return text
-
-
-def _complaint(message: str) -> str:
-    text, _, place = message.partition(" - at `$.")
-    name = place.rstrip("`").partition("[")[0]
-    return f"{_called(name)}: {text}." if name else text
-
-
-def _called(name: str) -> str:
-    return f"{PREFIX}{name.upper()} (--{name.replace('_', '-')})"
 
 
 def _is_loopback(host: str) -> bool:

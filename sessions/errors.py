@@ -7,6 +7,7 @@ SessionError
 │   ├── ContentTooLong      a message or a result has more characters than the server takes
 │   ├── ContextOverflow     the message alone does not fit the model's window
 │   ├── NotFound            no such message or conversation of this owner
+│   │   └── NotShared       the server shares no conversations
 │   ├── ModelNotFound       no such model is served
 │   ├── BadParams           a parameter is out of the model's range
 │   ├── Filtered            a filter of the operator's refuses the message
@@ -74,6 +75,10 @@ class NotFound(Refused):
     """The owner has no such message or conversation."""
 
     code = "not_found"
+
+
+class NotShared(NotFound):
+    """The server's operator does not have conversations shared."""
 
 
 class ModelNotFound(Refused):

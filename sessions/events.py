@@ -251,6 +251,12 @@ class Status(Event, frozen=True, kw_only=True, tag="status"):
     message: str | None = None
 
 
+class Titled(Event, frozen=True, kw_only=True, tag="title"):
+    """The conversation has another title, which the model wrote; not journalled."""
+
+    title: str
+
+
 class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
     """The conversation is gone; not journalled. `ref` is set for the one who asked."""
 

@@ -35,6 +35,7 @@ from sessions.running.attendance import Attendance
 from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.runner import Runner
 from sessions.store.storage import Storage
+from sessions.titles.titler import Titler
 from sessions.tools.tool_box import ToolBox
 from sessions.turn.calls import CallAnswer
 from sessions.turn.generating import Generator
@@ -188,6 +189,7 @@ def _commands(
             generator=Generator(engine, policy.filters),
             observer=observer,
             tools=policy.tools,
+            titler=_titler(base, engine, policy),
         ),
         attendance=base.attendance,
         admission=base.admission,
@@ -245,6 +247,12 @@ def _commands(
             tasks=base.tasks,
         ),
     )
+
+
+def _titler(base: Base, engine: Engine, policy: Policy) -> Titler | None:
+    if not policy.titles:
+        return None
+    return Titler(engine=engine, index=base.storage.index, filters=policy.filters, tasks=base.tasks)
 
 
 def _shard_channels(client: Redis, replica: str) -> ShardChannels | None:

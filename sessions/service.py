@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from engine.door import Engine
 from sessions.commands.resuming import Position, resume
 from sessions.conversation.paging import Shown, page_of, read_steadily
-from sessions.errors import NotFound, Refused
+from sessions.errors import NotFound, NotShared, Refused
 from sessions.events import CallState
 from sessions.observer import Observer, Silent
 from sessions.parts import compose
@@ -22,6 +22,8 @@ from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.replies import Replies
 from sessions.store.history.index import Listed, Page
+from sessions.store.search.search import Found
+from sessions.store.sharing import SharedPage
 from sessions.tools.tally import ToolStatistics
 from sessions.tools.tool_box import ToolBox
 from sessions.turn.calls import CallAnswer
@@ -53,7 +55,7 @@ class Sessions:
     """What may be asked of this replica. Use `running()` around everything else. `choice`: the models that may be asked for.
 
     `lane`: a client of its own for what running turns write, so that their ends do not wait behind requests. `tools`: those that
-    the server runs, where clients ask for them; they run elsewhere while this does.
+    the server runs, where clients ask for them; they run elsewhere while this does. `shares`: whether people may share conversations.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Sessions:
         tools: ToolBox | None = None,
     ) -> None:
         self.tools = tools or ToolBox()
+        self.shares = policy.sharing
         self.choice = ModelChoice(engine)
         self.parts = compose(
             client=client,
@@ -228,6 +231,26 @@ class Sessions:
     async def conversations(self, owner: Owner, *, limit: int, before: str | None) -> Page:
         """The owner's conversations, newest first. Raises Refused."""
         return await self._base.storage.index.page(owner, limit=limit, before=before)
+
+    async def search(self, owner: Owner, query: str, *, limit: int, before: str | None) -> Found:
+        """The owner's conversations that have the words of a query, newest first. Raises Refused."""
+        return await self._base.storage.search.find(owner, query, limit=limit, before=before)
+
+    async def share(self, owner: Owner, conversation_id: str) -> str:
+        """Shares the active branch as it is now; gives the id of its link. Raises Refused."""
+        if not self.shares:
+            raise NotShared("This server shares no conversations.")
+        return await self._base.storage.sharing.share(owner, conversation_id)
+
+    async def take_back_share(self, owner: Owner, conversation_id: str) -> None:
+        """Makes the link of a conversation lead nowhere. Raises Refused."""
+        await self._base.storage.sharing.take_back(owner, conversation_id)
+
+    async def shared(self, share_id: str, *, before: str | None) -> SharedPage:
+        """A page of a shared conversation. Raises Refused."""
+        if not self.shares:
+            raise NotShared("This server shares no conversations.")
+        return await self._base.storage.sharing.read(share_id, before=before)
 
     async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:
         """Gives a conversation another title; gives its row of the list. Raises Refused."""

@@ -13,7 +13,9 @@ from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
 from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
-from connections.wire.frames import Name, ServerFacts
+from connections.wire.facts import ServerFacts
+from connections.wire.frames import Name
+from sessions.store.sharing import SharedPage
 from specs.schemas import Schema, asked, named, told
 
 Part = dict[str, Any]
@@ -22,6 +24,7 @@ _PLACE = "#/components/schemas/{name}"
 _TOLD = (
     Report,
     TicketGiven,
+    SharedPage,
     RefusalBody,
     ServerFacts,
     wire.Completion,
@@ -47,7 +50,7 @@ def document() -> Part:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "paths": _health() | _tickets() | _events() | _openai() | _specifications(),
+        "paths": _health() | _tickets() | _shares() | _events() | _openai() | _specifications(),
         "components": {
             "schemas": asked((ChatRequest, CompletionRequest), _PLACE) | told(_TOLD, _PLACE),
             "securitySchemes": {
@@ -84,6 +87,25 @@ def _tickets() -> Part:
         **_refusals(RefusalBody, {404: "No authentication is configured.", 503: "Can't be judged now."}),
     }
     return {"/v1/tickets": {"post": _operation("A single-use ticket.", answers) | _BEARER}}
+
+
+def _shares() -> Part:
+    answers = {
+        "200": _json("Messages, oldest first.", _of(SharedPage)),
+        **_refusals(RefusalBody, {403: "A page that may not ask.", 404: "Nothing is shared under this id."}),
+        **_refusals(RefusalBody, {429: "Too many requests.", 503: "Not now."}),
+    }
+    parameters = [
+        {"name": "share_id", "in": "path", "required": True, "schema": {"type": "string"}},
+        {
+            "name": "before",
+            "in": "query",
+            "description": "The oldest message of the page before.",
+            "schema": {"type": "string"},
+        },
+    ]
+    read = _operation("A conversation that its owner shared.", answers) | {"parameters": parameters}
+    return {"/v1/shares/{share_id}": {"get": read}}
 
 
 def _events() -> Part:

@@ -50,16 +50,17 @@ ROOMS = {
     ),
     "sessions": (
         *("errors", "events", "records", "observer"),
-        *("filters", "tools", "store", "turn", "conversation", "running", "exchange", "replicas", "commands"),
+        *("filters", "tools", "store", "turn", "conversation", "titles", "running", "exchange", "replicas"),
+        "commands",
         *("parts", "replica", "service"),
     ),
-    "sessions.store": ("redis", "history", "ownership", "adoption", "storage"),
+    "sessions.store": ("redis", "history", "search", "sharing", "ownership", "adoption", "storage"),
     "connections": (
         *("wire", "http", "gate", "authentication", "limits", "line"),
-        *("native", "events", "openai", "realtime"),
+        *("native", "events", "shares", "openai", "realtime"),
     ),
     "app": (
-        *("settings", "server", "setup", "operations"),
+        *("setting_values", "settings", "server", "setup", "operations"),
         *("unserved", "doors", "routes", "service", "composition", "cli", "__main__"),
     ),
 }
@@ -277,6 +278,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"}
     }
     assert readers <= {
+        "app.setting_values",
         "app.settings",
         "app.cli",
         "engine.process.__main__",

@@ -10,7 +10,8 @@ from starlette.types import ASGIApp
 from app.server.descriptors import room_for
 from app.server.http_protocol import Patience
 from app.server.tls import tls_context
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from connections.gate.client_address import AddressRule, Network, networks
 from connections.gate.entrance import Gate
 from connections.gate.hosts import host_rule

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from app.server.http_protocol import HttpProtocol, Patience
 from app.server.websocket import BoundedState, Protocol
-from app.settings import SettingsError
+from app.setting_values import SettingsError
 from connections.limits.bounds import Bounds
 from connections.limits.limits import MAX_FRAME_BYTES
 from connections.limits.loop_turns import LoopTurns

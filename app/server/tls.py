@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from app.settings import SettingsError
+from app.setting_values import SettingsError
 
 
 def tls_context(*, certificate: str, key: str | None) -> ssl.SSLContext:

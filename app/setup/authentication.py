@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from redis.asyncio import Redis
 
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import Authenticator
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens

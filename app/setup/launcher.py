@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from app.settings import PREFIX, Settings, SettingsError
+from app.setting_values import PREFIX, SettingsError
+from app.settings import Settings
 from engine.launcher.launched import MAKE, LaunchedEngine
 from engine.launcher.options import LaunchOptions, checked_arguments
 

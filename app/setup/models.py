@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from app.setup.own_engines import EngineTable, engines_of_tables
 from app.setup.upstreams import SETTING, upstream_engine
 from engine.door import Engine

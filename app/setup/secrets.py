@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.settings import PREFIX, SettingsError, variable
+from app.setting_values import PREFIX, SettingsError, variable
 
 
 def secret_of(name: str, *, said_in: str) -> str:

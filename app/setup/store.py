@@ -7,7 +7,8 @@ from functools import partial
 import structlog
 from redis.asyncio import Redis
 
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from sessions.store.ownership import older_replicas
 from sessions.store.redis.durability import Confirming, Durability, Unsupported
 from sessions.store.redis.setup import advice, setups

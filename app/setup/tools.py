@@ -8,7 +8,8 @@ from pathlib import Path
 
 import structlog
 
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from app.setup.secrets import secret_of
 from sessions.tools.functions.found import ToolsUnusable, found_functions
 from sessions.tools.functions.function_tools import FunctionTools

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.settings import SettingsError
+from app.setting_values import SettingsError
 from app.setup.secrets import secret_of
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.fleet import UpstreamFleet

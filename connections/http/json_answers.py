@@ -10,7 +10,7 @@ from starlette.responses import Response
 from connections.wire.errors import BadParams, Close, CloseCode, Unauthenticated, shorten
 from sessions.errors import Refused
 
-_STATUS = {"bad_params": 400, "not_found": 404, "internal": 500}
+_STATUS = {"bad_params": 400, "not_found": 404, "rate_limited": 429, "internal": 500}
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _AGAIN = {"Retry-After": "1"}
 
@@ -74,7 +74,7 @@ def refused(why: Refused | BadParams | Unauthenticated | Close) -> Response:
             return refusal(503, counted_as(why), str(why), _AGAIN)
     code = why.code
     status = _STATUS.get(code, 503)
-    again = _AGAIN if status == 503 else None  # noqa: PLR2004 - HTTP's word
+    again = _AGAIN if status in {429, 503} else None
     return refusal(status, code, str(why), again, param=why.field if isinstance(why, BadParams) else None)
 
 

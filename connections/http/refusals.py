@@ -28,6 +28,7 @@ class Door(StrEnum):
     MODELS = "models"
     EVENTS = "events"
     TICKETS = "tickets"
+    SHARES = "shares"
     NONE = "none"
     """Nothing is served there, or not so."""
 

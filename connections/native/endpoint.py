@@ -30,8 +30,9 @@ from connections.native.greeting import Greeter, Greeting
 from connections.native.handler import FrameHandler
 from connections.wire import codec
 from connections.wire.errors import BadFrame, Close, CloseCode, Unauthenticated
-from connections.wire.features import SERVED, TOOLS, understood
-from connections.wire.frames import AuthRefresh, Error, Frame, Hello, Ready, ServerTool
+from connections.wire.facts import ServerTool
+from connections.wire.features import SERVED, SHARE, TOOLS, understood
+from connections.wire.frames import AuthRefresh, Error, Frame, Hello, Ready
 from engine.errors import EngineError
 from sessions.errors import Refused
 from sessions.service import Sessions
@@ -183,7 +184,7 @@ class Endpoint:
             ref=hello.ref,
             connection_id=connection.connection_id,
             client_id=client_id,
-            features=SERVED,
+            features=SERVED + ((SHARE,) if self._sessions.shares else ()),
             tools=_tools_of(self._sessions) if TOOLS in connection.features else (),
             **msgspec.structs.asdict(said),
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from connections.limits.limits import MAX_FRAME_BYTES
-from connections.wire.frames import Limits, Model, Params, ServerFacts
+from connections.wire.facts import Limits, Model, ServerFacts
+from connections.wire.frames import Params
 from engine.messages import ModelFacts
 from engine.served_models import ServedModel, ServedModels
 
@@ -31,6 +32,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int
     max_queued: int
     max_tool_rounds: int
+    suggestions: tuple[str, ...] = ()
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     resume_ttl_s: int
     limits: Limits
     server: ServerFacts
+    suggestions: tuple[str, ...] = ()
 
 
 class Greeter:
@@ -71,6 +74,7 @@ class Greeter:
             resume_ttl_s=offer.resume_ttl_s,
             server=ServerFacts(SERVER, offer.server_version),
             limits=_limits(offer, facts.context_tokens),
+            suggestions=offer.suggestions,
         )
 
     async def limits(self, model: ServedModel) -> Limits:

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import assert_never
 
 import msgspec
 
 from connections.line.connection import Connection
+from connections.native.listing import ListHandler
 from connections.wire import frames, params, tools
 from connections.wire.errors import BadFrame, BadParams
+from connections.wire.facts import Limits
 from connections.wire.features import TOOLS
-from connections.wire.frames import Limits
 from sessions.commands.resuming import Position
 from sessions.errors import ContentTooLong, Refused, StoreDown
 from sessions.service import Sessions
@@ -34,6 +34,7 @@ class FrameHandler:
         self._sessions = sessions
         self._limits = limits
         self._refresh = refresh
+        self._lists = ListHandler(sessions)
 
     def handle(self, connection: Connection, frame: frames.Request) -> Slow | None:  # noqa: PLR0911 - one for each kind
         """Decides at once; gives back what waits for the store. Raises BadFrame, BadParams, Refused."""
@@ -48,8 +49,6 @@ class FrameHandler:
                 return self._resume(connection, frame)
             case frames.History():
                 return self._history(connection, frame)
-            case frames.Conversations() | frames.Rename() | frames.Delete():
-                return self._list(connection, frame)
             case frames.AuthRefresh():
                 return self._refresh(frame)
             case frames.Ack() | frames.Ping():
@@ -58,7 +57,7 @@ class FrameHandler:
             case frames.Hello():
                 raise BadFrame("`type` may not be hello again: it was said already.")
             case _:
-                assert_never(frame)
+                return self._lists.handle(connection, frame)
 
     def _note(self, connection: Connection, frame: frames.Ack | frames.Ping) -> None:
         if isinstance(frame, frames.Ack):
@@ -170,31 +169,6 @@ class FrameHandler:
         connection.publish(shown.page)
         if shown.wait is not None:
             connection.publish(shown.wait)
-
-    def _list(
-        self, connection: Connection, frame: frames.Conversations | frames.Rename | frames.Delete
-    ) -> Slow:
-        match frame:
-            case frames.Conversations():
-                return self._conversations(connection, frame)
-            case frames.Rename():
-                return self._rename(connection, frame)
-            case frames.Delete():
-                return self._sessions.delete(
-                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
-                )
-
-    async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
-        if not (title := " ".join(frame.title.split())):
-            raise BadParams("is empty.", field="title")
-        row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
-        connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
-
-    async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
-        page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)
-        connection.push(
-            frames.ConversationsPage(ref=frame.ref, conversations=page.conversations, has_more=page.has_more)
-        )
 
 
 def _tell_cancelled(connection: Connection, frame: frames.Cancel, met: Cancelled) -> None:

@@ -21,7 +21,7 @@ from connections.openai.asking import fields_of
 from connections.openai.problems import Problem, renamed
 from connections.openai.reception import Reception
 from connections.openai.requests.fields import Asked
-from connections.wire.frames import Limits
+from connections.wire.facts import Limits
 from engine.messages import ToolCall
 from sessions.conversation.guarding import guarded
 from sessions.errors import BadParams

@@ -16,7 +16,7 @@ from connections.openai.requests.sampling import MAX_TOP_LOGPROBS, params_of, re
 from connections.openai.requests.thinking import reasoning_of, template_field, template_of
 from connections.openai.requests.tools import tools_spec
 from connections.openai.unserved import refuse_unserved
-from connections.wire import frames
+from connections.wire.facts import Limits
 from connections.wire.sentences import complaint, worded
 from engine.messages import Message
 from engine.reply_spec import ReplySpec
@@ -44,7 +44,7 @@ def completion_request(body: bytes) -> CompletionRequest:
     return _request(body, _completion)
 
 
-def ask_of(request: ChatRequest, limits: frames.Limits) -> Ask:
+def ask_of(request: ChatRequest, limits: Limits) -> Ask:
     """The messages and how to answer them. Raises Problem."""
     return Ask(
         messages_of(request.messages, limits.max_content_chars),
@@ -55,7 +55,7 @@ def ask_of(request: ChatRequest, limits: frames.Limits) -> Ask:
     )
 
 
-def asks_of(request: CompletionRequest, limits: frames.Limits) -> list[Ask]:
+def asks_of(request: CompletionRequest, limits: Limits) -> list[Ask]:
     """The prompts, as they are, and how to go on from each. Raises Problem."""
     prompts = [request.prompt] if isinstance(request.prompt, str) else request.prompt
     if not 0 < len(prompts) <= MOST_REPLIES or not all(prompts):

@@ -10,7 +10,7 @@ from connections.openai.asking import ask_of, chat_request
 from connections.openai.requests.fields import ChatRequest
 from connections.openai.requests.thinking import shows_reasoning
 from connections.openai.telling import Telling
-from connections.wire.frames import Limits
+from connections.wire.facts import Limits
 from sessions.running.ephemeral import Ask
 
 

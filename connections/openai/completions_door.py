@@ -9,7 +9,7 @@ from connections.openai.answering import AnsweringDoor
 from connections.openai.asking import asks_of, completion_request
 from connections.openai.requests.fields import CompletionRequest
 from connections.openai.telling_texts import TellingTexts
-from connections.wire.frames import Limits
+from connections.wire.facts import Limits
 from sessions.running.ephemeral import Ask
 
 

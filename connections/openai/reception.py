@@ -19,7 +19,7 @@ from connections.limits.quotas import RateLimited
 from connections.native.greeting import Greeter
 from connections.openai.problems import counted_as, nobody, problem_of
 from connections.wire.errors import Unauthenticated
-from connections.wire.frames import Limits
+from connections.wire.facts import Limits
 from connections.wire.table import Counts
 from engine.errors import EngineError
 from engine.served_models import ServedModel

@@ -35,6 +35,7 @@ from connections.realtime.server_events import (
 )
 from connections.realtime.settings import Settings, of_response, of_session, refuse_change
 from connections.wire import frames
+from connections.wire.facts import Limits
 from sessions.events import Accepted
 from sessions.turn.calls import RESULTS_CHARS
 
@@ -71,7 +72,7 @@ class Asking:
         *,
         conversation_id: str,
         model: str,
-        limits: frames.Limits,
+        limits: Limits,
         names_model: bool = False,
     ) -> None:
         self.conversation_id = conversation_id

@@ -32,8 +32,9 @@ from connections.realtime.items import Items
 from connections.realtime.lines import Lines
 from connections.realtime.telling import Said, Telling
 from connections.wire.errors import BadParams, Close, CloseCode
+from connections.wire.facts import Limits
 from connections.wire.features import TOOLS
-from connections.wire.frames import AuthRefresh, Limits, Request
+from connections.wire.frames import AuthRefresh, Request
 from sessions.errors import NotFound, Refused
 from sessions.service import Sessions
 

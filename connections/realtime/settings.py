@@ -20,6 +20,7 @@ from connections.realtime.client_events import (
 from connections.realtime.problems import Invalid
 from connections.wire import frames, params, tools
 from connections.wire.errors import BadParams
+from connections.wire.facts import Limits
 from connections.wire.sentences import complaint
 from sessions.tools.tool_box import ToolBox
 
@@ -59,14 +60,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def of_session(settings: Settings, wishes: SessionWishes, limits: frames.Limits) -> Settings:
+def of_session(settings: Settings, wishes: SessionWishes, limits: Limits) -> Settings:
     """What holds behind a `session.update`. Raises Invalid, which names the field; nothing holds then."""
     if wishes.type != "realtime":
         raise Invalid("must be realtime.", field="session.type")
     return _checked(settings, wishes, limits, "session")
 
 
-def of_response(settings: Settings, wishes: ResponseWishes, limits: frames.Limits) -> Settings:
+def of_response(settings: Settings, wishes: ResponseWishes, limits: Limits) -> Settings:
     """What holds for one reply. Raises Invalid, which names the field."""
     if wishes.conversation not in (None, "auto"):
         raise Invalid(
@@ -77,7 +78,7 @@ def of_response(settings: Settings, wishes: ResponseWishes, limits: frames.Limit
     return _checked(settings, wishes, limits, "response")
 
 
-def refuse_change(begun: Settings, wishes: ResponseWishes, limits: frames.Limits) -> None:
+def refuse_change(begun: Settings, wishes: ResponseWishes, limits: Limits) -> None:
     """An exchange goes on as it was begun, with the choice left to the model. Raises Invalid where a wish would change that."""
     begun = msgspec.structs.replace(begun, tool_choice="auto")
     wanted = of_response(begun, wishes, limits)
@@ -88,7 +89,7 @@ def refuse_change(begun: Settings, wishes: ResponseWishes, limits: frames.Limits
             raise Invalid(why, field=f"response.{name}", code="unsupported_parameter")
 
 
-def _checked(settings: Settings, wishes: Wishes, limits: frames.Limits, where: str) -> Settings:
+def _checked(settings: Settings, wishes: Wishes, limits: Limits, where: str) -> Settings:
     for field, (neutral, why) in _NEUTRAL.items():
         if not says(getattr(wishes, field, NULL), neutral):
             raise Invalid(why, field=f"{where}.{field}", code="unsupported_parameter")

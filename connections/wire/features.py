@@ -16,8 +16,10 @@ Features = Annotated[tuple[Feature, ...], Meta(max_length=MAX_FEATURES)]
 REASONING = "reasoning"
 TOOLS = "tools"
 CONTINUE = "continue"
-SERVED: tuple[str, ...] = (REASONING, TOOLS, CONTINUE)
-"""The features of this server, as `ready` names them."""
+TITLES = "titles"
+SHARE = "share"
+SERVED: tuple[str, ...] = (REASONING, TOOLS, CONTINUE, TITLES)
+"""The features that every server has, as `ready` names them; one whose operator allows it has `share` too."""
 
 
 def understood(named: Iterable[str]) -> frozenset[str]:

@@ -11,15 +11,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from connections.wire.facts import Limits, Model, ServerFacts, ServerTool
 from connections.wire.features import Features
 from sessions.events import CallState, Event, Where
 from sessions.store.history.index import Listed
+from sessions.store.search.search import Hit
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+\Z")]
 Ref = Annotated[str, Meta(max_length=128)]
 Id = Annotated[str, Meta(min_length=1, max_length=128)]
 JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]
+Query = Annotated[str, Meta(min_length=1, max_length=200)]
 Title = Annotated[str, Meta(min_length=1, max_length=200)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
 Token = Annotated[str, Meta(max_length=16_384)]
@@ -69,7 +72,8 @@ Format = JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat
 class Params(msgspec.Struct, frozen=True, kw_only=True):
     """How the reply is made; see `sessions` and `engine` for the meaning. `model`: by its name or an alias, from now on.
 
-    `reasoning`: `auto`, `off`, or an effort that the model's template knows.
+    `reasoning`: `auto`, `off`, or an effort that the model's template knows. `chars_per_s`: how fast text is told, however
+    fast it is made.
     """
 
     max_new_tokens: int | None = None
@@ -85,6 +89,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelName | None = None
     format: Format | None = None
     reasoning: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
+    chars_per_s: float | None = None
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +207,14 @@ class Conversations(ClientFrame, frozen=True, kw_only=True, tag="conversations")
     before: Name | None = None
 
 
+class Search(ClientFrame, frozen=True, kw_only=True, tag="search"):
+    """Looks for words in the titles and messages of the owner's conversations; `before` is the `next` of the answer before."""
+
+    query: Query
+    limit: PageSize = 20
+    before: Annotated[str, Meta(max_length=256)] | None = None
+
+
 class Ack(ClientFrame, frozen=True, kw_only=True, tag="ack"):
     """Says that all events up to `seq` have come; no answer."""
 
@@ -214,6 +227,18 @@ class Rename(ClientFrame, frozen=True, kw_only=True, tag="rename"):
 
     conversation_id: Name
     title: Title
+
+
+class Share(ClientFrame, frozen=True, kw_only=True, tag="share"):
+    """Lets whoever has a link read the active branch as it is now; again: as it is then, under the same link."""
+
+    conversation_id: Name
+
+
+class Unshare(ClientFrame, frozen=True, kw_only=True, tag="unshare"):
+    """Has the link of a conversation lead nowhere."""
+
+    conversation_id: Name
 
 
 class Delete(ClientFrame, frozen=True, kw_only=True, tag="delete"):
@@ -234,49 +259,6 @@ class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
     token: Token
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server holds its clients to; None: no limit."""
-
-    max_frame_bytes: int
-    max_content_chars: int
-    max_new_tokens: int
-    context_tokens: int
-    max_active_turns: int
-    max_queued_turns: int
-    messages_per_minute: int | None
-    max_tool_rounds: int
-
-
-class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model that may be named. `context_tokens`: its window; None while it was not loaded yet.
-
-    `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
-    `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`.
-    """
-
-    name: str
-    aliases: tuple[str, ...] = ()
-    context_tokens: int | None = None
-    unsupported: tuple[str, ...] = ()
-    fallbacks: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-
-
-class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that the server runs."""
-
-    name: str
-    description: str
-    approval: Literal["never", "always"]
-
-
-class ServerFacts(msgspec.Struct, frozen=True):
-    """Who answers."""
-
-    name: str
-    version: str
-
-
 class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
     """The root of what the server sends besides events."""
 
@@ -287,7 +269,7 @@ class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
     """Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base.
 
     `models`: those that may be named in `params`; `model`: the default, which `limits` are of. `tools`: those that the server
-    runs where a client asks for them.
+    runs where a client asks for them. `suggestions`: messages that an empty conversation may begin with.
     """
 
     connection_id: str
@@ -300,6 +282,7 @@ class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
     limits: Limits
     server: ServerFacts
     tools: tuple[ServerTool, ...] = ()
+    suggestions: tuple[str, ...] = ()
 
 
 class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
@@ -323,6 +306,20 @@ class ConversationsPage(ServerFrame, frozen=True, kw_only=True, tag="conversatio
 
     conversations: list[Listed]
     has_more: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class Found(ServerFrame, frozen=True, kw_only=True, tag="found"):
+    """Answers `search`. `next`: from where looking goes on; left out where all was looked at."""
+
+    hits: list[Hit]
+    next: str | None = None
+
+
+class Shared(ServerFrame, frozen=True, kw_only=True, tag="shared"):
+    """Answers `share` and `unshare`. `share_id`: of the link, `/s/{share_id}`; null where nothing is shared now."""
+
+    conversation_id: str
+    share_id: str | None = None
 
 
 class Pong(ServerFrame, frozen=True, kw_only=True, tag="pong"):
@@ -357,18 +354,8 @@ class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
 
 Turning = Send | Edit | Regenerate | Continue
 Answering = ToolResult | ToolDecision
-Request = (
-    Hello
-    | Turning
-    | Cancel
-    | Answering
-    | Resume
-    | History
-    | Conversations
-    | Rename
-    | Delete
-    | Ack
-    | AuthRefresh
-    | Ping
-)
+Listing = Conversations | Search | Rename | Share | Unshare | Delete
+"""What is about conversations as a whole."""
+
+Request = Hello | Turning | Cancel | Answering | Resume | History | Listing | Ack | AuthRefresh | Ping
 Frame = ServerFrame | Event

@@ -19,6 +19,7 @@ MAX_TEMPERATURE = 2
 MIN_PENALTY, MAX_PENALTY = 0.01, 2
 SMALLEST_TOP_P = 1e-6
 MAX_TIME_S = 86_400
+MIN_CHARS_PER_S, MAX_CHARS_PER_S = 5, 1000
 MAX_INTEGER = 2**63 - 1
 
 
@@ -29,11 +30,19 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> Generation:
     fields = msgspec.structs.asdict(params)
     system, model = fields.pop("system"), fields.pop("model")
     reply_format, reasoning = format_of(fields.pop("format")), fields.pop("reasoning")
+    chars_per_s = fields.pop("chars_per_s")
     if params.temperature == 0:
         fields |= {"do_sample": False, "temperature": None}
     elif params.temperature is not None and params.do_sample is None:
         fields["do_sample"] = True
-    return Generation(Params(**fields), system, model, format=reply_format, reasoning=reasoning or "auto")
+    return Generation(
+        Params(**fields),
+        system,
+        model,
+        format=reply_format,
+        reasoning=reasoning or "auto",
+        chars_per_s=chars_per_s,
+    )
 
 
 def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[tuple[str, str]]:
@@ -49,6 +58,11 @@ def _wrong(params: frames.Params, max_new_tokens: int) -> Iterator[tuple[str, st
             f"from {MIN_PENALTY} to {MAX_PENALTY}",
         ),
         ("seed", lambda n: 0 <= n <= MAX_INTEGER, f"from 0 to {MAX_INTEGER}"),
+        (
+            "chars_per_s",
+            lambda n: MIN_CHARS_PER_S <= n <= MAX_CHARS_PER_S,
+            f"from {MIN_CHARS_PER_S} to {MAX_CHARS_PER_S}",
+        ),
         ("max_time_s", lambda n: 0 < n <= MAX_TIME_S, f"above 0 and at most {MAX_TIME_S}"),
     )
     for field, fits, wanted in ranges:

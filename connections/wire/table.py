@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from connections.wire.features import REASONING, TOOLS
+from connections.wire.features import REASONING, TITLES, TOOLS
 from connections.wire.frames import (
     Ack,
     AuthRefresh,
@@ -19,6 +19,7 @@ from connections.wire.frames import (
     Delete,
     Edit,
     Error,
+    Found,
     Frame,
     GoAway,
     Hello,
@@ -30,10 +31,14 @@ from connections.wire.frames import (
     Regenerate,
     Rename,
     Resume,
+    Search,
     Send,
+    Share,
+    Shared,
     ToolAck,
     ToolDecision,
     ToolResult,
+    Unshare,
 )
 from sessions.conversation.paging import HistoryPage
 from sessions.events import (
@@ -48,6 +53,7 @@ from sessions.events import (
     Resumed,
     Snapshot,
     Status,
+    Titled,
     ToolCall,
     ToolState,
 )
@@ -99,7 +105,10 @@ CLIENT_FRAMES: dict[type[object], ClientKind] = {
         ClientKind(struct=Resume, answers=(Resumed, Gap), counts=Counts.READ),
         ClientKind(struct=History, answers=(HistoryPage,), counts=Counts.READ),
         ClientKind(struct=Conversations, answers=(ConversationsPage,), counts=Counts.READ),
+        ClientKind(struct=Search, answers=(Found,), counts=Counts.READ),
         ClientKind(struct=Rename, answers=(ConversationsPage,), counts=Counts.READ),
+        ClientKind(struct=Share, answers=(Shared,), counts=Counts.READ),
+        ClientKind(struct=Unshare, answers=(Shared,), counts=Counts.READ),
         ClientKind(struct=Delete, answers=(Deleted,), counts=Counts.READ),
         ClientKind(struct=Ack, answers=(), counts=Counts.NOTHING),
         ClientKind(struct=AuthRefresh, answers=(Ready,), counts=Counts.READ),
@@ -127,6 +136,9 @@ SERVER_FRAMES: dict[type[object], ServerKind] = {
         ServerKind(struct=Snapshot),
         ServerKind(struct=HistoryPage),
         ServerKind(struct=ConversationsPage),
+        ServerKind(struct=Found),
+        ServerKind(struct=Shared),
+        ServerKind(struct=Titled, feature=TITLES),
         ServerKind(struct=Deleted),
         ServerKind(struct=Pong),
         ServerKind(struct=Status),

@@ -20,12 +20,12 @@ from sessions.running.fair_places import FairPlaces
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, Moved
+from sessions.titles.titles import first_title
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
 from sessions.turn.prompt import Prompts
 from sessions.turn.sends import Generation
 
-TITLE_CHARS = 80
 AT_ONCE = 8
 """Messages that ask the store at the same moment; the others wait for that, fair between keys and addresses. Were all to ask
 at once, many would wait for a connection to it longer than one may, and be refused after all that work."""
@@ -75,7 +75,7 @@ class Acceptor:
             event=event
             if message.role == "assistant"
             else msgspec.structs.replace(event, content=message.content),
-            title=" ".join(message.content.split())[:TITLE_CHARS],
+            title=first_title(message.content),
             system=system.named,
             context_from=prompt.context_from if prompt else meta.context_from or record.message_id,
             continues=live.send.place == Behind(),

@@ -48,6 +48,11 @@ class EphemeralReply:
         return self.turn.ids.turn_id
 
     @property
+    def chars_per_s(self) -> float | None:
+        """Its text is let out as it is made."""
+        return None
+
+    @property
     def ended(self) -> Done:
         """The end. Raises RuntimeError where there is none yet."""
         if self.done is None:

@@ -52,6 +52,11 @@ class Run(msgspec.Struct, frozen=True):
         """Its wait for the engine."""
         return self.live.engine
 
+    @property
+    def chars_per_s(self) -> float | None:
+        """How fast its text is to be let out."""
+        return self.live.exchange.generation.chars_per_s
+
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
         """Passes on what the engine says of the wait, unless the turn's end is decided."""
         if isinstance(report, Started):

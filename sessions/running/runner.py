@@ -24,6 +24,7 @@ from sessions.running.pace import Pace
 from sessions.running.run import Run
 from sessions.store.history.transactions import Ending, Follow
 from sessions.store.storage import Storage
+from sessions.titles.titler import Titler
 from sessions.turn.generating import Generator, Outcome
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.policy import ToolLimits
@@ -47,7 +48,9 @@ class Runner:
         generator: Generator,
         observer: Observer,
         tools: ToolLimits,
+        titler: Titler | None = None,
     ) -> None:
+        """`titler`: who gives new conversations their titles; None: nobody."""
         self._generator = generator
         self._journal = storage.journal
         self._history = storage.history
@@ -55,6 +58,7 @@ class Runner:
         self._compaction = storage.compaction
         self._observer = observer
         self._tools = tools
+        self._titler = titler
         self._announcer = Announcer(ownership=self._ownership, index=storage.index)
         self._teller = EndTeller(observer)
         self._losing = Losing(history=self._history, ownership=self._ownership, teller=self._teller)
@@ -77,6 +81,8 @@ class Runner:
         run = Run(conversation, live, journal, Pace(self._observer, live.turn), self._tools.wait_s)
         try:
             await self._end(run, await self._outcome(run, request))
+            if self._titler is not None:
+                self._titler.consider(conversation, live, request)
         except OwnershipLost:
             await self._drop_following(run)
             await self._losing.give_up(conversation, live)

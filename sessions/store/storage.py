@@ -14,6 +14,8 @@ from sessions.store.history.index import Index
 from sessions.store.history.journal import Journal
 from sessions.store.ownership import Ownership
 from sessions.store.redis.durability import Durability
+from sessions.store.search.search import Search
+from sessions.store.sharing import Sharing
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +23,8 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
     history: History
     index: Index
+    search: Search
+    sharing: Sharing
     journal: Journal
     ownership: Ownership
     adoption: Adoption
@@ -43,9 +47,12 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         """
         index = Index(client, ttl_s=ttl_s)
         ownership = Ownership(client, replica=replica, lane=lane)
+        history = History(client, ttl_s=ttl_s, replica=replica, durability=durability)
         return cls(
-            history=History(client, ttl_s=ttl_s, replica=replica, durability=durability),
+            history=history,
             index=index,
+            search=Search(client),
+            sharing=Sharing(client, history=history, ttl_s=ttl_s),
             journal=Journal(client, replica=replica),
             ownership=ownership,
             adoption=Adoption(client, index=index, ownership=ownership, ttl_s=ttl_s),

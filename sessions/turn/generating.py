@@ -35,6 +35,7 @@ from sessions.filters.filtered_reply import Released
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import EngineWait
 from sessions.turn.prompt import retry_after_ms, stand_in
+from sessions.turn.reading_pace import Evenly
 from sessions.turn.turn import EngineCount, Turn
 
 SHED_AGAIN_MS = 1000
@@ -70,6 +71,11 @@ class Listener(Protocol):
     @property
     def engine(self) -> EngineWait:
         """Its wait for the engine."""
+        ...
+
+    @property
+    def chars_per_s(self) -> float | None:
+        """How fast its text is to be let out; None: as it is made."""
         ...
 
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
@@ -108,6 +114,7 @@ class FilteredPieces:
         self._filters = filters
         self._thoughts = filters.reply()
         self._text = filters.reply()
+        self._hear = _evenly(listener)
         self.filtered = False
 
     async def begin(self) -> None:
@@ -121,9 +128,7 @@ class FilteredPieces:
             return
         match piece:
             case Chunk():
-                await self._release(
-                    self._listener.hear, self._text.feed(piece.text, piece.tokens, piece.logprobs)
-                )
+                await self._release(self._hear, self._text.feed(piece.text, piece.tokens, piece.logprobs))
             case Reasoning():
                 await self._release(self._listener.think, self._thoughts.feed(piece.text, piece.tokens))
             case Called():
@@ -135,7 +140,7 @@ class FilteredPieces:
         """The reply has no more pieces: tells what waited. Raises FilterBroken."""
         await self._finish_thoughts()
         if not self.filtered:
-            await self._release(self._listener.hear, self._text.finish())
+            await self._release(self._hear, self._text.finish())
 
     async def _finish_thoughts(self) -> None:
         if not self.filtered:
@@ -159,6 +164,13 @@ class FilteredPieces:
     def _end(self) -> None:
         self.filtered = True
         self._listener.engine.stop()
+
+
+def _evenly(listener: Listener) -> Callable[[Released], Awaitable[None]]:
+    if listener.chars_per_s is None:
+        return listener.hear
+    stopping = listener.engine.stopping
+    return Evenly(listener.hear, chars_per_s=listener.chars_per_s, stopping=stopping).hear
 
 
 class Generator:

@@ -32,7 +32,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     `system_prompt` is used where neither the conversation nor its client names one; empty: none. `filters`: what
     messages and replies go through. `durability`: how safe `accepted` and `done` are when they are told. `tools`: what
     calls of tools are held to. `unsupported_tools`: what becomes of tools that a model can't be shown, where it need not
-    call one.
+    call one. `titles`: the model writes those of new conversations.
+    `sharing`: people may share what they said by a link.
     """
 
     ttl_s: float
@@ -43,6 +44,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability = Durability.EVERYSEC
     tools: ToolLimits = ToolLimits()
     unsupported_tools: Literal["refuse", "ignore"] = "ignore"
+    titles: bool = False
+    sharing: bool = False
 
     def followed(self, spec: ReplySpec, facts: ModelFacts) -> ReplySpec:
         """The spec as a model is asked to follow it: without tools that it can't be shown, where that is ignored.

@@ -47,7 +47,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `model`: which one is asked, by its name or an alias, from now on; unset: the one that was asked before. `tools`: what this
     reply and those that follow its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first of them.
-    `continues`: the first of them goes on where it was cut.
+    `continues`: the first of them goes on where it was cut. `chars_per_s`: how fast text is let out; None: as it is made.
     """
 
     params: Params = Params()
@@ -58,6 +58,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     format: Format | None = None
     reasoning: str = "auto"
     continues: bool = False
+    chars_per_s: float | None = None
 
     @property
     def spec(self) -> ReplySpec:

@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
 from app.operations import key_file
-from app.settings import SettingsError
+from app.setting_values import SettingsError
 from connections.authentication import access
 from sessions.store.redis.embedded import embedded_store
 from tests.app.in_process import Frame, Running, Socket, serving

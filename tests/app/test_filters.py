@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.operations import logs
-from app.settings import SettingsError
+from app.setting_values import SettingsError
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.sessions.broken_filter import Broken

@@ -212,6 +212,42 @@ async def test_a_conversation_is_renamed(running: Running) -> None:
         assert [row["title"] for row in renamed["conversations"]] == ["Oaks"]
 
 
+async def test_a_reply_at_a_readers_pace_is_stopped_where_it_was_told(running: Running) -> None:
+    """Though the engine has made all of it long ago."""
+    running.engine.script("word " * 100)
+    async with running.socket() as socket:
+        await socket.send(
+            type="send",
+            client_msg_id="m",
+            content="Go on.",
+            params={"chars_per_s": 20, "max_new_tokens": 200},
+        )
+        await socket.next("accepted")
+        told = ""
+        while len(told) < 6:
+            told += (await socket.next("delta"))["text"]
+        await socket.send(type="cancel", seen_off=5)
+        done = (await socket.until("done"))[-1]
+        assert (done["reason"], done["chars"]) == ("cancelled", 5)
+        assert len(told) < 100
+        page = await socket.ask(type="history")
+    assert page["messages"][-1]["content"] == "word "
+
+
+async def test_messages_are_found_by_their_words(running: Running) -> None:
+    async with running.socket() as socket:
+        *_, done = await say(socket, "About trees.", conversation_id="forest")
+        found = await socket.ask(type="search", query=" TREES ", ref="s")
+        (hit,) = found.pop("hits")
+        assert found == {"type": "found", "ref": "s"}
+        assert (hit["conversation_id"], hit["title"], hit["messages"]) == ("forest", "About trees.", 2)
+        assert (hit["role"], hit["snippet"], hit["at"], hit["chars"]) == ("user", "About trees.", 6, 5)
+        assert hit["message_id"] != done["message_id"]
+        assert (await socket.ask(type="search", query="oaks"))["hits"] == []
+    async with running.socket() as other:
+        assert (await other.ask(type="search", query="trees"))["hits"] == []
+
+
 async def test_a_ping_comes_back(running: Running) -> None:
     async with running.socket() as socket:
         for t in (1763640000123, 2**53 + 1, "t", 0.5):
@@ -234,9 +270,13 @@ SEND = {"type": "send", "client_msg_id": "m", "content": "x"}
         ({**SEND, "content": "x" * 32_001}, "content_too_long", "content"),
         ({**SEND, "content": "word " * 5_000}, "context_overflow", "tokens"),
         ({**SEND, "params": {"temperature": -1}}, "bad_params", "params.temperature"),
+        ({**SEND, "params": {"chars_per_s": 1}}, "bad_params", "params.chars_per_s"),
         ({**SEND, "params": {"max_new_tokens": 0}}, "bad_params", "params.max_new_tokens"),
         ({**SEND, "params": {"max_new_tokens": 10**9}}, "bad_params", "params.max_new_tokens"),
         ({**SEND, "parent_id": "msg_unknown"}, "not_found", "parent_id"),
+        ({"type": "search", "query": " "}, "bad_params", "query"),
+        ({"type": "search", "query": "x" * 201}, "bad_frame", "query"),
+        ({"type": "search", "query": "x", "before": "there"}, "bad_params", "before"),
         ({"type": "history", "conversation_id": "nobodys"}, "not_found", "nobodys"),
         ({"type": "history", "leaf": "msg_unknown"}, "not_found", "default"),
         ({"type": "rename", "conversation_id": "nobodys", "title": "x"}, "not_found", "nobodys"),

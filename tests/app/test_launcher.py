@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from app import cli
 from app.composition import engines_of
-from app.settings import DEMO_MODEL, Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import DEMO_MODEL, Settings
 from app.setup import launcher
 from engine.launcher.launched import LaunchedEngine
 from engine.launcher.options import LaunchOptions

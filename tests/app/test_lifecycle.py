@@ -14,7 +14,7 @@ import pytest
 
 from app.operations import logs
 from app.server.server import address, listen
-from app.settings import SettingsError
+from app.setting_values import SettingsError
 from engine.errors import EngineUnavailable
 from engine.scripted.engine import ScriptedEngine
 from tests.app.in_process import Running, Socket, serving

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.server.network import gate_of
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from connections.http.refusals import Refusals
 
 

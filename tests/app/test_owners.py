@@ -255,9 +255,9 @@ async def test_what_010_kept_is_there_with_the_first_ready(
 
 async def test_a_client_names_what_it_understands_and_is_told_what_there_is(running: Running) -> None:
     async with running.socket({"features": ["reasoning", "x.y_z-1"]}) as socket:
-        assert socket.ready["features"] == list(features.SERVED)
+        assert socket.ready["features"] == [*features.SERVED, features.SHARE]
     async with running.socket() as socket:
-        assert socket.ready["features"] == list(features.SERVED)
+        assert socket.ready["features"] == [*features.SERVED, features.SHARE]
 
 
 @pytest.mark.parametrize(

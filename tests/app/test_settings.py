@@ -9,7 +9,8 @@ import click
 import pytest
 
 from app import cli
-from app.settings import DEMO_MODEL, Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import DEMO_MODEL, Settings
 
 NAMES = Settings.__struct_fields__
 

@@ -14,7 +14,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.composition import engines_of
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from app.setup.models import with_names
 from engine.door import EngineState
 from engine.fleet.engines import EngineFleet

@@ -11,7 +11,8 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from app.setup.store import asked_of, look_at_store
 from engine.scripted.engine import ScriptedEngine
 from sessions.errors import StoreDown

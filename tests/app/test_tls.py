@@ -12,7 +12,8 @@ import pytest
 import trustme
 
 from app.server.network import tls_of
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from tests.app.in_process import Running, serving
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from app.setup.tools import tool_box_of
 from sessions.tools.mcp_servers.server_file import servers_from
 
@@ -107,7 +108,8 @@ def told_without_mcp(code: str) -> str:
     program = f"""
 import sys
 sys.modules["mcp"] = None  # as where it is not installed
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from app.setup.tools import tool_box_of
 try:
     {code}

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from app.composition import engines_of
-from app.settings import Settings, SettingsError
+from app.setting_values import SettingsError
+from app.settings import Settings
 from app.setup.models import file_of, shown_model
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.scripted.engine import ScriptedEngine

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import yaml
 
-from app.settings import PREFIX, Settings
+from app.setting_values import PREFIX
+from app.settings import Settings
 
 FIELDS = {f"{PREFIX}{field.name.upper()}": field for field in msgspec.structs.fields(Settings)}
 

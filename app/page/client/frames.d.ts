@@ -1,10 +1,10 @@
 // The frames of the protocol midstream.v1, generated from the server's types: `make specs` writes this file.
 
 /** Any frame of a client's. */
-export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | ContinueRequest | CancelRequest | ToolResultRequest | ToolDecisionRequest | ResumeRequest | HistoryRequest | ConversationsRequest | RenameRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
+export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | ContinueRequest | CancelRequest | ToolResultRequest | ToolDecisionRequest | ResumeRequest | HistoryRequest | ConversationsRequest | SearchRequest | RenameRequest | ShareRequest | UnshareRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest;
 
 /** Any frame of the server's. */
-export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
+export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame;
 
 /** The first frame. A client without a `client_id` is given one. `features`: what it understands beyond the base. */
 export interface HelloRequest {
@@ -34,7 +34,8 @@ export interface SendRequest {
 /**
  * How the reply is made; see `sessions` and `engine` for the meaning. `model`: by its name or an alias, from now on.
  *
- * `reasoning`: `auto`, `off`, or an effort that the model's template knows.
+ * `reasoning`: `auto`, `off`, or an effort that the model's template knows. `chars_per_s`: how fast text is told, however
+ * fast it is made.
  */
 export interface Params {
   max_new_tokens?: number | null;
@@ -50,6 +51,7 @@ export interface Params {
   model?: string | null;
   format?: JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat | null;
   reasoning?: string | null;
+  chars_per_s?: number | null;
 }
 
 /** The reply is JSON that a schema allows. `strict` says so once more: it always holds. */
@@ -193,12 +195,35 @@ export interface ConversationsRequest {
   before?: string | null;
 }
 
+/** Looks for words in the titles and messages of the owner's conversations; `before` is the `next` of the answer before. */
+export interface SearchRequest {
+  type: "search";
+  ref?: string | null;
+  query: string;
+  limit?: number;
+  before?: string | null;
+}
+
 /** Gives a conversation another title. */
 export interface RenameRequest {
   type: "rename";
   ref?: string | null;
   conversation_id: string;
   title: string;
+}
+
+/** Lets whoever has a link read the active branch as it is now; again: as it is then, under the same link. */
+export interface ShareRequest {
+  type: "share";
+  ref?: string | null;
+  conversation_id: string;
+}
+
+/** Has the link of a conversation lead nowhere. */
+export interface UnshareRequest {
+  type: "unshare";
+  ref?: string | null;
+  conversation_id: string;
 }
 
 /** Removes a conversation. */
@@ -234,7 +259,7 @@ export interface PingRequest {
  * Answers `hello` and `auth.refresh`. `features`: what the server has beyond the base.
  *
  * `models`: those that may be named in `params`; `model`: the default, which `limits` are of. `tools`: those that the server
- * runs where a client asks for them.
+ * runs where a client asks for them. `suggestions`: messages that an empty conversation may begin with.
  */
 export interface Ready {
   type: "ready";
@@ -249,6 +274,7 @@ export interface Ready {
   limits: Limits;
   server: ServerFacts;
   tools?: ServerTool[];
+  suggestions?: string[];
 }
 
 /**
@@ -593,6 +619,46 @@ export interface ConversationSummary {
   title: string;
   updated_at: number;
   messages: number;
+}
+
+/** Answers `search`. `next`: from where looking goes on; left out where all was looked at. */
+export interface Found {
+  type: "found";
+  ref?: string;
+  hits: Hit[];
+  next?: string;
+}
+
+/**
+ * A conversation that was found. `message_id`: where by a message, one of those, of any branch; null: by its title.
+ *
+ * `at`, `chars`: where what was found stands in `snippet`, in code points. The snippet is of the message, else the title.
+ */
+export interface Hit {
+  conversation_id: string;
+  title: string;
+  updated_at: number;
+  messages: number;
+  snippet: string;
+  at: number;
+  chars: number;
+  message_id?: string;
+  role?: string;
+}
+
+/** Answers `share` and `unshare`. `share_id`: of the link, `/s/{share_id}`; null where nothing is shared now. */
+export interface Shared {
+  type: "shared";
+  ref?: string;
+  conversation_id: string;
+  share_id?: string;
+}
+
+/** The conversation has another title, which the model wrote; not journalled. */
+export interface Titled {
+  type: "title";
+  conversation_id: string;
+  title: string;
 }
 
 /** The conversation is gone; not journalled. `ref` is set for the one who asked. */

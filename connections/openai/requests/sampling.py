@@ -10,6 +10,7 @@ from connections.openai.problems import Problem, invalid
 from connections.openai.requests.fields import Asked
 from connections.wire import frames, params
 from connections.wire.errors import BadParams
+from connections.wire.facts import Limits
 from connections.wire.sentences import worded
 from engine.messages import Params
 from sessions.running.replies import MOST_REPLIES
@@ -27,7 +28,7 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
 )
 
 
-def params_of(request: Asked, limits: frames.Limits, *, length: str, top_logprobs: int | None) -> Params:
+def params_of(request: Asked, limits: Limits, *, length: str, top_logprobs: int | None) -> Params:
     """How a reply is generated. `length`: the field that says how long it may get. Raises Problem."""
     for field, fits, wanted in _RANGES:
         value = getattr(request, field)

@@ -52,33 +52,35 @@ class Index:
     async def _put(self, owner: Owner, conversation_id: str, place: int | str) -> None:
         """What expired leaves with every write, as its owner may never look at the list; so does what is too much."""
         args: list[str | bytes | int] = [conversation_id, self._ttl_ms, SLACK_MS, MAX_LISTED, place]
-        await run_script(self._client, TOUCH, [_key(owner)], args)
+        await run_script(self._client, TOUCH, [list_name(owner)], args)
 
     async def newest(self, owner: Owner, *, first: int, limit: int) -> list[tuple[str, int]]:
         """Ids with their times (Unix milliseconds), newest first, whether or not they are there still."""
         with store_errors():
-            rows: Any = await self._client.zrevrange(_key(owner), first, first + limit - 1, withscores=True)
+            rows: Any = await self._client.zrevrange(
+                list_name(owner), first, first + limit - 1, withscores=True
+            )
         return [(conversation_id.decode(), int(at_ms)) for conversation_id, at_ms in rows]
 
     async def forget(self, owner: Owner, conversation_id: str) -> None:
         """Takes a conversation off the list."""
         with store_errors():
-            await self._client.zrem(_key(owner), conversation_id)
+            await self._client.zrem(list_name(owner), conversation_id)
 
     async def forget_as_of(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
         """Takes a conversation off the list, unless it was touched since it had this time."""
-        await run_script(self._client, FORGET, [_key(owner)], [conversation_id, at_ms])
+        await run_script(self._client, FORGET, [list_name(owner)], [conversation_id, at_ms])
 
     async def page(self, owner: Owner, *, limit: int, before: str | None) -> Page:
         """Up to `limit` conversations, those behind the conversation `before` in the list. Raises NotFound too."""
         with store_errors():
             first = 0
             if before is not None:
-                rank: Any = await self._client.zrevrank(_key(owner), before)
+                rank: Any = await self._client.zrevrank(list_name(owner), before)
                 if rank is None:
                     raise NotFound(f'`before` names no conversation of yours: "{before}".')
                 first = rank + 1
-            ids: Any = await self._client.zrevrange(_key(owner), first, first + limit)
+            ids: Any = await self._client.zrevrange(list_name(owner), first, first + limit)
             rows = await self._rows(owner, [found.decode() for found in ids])
         listed = [row for row in rows if isinstance(row, Listed)]
         return Page(listed[:limit], len(ids) > limit)
@@ -89,21 +91,27 @@ class Index:
         row = await run_script(self._client, RENAME, [keys.conversation], [title])
         if row is None:
             raise NotFound(f'There is no conversation "{conversation_id}".')
-        return _listed(conversation_id, row)
+        return listed(conversation_id, row)
+
+    async def entitle(self, owner: Owner, conversation_id: str, title: str, *, instead_of: str) -> bool:
+        """Give a conversation a title, if it still has another one; tell whether it has it now."""
+        keys = Keys.of(owner, conversation_id)
+        return await run_script(self._client, RENAME, [keys.conversation], [title, instead_of]) is not None
 
     async def _rows(self, owner: Owner, ids: list[str]) -> list[Listed | None]:
         pipe = self._client.pipeline(transaction=False)
         for conversation_id in ids:
             pipe.hmget(Keys.of(owner, conversation_id).conversation, ["title", "updated_at", "messages"])
         answers = zip(ids, await pipe.execute(), strict=True)
-        rows = [None if values[1] is None else _listed(found, values) for found, values in answers]
+        rows = [None if values[1] is None else listed(found, values) for found, values in answers]
         expired = [found for found, row in zip(ids, rows, strict=True) if row is None]
         if expired:
-            await self._client.zrem(_key(owner), *expired)
+            await self._client.zrem(list_name(owner), *expired)
         return rows
 
 
-def _listed(conversation_id: str, values: list[Any]) -> Listed:
+def listed(conversation_id: str, values: list[Any]) -> Listed:
+    """Return the row of a conversation by its title, its time and its number of messages, as the store has them."""
     title, updated_at, messages = values
     return Listed(
         conversation_id=conversation_id,
@@ -113,5 +121,6 @@ def _listed(conversation_id: str, values: list[Any]) -> Listed:
     )
 
 
-def _key(owner: Owner) -> str:
+def list_name(owner: Owner) -> str:
+    """Return the store's name for an owner's list."""
     return f"ms:conversations:{{{owner}}}"

@@ -69,6 +69,7 @@ WITHDRAW = Script("tree", "take_out", "tell", "ends", "withdraw")
 BRANCH = Script("tree", "calls", "branch")
 ACTIVATE = Script("tree", "tell", "activate")
 RENAME = Script("rename")
+SHARE = Script("share")
 WATCH = Script("tell", "watchers", "watch")
 LEAVE = Script("tell", "leave")
 POST = Script("tell", "post")
@@ -90,7 +91,7 @@ TAKE_DUE = Script("take_due")
 SETTLE_DUE = Script("settle_due")
 SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
-    *(BRANCH, ACTIVATE, RENAME, SINCE, RENEW, START, GO_ON),
+    *(BRANCH, ACTIVATE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
     *(WATCH, LEAVE, POST, COLLECT, TOUCH),
     *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
     *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),

@@ -10,7 +10,7 @@ import pytest
 
 from connections.openai.asking import ask_of, asks_of, chat_request, completion_request
 from connections.openai.problems import Problem
-from connections.wire.frames import Limits
+from connections.wire.facts import Limits
 from sessions.running.ephemeral import Ask
 
 LIMITS = Limits(

@@ -19,7 +19,7 @@ from connections.realtime.server_events import (
     ResponseDone,
     ServerEvent,
 )
-from connections.wire.frames import Limits
+from connections.wire.facts import Limits
 from sessions.events import CallState, Done, Reason, Timing, ToolCall, ToolState, Usage
 
 LIMITS = Limits(

@@ -1,0 +1,1 @@
+"""The door by which shared conversations are read."""

@@ -1,0 +1,50 @@
+"""What a server says of itself in `ready`: its limits, its models, its tools."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server holds its clients to; None: no limit."""
+
+    max_frame_bytes: int
+    max_content_chars: int
+    max_new_tokens: int
+    context_tokens: int
+    max_active_turns: int
+    max_queued_turns: int
+    messages_per_minute: int | None
+    max_tool_rounds: int
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model that may be named. `context_tokens`: its window; None while it was not loaded yet.
+
+    `unsupported`: the params that it can't follow. `fallbacks`: models that answer where it can't, the first ones first.
+    `features`: what it has beyond text: `tools`, `reasoning`, `format`, `continue`.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    context_tokens: int | None = None
+    unsupported: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+
+class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that the server runs."""
+
+    name: str
+    description: str
+    approval: Literal["never", "always"]
+
+
+class ServerFacts(msgspec.Struct, frozen=True):
+    """Who answers."""
+
+    name: str
+    version: str

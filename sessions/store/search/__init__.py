@@ -1,0 +1,1 @@
+"""Search over an owner's conversations: their titles, and the texts of their messages."""

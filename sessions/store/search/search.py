@@ -1,0 +1,191 @@
+"""Search without an index: an owner's conversations are read, newest first, for as long as one answer may take.
+
+A page that is not full may end before the last conversation: its cursor goes on where reading ended. An index would cost
+each message more of the store than most people's searches ever do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+from redis.asyncio import Redis
+
+from sessions.errors import BadParams
+from sessions.records import MessageRecord, Owner
+from sessions.store.history.coding import decode_message
+from sessions.store.history.index import Listed, list_name, listed
+from sessions.store.history.keys import Keys
+from sessions.store.redis.client import store_errors
+from sessions.store.search.words import Words
+
+READ_S = 0.5
+"""How long one page is looked for, about; somebody waits."""
+AT_ONCE = 8
+"""Conversations that are asked for in one round trip."""
+FIELDS = 60
+"""Of a conversation that are read at once, about: some ten messages with what belongs to them."""
+MAX_DIGITS = 20
+"""Of a number in a cursor: those of the store have 64 bits."""
+SEARCHES = 2
+"""Of different owners, that a replica runs at a time; others wait for their turn."""
+
+
+class Hit(Listed, frozen=True, kw_only=True, omit_defaults=True):
+    """A conversation that was found. `message_id`: where by a message, one of those, of any branch; None: by its title.
+
+    `at`, `chars`: where what was found stands in `snippet`, in code points. The snippet is of the message, else the title.
+    """
+
+    snippet: str
+    at: int
+    chars: int
+    message_id: str | None = None
+    role: str | None = None
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Hits, newest conversation first. `next`: from where looking goes on; None where all was looked at."""
+
+    hits: list[Hit]
+    next: str | None
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Where looking ended: behind a conversation, or amid its fields. `at_ms`: its time in the list."""
+
+    at_ms: int
+    fields: int
+    conversation_id: str
+
+    @classmethod
+    def read(cls, text: str) -> Cursor:
+        """Return the cursor of an answer. Raises BadParams for any other text."""
+        at_ms, _, rest = text.partition("/")
+        fields, _, conversation_id = rest.partition("/")
+        if not (_is_number(at_ms) and _is_number(fields) and conversation_id):
+            raise BadParams("`before` is not the `next` of an answer.", field="before")
+        return cls(int(at_ms), int(fields), conversation_id)
+
+    def __str__(self) -> str:
+        """Return it as answers have it."""
+        return f"{self.at_ms}/{self.fields}/{self.conversation_id}"
+
+
+class Search:
+    """Looks through conversations. Every method raises StoreDown."""
+
+    def __init__(self, client: Redis, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the store, and a clock in seconds."""
+        self._client = client
+        self._clock = clock
+        self._running = asyncio.Semaphore(SEARCHES)
+        self._owners: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
+
+    async def find(self, owner: Owner, query: str, *, limit: int, before: str | None) -> Found:
+        """Look for a query in the titles and messages of an owner, from a cursor on. Raises BadParams too."""
+        cursor = None if before is None else Cursor.read(before)
+        words = Words(query)
+        async with self._owners.setdefault(owner, asyncio.Lock()), self._running:
+            with store_errors():
+                return await _Reading(self._client, owner, words, self._clock).page(cursor, limit)
+
+
+class _Reading:
+    """One page in the making."""
+
+    def __init__(self, client: Redis, owner: Owner, words: Words, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._owner = owner
+        self._words = words
+        self._clock = clock
+        self._until = clock() + READ_S
+        self._hits: list[Hit] = []
+
+    async def page(self, cursor: Cursor | None, limit: int) -> Found:
+        place = await self._place(cursor)
+        amid = cursor.fields if cursor is not None else 0
+        while True:
+            listed_now: Any = await self._client.zrevrange(
+                list_name(self._owner), place, place + AT_ONCE - 1, withscores=True
+            )
+            if not listed_now:
+                return Found(self._hits, None)
+            ended = await self._look_at([(name.decode(), int(at)) for name, at in listed_now], amid, limit)
+            if ended is not None:
+                return Found(self._hits, str(ended))
+            place, amid = place + len(listed_now), 0
+
+    async def _place(self, cursor: Cursor | None) -> int:
+        """Return how many conversations of the list were looked at; one that went on meanwhile is at its head again."""
+        if cursor is None:
+            return 0
+        name = list_name(self._owner)
+        at_ms: Any = await self._client.zscore(name, cursor.conversation_id)
+        if at_ms is None or int(at_ms) != cursor.at_ms:
+            newer: Any = await self._client.zcount(name, f"({cursor.at_ms}", "+inf")
+            return int(newer)
+        rank: Any = await self._client.zrevrank(name, cursor.conversation_id)
+        return (rank or 0) + (0 if cursor.fields else 1)
+
+    async def _look_at(self, batch: list[tuple[str, int]], amid: int, limit: int) -> Cursor | None:
+        """Look at conversations in order; `amid`: where in the first one. Return where looking ended, if it did."""
+        pipe = self._client.pipeline(transaction=False)
+        for place, (name, _) in enumerate(batch):
+            key = Keys.of(self._owner, name).conversation
+            pipe.hmget(key, ["title", "updated_at", "messages"])
+            pipe.hscan(key, 0 if place else amid, match="message:*", count=FIELDS)
+        answers = await pipe.execute()
+        for place, (name, at_ms) in enumerate(batch):
+            facts, (fields, kept) = answers[2 * place : 2 * place + 2]
+            await asyncio.sleep(0)  # what is read at once may be long; nobody else waits for all of it
+            if facts[1] is not None:  # else it has expired
+                beginning = not (place == 0 and amid)
+                left = await self._look_into(listed(name, facts), fields, kept, beginning=beginning)
+                if left is not None:
+                    return Cursor(at_ms, left, name)
+            if len(self._hits) >= limit or self._clock() >= self._until:
+                return Cursor(at_ms, 0, name)
+        return None
+
+    async def _look_into(
+        self, row: Listed, fields: int, kept: dict[bytes, bytes], *, beginning: bool
+    ) -> int | None:
+        """Look at one conversation. Return where in it looking ended before its end, if it did."""
+        while (hit := self._hit(row, kept, beginning=beginning)) is None and fields:
+            if self._clock() >= self._until:
+                return fields
+            key = Keys.of(self._owner, row.conversation_id).conversation
+            some: Any = await self._client.hscan(key, fields, match="message:*", count=FIELDS)
+            fields, kept = some
+            beginning = False
+        if hit is not None:
+            self._hits.append(hit)
+        return None
+
+    def _hit(self, row: Listed, kept: dict[bytes, bytes], *, beginning: bool) -> Hit | None:
+        messages = (
+            decode_message(value, message_id=field.decode().partition(":")[2], parent_id=None)
+            for field, value in kept.items()
+        )
+        found = [message for message in messages if self._words.are_in(message.content)]
+        if found:
+            return self._hit_of(row, max(found, key=lambda message: message.created_at))
+        return self._hit_of(row, None) if beginning and self._words.are_in(row.title) else None
+
+    def _hit_of(self, row: Listed, message: MessageRecord | None) -> Hit:
+        excerpt = self._words.excerpt(row.title if message is None else message.content)
+        return Hit(
+            **msgspec.structs.asdict(row),
+            **msgspec.structs.asdict(excerpt),
+            message_id=None if message is None else message.message_id,
+            role=None if message is None else message.role,
+        )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS

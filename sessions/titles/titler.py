@@ -1,0 +1,114 @@
+"""Has the model write the title of a new conversation, in a spare moment: behind every turn, and one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+
+import msgspec
+import structlog
+
+from engine.door import Engine
+from engine.errors import EngineError
+from engine.messages import Chunk, Finished, FinishReason, Params, Request
+from engine.reply_spec import ReplySpec
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.guarding import Tasks
+from sessions.errors import Refused
+from sessions.events import Reason, Titled
+from sessions.filters.chain import Filters
+from sessions.store.history.index import Index
+from sessions.titles.titles import READ_CHARS, asked, first_title, written_title
+from sessions.turn.live_turn import LiveTurn
+
+MAX_TOKENS = 24
+WITHIN_S = 60.0
+"""A title that takes longer is given up: the first words stay."""
+MAX_WAITING = 64
+"""Conversations that wait for their titles here; those that come when so many wait keep their first words."""
+BEHIND_ALL = -1
+"""The priority of a title in the engine's queue."""
+
+_log = structlog.get_logger("midstream.titles")
+
+
+class Titler:
+    """Gives conversations their titles. What fails leaves the first words of the message, and is logged."""
+
+    def __init__(self, *, engine: Engine, index: Index, filters: Filters, tasks: Tasks) -> None:
+        """`filters`: what a title has to pass, as messages do."""
+        self._engine = engine
+        self._index = index
+        self._filters = filters
+        self._tasks = tasks
+        self._waiting: deque[tuple[Conversation, LiveTurn, Request]] = deque()
+        self._working = False
+
+    def consider(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
+        """A turn has ended; where it was a conversation's first one, a title is asked for when it is this one's turn."""
+        if not _begins(live) or len(self._waiting) >= MAX_WAITING:
+            return
+        self._waiting.append((conversation, live, request))
+        if not self._working:
+            self._working = True
+            self._tasks.begin(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                await self._give(*self._waiting.popleft())
+        finally:
+            self._working = False
+
+    async def _give(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                await self._entitle(conversation, live, request)
+        except (TimeoutError, EngineError, Refused) as trouble:
+            _log.info("no title", conversation_id=conversation.conversation_id, reason=type(trouble).__name__)
+        except Exception:  # noqa: BLE001 - a task's boundary: the conversation has a title
+            _log.exception("no title", conversation_id=conversation.conversation_id)
+
+    async def _entitle(self, conversation: Conversation, live: LiveTurn, request: Request) -> None:
+        title = written_title(await self._written(live, request))
+        if not title:
+            return
+        await self._filters.check(title)
+        before = first_title(live.send.content)
+        place = conversation.conversation_id
+        if await self._index.entitle(conversation.owner, place, title, instead_of=before):
+            conversation.publish(Titled(conversation_id=place, title=title))
+
+    async def _written(self, live: LiveTurn, request: Request) -> str:
+        asks = msgspec.structs.replace(
+            request,
+            request_id=f"title_{secrets.token_urlsafe(12)}",
+            messages=asked(request.messages, live.turn.text[:READ_CHARS]),
+            params=Params(max_new_tokens=MAX_TOKENS, do_sample=False),
+            priority=BEHIND_ALL,
+            spec=ReplySpec(reasoning="off"),
+        )
+        stream = self._engine.generate(asks)
+        text = ""
+        try:
+            async for output in stream:
+                if isinstance(output, Chunk):
+                    text += output.text
+                elif isinstance(output, Finished) and output.reason not in _WHOLE:
+                    return ""
+        finally:
+            stream.cancel()
+        return text
+
+
+_WHOLE = {FinishReason.STOP, FinishReason.LENGTH}
+
+
+def _begins(live: LiveTurn) -> bool:
+    """Whether a turn is the first exchange of its conversation, as far as it knows itself, and came to its end."""
+    record = live.record
+    is_first = record.parent_id is None and not record.follows and record.continues is None
+    done = record.done
+    is_whole = done is not None and done.saved and done.reason in {Reason.STOP, Reason.LENGTH}
+    return is_first and is_whole and bool(live.send.content and live.turn.text.strip())

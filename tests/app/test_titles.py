@@ -1,0 +1,92 @@
+"""The model writes the title of a new conversation, after its first reply, and all who are attached are told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sessions.titles.titles import INSTRUCTION
+from tests.app.in_process import Running, Socket, serving
+from tests.app.test_frames import say
+
+TITLED = {"features": ["titles"]}
+
+
+@pytest_asyncio.fixture
+async def titling(tmp_path: Path) -> AsyncIterator[Running]:
+    """A service whose model writes titles."""
+    async with serving(tmp_path, titles="model") as running:
+        yield running
+
+
+async def title_of(socket: Socket, place: str = "default") -> str:
+    listed = await socket.ask(type="conversations")
+    return next(row["title"] for row in listed["conversations"] if row["conversation_id"] == place)
+
+
+async def test_the_first_exchange_gives_a_title(titling: Running) -> None:
+    titling.engine.script(["They grow slowly."])
+    titling.engine.script(['"Slow ', 'oaks."'])
+    async with titling.socket(TITLED) as socket:
+        await say(socket, "How do oaks grow?")
+        told = await socket.next("title")
+        assert told == {"type": "title", "conversation_id": "default", "title": "Slow oaks"}
+        assert await title_of(socket) == "Slow oaks"
+    asked = titling.engine.requests[-1]
+    assert [message.content for message in asked.messages] == [
+        "How do oaks grow?",
+        "They grow slowly.",
+        INSTRUCTION,
+    ]
+    assert (asked.priority, asked.params.max_new_tokens) == (-1, 24)
+
+
+async def test_later_exchanges_change_no_title(titling: Running) -> None:
+    async with titling.socket(TITLED) as socket:
+        titling.engine.script(["Slowly."])
+        titling.engine.script(["Oaks"])
+        await say(socket, "How do oaks grow?")
+        await socket.next("title")
+        await say(socket, "And ashes?")
+        assert await title_of(socket) == "Oaks"
+    assert len(titling.engine.requests) == 3
+
+
+async def test_a_reply_that_was_stopped_gives_none(titling: Running) -> None:
+    titling.engine._pace_s = 0.002
+    titling.engine.script("word " * 20_000)
+    async with titling.socket(TITLED) as socket:
+        await socket.send(type="send", client_msg_id="m", content="Go on.")
+        await socket.next("delta")
+        await socket.ask(type="cancel")
+        await socket.until("done")
+        assert await title_of(socket) == "Go on."
+    assert len(titling.engine.requests) == 1
+
+
+async def test_who_does_not_know_titles_is_told_none(titling: Running) -> None:
+    titling.engine._pace_s = 0.002
+    titling.engine.script("word " * 100)
+    titling.engine.script(["Oaks"])
+    person = {"client_id": "ann"}
+    async with titling.socket(TITLED | person) as knows, titling.socket(person) as plain:
+        assert "titles" in knows.ready["features"]
+        await plain.send(type="send", client_msg_id="m", content="How do oaks grow?")
+        await plain.next("delta")
+        await knows.ask(type="history")
+        await knows.next("title")
+        await plain.send(type="ping")
+        assert "title" not in {frame["type"] for frame in await plain.until("pong")}
+
+
+@pytest.mark.parametrize("written", ["", "***"])
+async def test_where_the_model_writes_none_the_first_words_stay(titling: Running, written: str) -> None:
+    async with titling.socket(TITLED) as socket:
+        titling.engine.script(["Slowly."])
+        titling.engine.script([written] if written else [])
+        await say(socket, "How do oaks grow?")
+        await say(socket, "And ashes?")
+        assert await title_of(socket) == "How do oaks grow?"

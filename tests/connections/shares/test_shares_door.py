@@ -1,0 +1,61 @@
+"""One address reads so many shared conversations a second; others read theirs meanwhile."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Any, cast
+
+import pytest
+from starlette.types import Message, Scope
+
+from connections.gate.client_address import note_client
+from connections.limits.limiters import Limiters
+from connections.limits.rates import Rate, Rates
+from connections.shares.door import SharesDoor
+from sessions.errors import NotFound
+from sessions.service import Sessions
+
+
+class NothingShared:
+    """Has no shared conversation."""
+
+    async def shared(self, *_: object, **__: object) -> None:
+        raise NotFound("There is nothing.")
+
+
+async def status(door: SharesDoor, address: str) -> int:
+    told: list[Message] = []
+    scope: Scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/shares/x",
+        "headers": [],
+        "query_string": b"",
+        "path_params": {"share_id": "x"},
+    }
+    note_client(scope, ip_address(address))
+
+    async def receive() -> Message:
+        raise AssertionError("nothing is read")
+
+    async def send(message: Message) -> None:
+        told.append(message)
+
+    await door(scope, receive, send)
+    return int(told[0]["status"])
+
+
+@pytest.fixture
+def door() -> SharesDoor:
+    rates = Rates(messages=Rate(1), reads=Rate(0.4), clock=lambda: 0.0)
+    return SharesDoor(cast("Sessions", cast("Any", NothingShared())), Limiters(rates=rates))
+
+
+async def test_one_address_reads_so_many_a_second(door: SharesDoor) -> None:
+    assert [await status(door, "192.0.2.1") for _ in range(3)] == [404, 404, 429]
+    assert await status(door, "192.0.2.2") == 404
+
+
+async def test_a_network_of_ipv6_is_one_address(door: SharesDoor) -> None:
+    codes = [await status(door, f"2001:db8::{place}") for place in range(3)]
+    assert codes == [404, 404, 429]

@@ -1,0 +1,197 @@
+"""What an owner looks for is found in their titles and messages, in pages, however much there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from sessions.errors import BadParams
+from sessions.records import MessageRecord, Owner
+from sessions.store.history.coding import encode_message
+from sessions.store.history.index import Index
+from sessions.store.history.keys import Keys
+from sessions.store.search.search import Hit, Search
+from sessions.store.search.words import BEFORE_CHARS, EXCERPT_CHARS, MAX_WORDS, Words
+
+ALICE = Owner("anonymous", "alice")
+BOB = Owner("anonymous", "bob")
+
+
+class Shelf:
+    """Conversations in the store, each with its messages."""
+
+    def __init__(self, store: Redis) -> None:
+        self._store = store
+        self._index = Index(store, ttl_s=3600)
+
+    async def put(self, name: str, *texts: str, title: str = "Untitled", owner: Owner = ALICE) -> None:
+        """The one that was put last is the newest; so is the last message of each."""
+        fields = {
+            f"message:m{number}": encode_message(message(f"m{number}", text, at=number))
+            for number, text in enumerate(texts)
+        }
+        facts = {"title": title, "updated_at": "7", "messages": str(len(texts)), "turn:t": "needle"}
+        await self._store.hset(Keys.of(owner, name).conversation, mapping={**facts, **fields})  # type: ignore[misc]
+        await self._index.touch(owner, name)
+
+    async def expire(self, name: str) -> None:
+        await self._store.delete(Keys.of(ALICE, name).conversation)
+
+
+def message(name: str, text: str, *, at: int) -> MessageRecord:
+    return MessageRecord(
+        message_id=name,
+        parent_id=None,
+        turn_id="t",
+        role="user" if at % 2 == 0 else "assistant",
+        content=text,
+        status="complete",
+        created_at=at,
+    )
+
+
+@pytest.fixture
+def shelf(store: Redis) -> Shelf:
+    return Shelf(store)
+
+
+def patient(store: Redis) -> Search:
+    """A search whose time does not pass."""
+    return Search(store, clock=lambda: 0.0)
+
+
+def hurried(store: Redis) -> Search:
+    """A search whose time is over whenever it looks."""
+    ticks: Iterator[float] = iter(range(10**9))
+    return Search(store, clock=lambda: float(next(ticks)))
+
+
+async def all_hits(search: Search, query: str, *, limit: int = 20) -> tuple[list[Hit], int]:
+    """The hits of all pages, and how many pages there were."""
+    hits: list[Hit] = []
+    before, pages = None, 0
+    while pages == 0 or before is not None:
+        found = await search.find(ALICE, query, limit=limit, before=before)
+        hits, before, pages = hits + found.hits, found.next, pages + 1
+    return hits, pages
+
+
+async def test_a_message_is_found_by_its_words_in_any_order_and_case(store: Redis, shelf: Shelf) -> None:
+    await shelf.put("trees", "Do oaks grow?", "Slowly, but the OAK grows old.", title="Forest")
+    found = await patient(store).find(ALICE, "grows oak", limit=5, before=None)
+    (hit,) = found.hits
+    assert (hit.conversation_id, hit.title, hit.message_id, hit.role) == (
+        "trees",
+        "Forest",
+        "m1",
+        "assistant",
+    )
+    assert hit.snippet == "Slowly, but the OAK grows old."
+    assert hit.snippet[hit.at : hit.at + hit.chars] == "grows"
+    assert found.next is None
+
+
+async def test_a_title_is_found_where_no_message_is(store: Redis, shelf: Shelf) -> None:
+    await shelf.put("trees", "Hello.", title="On oaks")
+    (hit,) = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
+    assert (hit.message_id, hit.role, hit.snippet, hit.at, hit.chars) == (None, None, "On oaks", 3, 3)
+
+
+async def test_of_several_messages_the_newest_is_told(store: Redis, shelf: Shelf) -> None:
+    await shelf.put("trees", "oak one", "oak two", "no tree")
+    (hit,) = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
+    assert hit.message_id == "m1"
+
+
+async def test_nobody_finds_what_is_anothers_or_is_no_text(store: Redis, shelf: Shelf) -> None:
+    await shelf.put("mine", "nothing here")
+    await shelf.put("theirs", "a needle", title="needle", owner=BOB)
+    assert (await patient(store).find(ALICE, "needle", limit=5, before=None)).hits == []
+
+
+async def test_what_has_expired_is_not_found(store: Redis, shelf: Shelf) -> None:
+    await shelf.put("gone", "oak")
+    await shelf.put("there", "oak")
+    await shelf.expire("gone")
+    assert [hit.conversation_id for hit in (await all_hits(patient(store), "oak"))[0]] == ["there"]
+
+
+@pytest.mark.parametrize("limit", [1, 7, 100])
+async def test_pages_have_every_hit_once_newest_first(store: Redis, shelf: Shelf, limit: int) -> None:
+    for number in range(25):
+        await shelf.put(f"c{number:02}", "oak" if number % 3 == 0 else "ash")
+    hits, _ = await all_hits(patient(store), "oak", limit=limit)
+    assert [hit.conversation_id for hit in hits] == [f"c{number:02}" for number in range(24, -1, -3)]
+
+
+async def test_a_page_ends_when_its_time_is_over_and_the_next_goes_on(store: Redis, shelf: Shelf) -> None:
+    """Amid a conversation of many messages, too."""
+    for number in range(5):
+        await shelf.put(f"c{number}", "oak")
+    await shelf.put("long", *(f"ash {number} " + "x" * 100 for number in range(900)))
+    hits, pages = await all_hits(hurried(store), "oak")
+    assert [hit.conversation_id for hit in hits] == [f"c{number}" for number in range(4, -1, -1)]
+    assert pages > 10
+
+
+async def test_amid_a_long_conversation_its_title_is_not_found_twice(store: Redis, shelf: Shelf) -> None:
+    await shelf.put("long", *("ash " + "x" * 100 for _ in range(900)), title="oak")
+    hits, _ = await all_hits(hurried(store), "oak")
+    assert [hit.conversation_id for hit in hits] == ["long"]
+
+
+async def test_a_conversation_that_goes_on_meanwhile_does_not_hide_others(store: Redis, shelf: Shelf) -> None:
+    for number in range(12):
+        await shelf.put(f"c{number:02}", "oak")
+    search = patient(store)
+    first = await search.find(ALICE, "oak", limit=4, before=None)
+    await shelf.put(first.hits[-1].conversation_id, "oak")
+    rest = await search.find(ALICE, "oak", limit=100, before=first.next)
+    names = [hit.conversation_id for hit in rest.hits]
+    assert names[-1] == "c00"
+    assert {f"c{number:02}" for number in range(8)} <= set(names)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "1/2", "1/-2/c", "1/2/", "\u0661/0/c", f"{'9' * 30}/0/c"])
+async def test_a_cursor_of_ones_own_making_is_refused(store: Redis, cursor: str) -> None:
+    with pytest.raises(BadParams, match="before"):
+        await patient(store).find(ALICE, "oak", limit=4, before=cursor)
+
+
+async def test_one_owner_searches_once_at_a_time(store: Redis, shelf: Shelf) -> None:
+    """However many ask: others wait for one of theirs at most."""
+    for number in range(30):
+        await shelf.put(f"c{number}", "ash")
+    await shelf.put("bobs", "oak", owner=BOB)
+    search = patient(store)
+    ended: list[Owner] = []
+
+    async def look(owner: Owner) -> None:
+        await search.find(owner, "oak", limit=5, before=None)
+        ended.append(owner)
+
+    await asyncio.gather(*(look(ALICE) for _ in range(10)), look(BOB))
+    assert ended.index(BOB) <= 1
+
+
+@given(st.text(min_size=1, max_size=30).filter(str.strip), st.text(max_size=300), st.text(max_size=300))
+def test_an_excerpt_shows_a_bounded_part_with_what_was_found(query: str, before: str, behind: str) -> None:
+    words = Words(query)
+    text = before + query + behind
+    assert words.are_in(text)
+    excerpt = words.excerpt(text)
+    assert len(excerpt.snippet) <= EXCERPT_CHARS
+    assert excerpt.at <= BEFORE_CHARS + 1
+    found = excerpt.snippet[excerpt.at : excerpt.at + excerpt.chars]
+    assert any(word.casefold().startswith(found.casefold()) or found == "" for word in query.split())
+
+
+def test_a_query_has_a_bounded_number_of_words() -> None:
+    words = " ".join(f"w{number:02}" for number in range(MAX_WORDS))
+    assert Words(f"{words} missing").are_in(words)
+    assert not Words(f"missing {words}").are_in(words)

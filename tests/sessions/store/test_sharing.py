@@ -1,0 +1,108 @@
+"""Who has a link reads a branch as it was shared, until it is taken back."""
+
+from __future__ import annotations
+
+import pytest
+from redis.asyncio import Redis
+
+from sessions.errors import NotFound
+from sessions.records import Owner
+from sessions.store.history.history import History
+from sessions.store.sharing import Sharing
+from tests.sessions.store.test_scripts import KEYS, exchange
+
+ALICE = Owner("anonymous", "alice")
+
+
+@pytest.fixture
+def history(store: Redis) -> History:
+    return History(store, ttl_s=60, replica="here")
+
+
+@pytest.fixture
+def sharing(store: Redis, history: History) -> Sharing:
+    return Sharing(store, history=history, ttl_s=60)
+
+
+async def ids(sharing: Sharing, share_id: str) -> list[str]:
+    page = await sharing.read(share_id, before=None)
+    return [message.message_id for message in page.messages]
+
+
+async def test_a_share_is_read_as_it_was(sharing: Sharing, history: History) -> None:
+    """What is said later is not shared; sharing again shares it, under the same link."""
+    await exchange(history, "a", seq=1)
+    share_id = await sharing.share(ALICE, "room")
+    page = await sharing.read(share_id, before=None)
+    assert [(one.role, one.content) for one in page.messages] == [("user", "Hello?"), ("assistant", "Hi")]
+    assert not page.has_more
+    await exchange(history, "b", seq=3, parent="reply-a")
+    assert await ids(sharing, share_id) == ["user-a", "reply-a"]
+    assert await sharing.share(ALICE, "room") == share_id
+    assert await ids(sharing, share_id) == ["user-a", "reply-a", "user-b", "reply-b"]
+
+
+async def test_long_shares_come_in_pages(
+    sharing: Sharing, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sessions.store.sharing.PAGE", 3)
+    await exchange(history, "a", seq=1)
+    await exchange(history, "b", seq=3, parent="reply-a")
+    share_id = await sharing.share(ALICE, "room")
+    newest = await sharing.read(share_id, before=None)
+    assert ([one.message_id for one in newest.messages], newest.has_more) == (
+        ["reply-a", "user-b", "reply-b"],
+        True,
+    )
+    oldest = await sharing.read(share_id, before="reply-a")
+    assert ([one.message_id for one in oldest.messages], oldest.has_more) == (["user-a"], False)
+    assert (await sharing.read(share_id, before="user-a")).messages == []
+
+
+async def test_a_page_has_a_bounded_size_but_one_message_at_least(
+    sharing: Sharing, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sessions.store.sharing.PAGE_BYTES", 1)
+    await exchange(history, "a", seq=1)
+    page = await sharing.read(await sharing.share(ALICE, "room"), before=None)
+    assert ([one.message_id for one in page.messages], page.has_more) == (["reply-a"], True)
+
+
+async def test_a_link_that_was_taken_back_leads_nowhere(sharing: Sharing, history: History) -> None:
+    await exchange(history, "a", seq=1)
+    share_id = await sharing.share(ALICE, "room")
+    await sharing.take_back(ALICE, "room")
+    with pytest.raises(NotFound):
+        await sharing.read(share_id, before=None)
+    await sharing.take_back(ALICE, "room")
+    assert await sharing.share(ALICE, "room") != share_id
+
+
+async def test_of_a_deleted_conversation_nothing_is_read(sharing: Sharing, history: History) -> None:
+    await exchange(history, "a", seq=1)
+    share_id = await sharing.share(ALICE, "room")
+    await history.delete(KEYS)
+    with pytest.raises(NotFound):
+        await sharing.read(share_id, before=None)
+
+
+async def test_one_half_alone_is_no_share(sharing: Sharing, history: History, store: Redis) -> None:
+    await exchange(history, "a", seq=1)
+    share_id = await sharing.share(ALICE, "room")
+    await store.hset(KEYS.conversation, "share", "x" * 22)  # type: ignore[misc]
+    with pytest.raises(NotFound):
+        await sharing.read(share_id, before=None)
+    with pytest.raises(NotFound):
+        await sharing.read("x" * 22, before=None)
+
+
+@pytest.mark.parametrize("share_id", ["", "x", "x" * 23, "../../" * 4, "é" * 22])
+async def test_no_other_name_is_looked_up(sharing: Sharing, share_id: str) -> None:
+    with pytest.raises(NotFound):
+        await sharing.read(share_id, before=None)
+
+
+async def test_a_conversation_that_is_not_there_can_not_be_shared(sharing: Sharing, store: Redis) -> None:
+    with pytest.raises(NotFound):
+        await sharing.share(ALICE, "room")
+    assert await store.keys() == []

@@ -1,0 +1,41 @@
+"""What a title is made of, and what is taken for one of what a model wrote."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions.titles.titles import MAX_CHARS, first_title, written_title
+
+
+@pytest.mark.parametrize(
+    ("written", "title"),
+    [
+        ("Oaks in autumn", "Oaks in autumn"),
+        ('"Oaks in autumn."', "Oaks in autumn"),
+        ("**Title: Oaks in autumn**\nIt is about oaks.", "Oaks in autumn"),
+        ("\n\n# Oaks\n", "Oaks"),
+        ("Title: “Eichen im Herbst”", "Eichen im Herbst"),
+        ("《秋天的橡树》。", "《秋天的橡树》"),
+        ("What is C++?", "What is C++?"),
+        ("", ""),
+        ("***", ""),
+        ("Title:", ""),
+    ],
+)
+def test_a_title_is_the_first_line_without_decoration(written: str, title: str) -> None:
+    assert written_title(written) == title
+
+
+@given(st.text())
+def test_whatever_a_model_writes_a_title_is_one_short_line(written: str) -> None:
+    title = written_title(written)
+    assert len(title) <= MAX_CHARS
+    assert title == " ".join(title.split())
+    assert written_title(title) in {title, ""} or len(written_title(title)) < len(title)
+
+
+def test_the_first_title_is_the_beginning_of_the_message() -> None:
+    assert first_title("  About\n trees. ") == "About trees."
+    assert first_title("x" * 100) == "x" * 80
