@@ -3,13 +3,13 @@ import { ChatClient } from "./client/chat-client.js";
 import { Credentials } from "./client/credentials.js";
 import { Chat } from "./ui/chat.js";
 import { lastingStorage, sessionStorage } from "./ui/settings/storage.js";
-import { installTheme } from "./ui/settings/theme.js";
+import { Theme } from "./ui/settings/theme.js";
 
 const url = new URL("/v1/ws", location.href);
 url.protocol = url.protocol.replace("http", "ws");
 
 const storage = lastingStorage();
 const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "/v1/tickets" });
-installTheme(storage);
-const features = ["reasoning", "tools"];
-new Chat(new ChatClient({ url: url.href, storage, credentials, features }), credentials, storage).start();
+const theme = new Theme(storage);
+const features = ["reasoning", "tools", "continue", "titles"];
+new Chat(new ChatClient({ url: url.href, storage, credentials, features }), { credentials, storage, theme }).start();

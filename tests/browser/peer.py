@@ -32,6 +32,7 @@ LIMITS = {
     "max_new_tokens": 4_096,
     "context_tokens": 4_096,
 }
+SUGGESTIONS = ["My name is Ada.", "Count from 1 to 300.", "How do you say “good morning” in Chinese?"]
 NOTHING = Headers({"Content-Length": "0"})
 USAGE = {"prompt_tokens": 9, "cached_tokens": 0, "generated_tokens": 5, "sent_tokens": 5, "wasted_tokens": 0}
 
@@ -73,7 +74,8 @@ class Line:
         client_id = self.hello.get("client_id", "given-by-the-peer")
         server = {"name": "midstream", "version": "0"}
         fields = {"connection_id": "n", "client_id": client_id, "model": "scripted", "server": server}
-        await self.say("ready", heartbeat_ms=heartbeat_ms, resume_ttl_s=0, limits=LIMITS, **fields)
+        shown = {"suggestions": SUGGESTIONS}
+        await self.say("ready", heartbeat_ms=heartbeat_ms, resume_ttl_s=0, limits=LIMITS, **fields, **shown)
         return self
 
     async def accept(self, send: dict[str, Any], *, turn: str, seq: int, **more: Any) -> None:

@@ -60,7 +60,7 @@ async def call(line: Line, send: dict[str, Any], *, seq: int, **more: Any) -> No
 
 async def test_the_page_names_its_features(chat: ChatPage, peer: Peer) -> None:
     line = await visit(chat, peer)
-    assert line.hello["features"] == ["reasoning", "tools"]
+    assert line.hello["features"] == ["reasoning", "tools", "continue", "titles"]
 
 
 @pytest.mark.parametrize(
@@ -214,12 +214,7 @@ async def test_a_missing_piece_of_a_thought_is_looked_up(chat: ChatPage, peer: P
 async def test_only_a_model_that_can_call_is_offered_the_servers_tools(chat: ChatPage, peer: Peer) -> None:
     ready = {"model": "a", "tools": [{"name": "pay"}]}
     body = "return argument.map(([ready, model]) => module.offeredTools(ready, model) ?? null);"
-    models = [{"name": "a", "features": ["tools.auto"]}, {"name": "b", "features": ["reasoning"]}]
-    asked = [
-        [ready | {"models": models}, None],
-        [ready | {"models": models}, "b"],
-        [ready, None],
-        [None, None],
-    ]
+    calls, thinks = {"name": "a", "features": ["tools.auto"]}, {"name": "b", "features": ["reasoning"]}
+    asked = [[ready, calls], [ready, thinks], [ready, None], [None, None]]
     offered = await run(chat, peer, "ui/writing/offered-tools.js", body, asked)
     assert offered == [[{"name": "pay", "where": "server"}], None, None, None]

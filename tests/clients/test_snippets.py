@@ -20,6 +20,7 @@ from tests.server_process import ServerProcess, serving
 from tests.signing import SECRET, token
 
 CLIENTS = ROOT / "docs" / "clients.md"
+JAVASCRIPT = ROOT / "docs" / "javascript-client.md"
 EMBEDDING = ROOT / "docs" / "embed.md"
 COUNTED = ", ".join(str(number) for number in range(1, 301))
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
@@ -68,15 +69,28 @@ def test_the_readmes_python_stops_a_reply(server: ServerProcess, tmp_path: Path)
     assert " 42," in text
 
 
-def test_the_readmes_javascript_stops_a_reply(server: ServerProcess, tmp_path: Path) -> None:
+def said_by_node(code: str, server: ServerProcess, at: Path) -> list[str]:
+    """The lines that a program prints that imports the npm package."""
     node = needed("node")
-    (code,) = snippets(README, "js")
-    (tmp_path / "node_modules").mkdir()
-    (tmp_path / "node_modules" / "midstream-client").symlink_to(ROOT / "app" / "page" / "client")
-    (tmp_path / "chat.mjs").write_text(here(code, server) + TELL_THE_END)
-    version = int(re.findall(r"\d+", said(node, "--version", server=server, at=tmp_path))[0])
+    (at / "node_modules").mkdir()
+    (at / "node_modules" / "midstream-client").symlink_to(ROOT / "app" / "page" / "client")
+    (at / "chat.mjs").write_text(here(code, server))
+    version = int(re.findall(r"\d+", said(node, "--version", server=server, at=at))[0])
     flags = [] if version >= 22 else ["--experimental-websocket"]  # from 22 on it is there without a word
-    *texts, end = said(node, *flags, "chat.mjs", server=server, at=tmp_path).splitlines()
+    return said(node, *flags, "chat.mjs", server=server, at=at).splitlines()
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_programs_of_the_javascript_reference_say_what_stands_there(
+    number: int, server: ServerProcess, tmp_path: Path
+) -> None:
+    code, told = snippets(JAVASCRIPT, "js")[number], snippets(JAVASCRIPT, "text")[number]
+    assert said_by_node(code, server, tmp_path) == told.splitlines()
+
+
+def test_the_readmes_javascript_stops_a_reply(server: ServerProcess, tmp_path: Path) -> None:
+    (code,) = snippets(README, "js")
+    *texts, end = said_by_node(code + TELL_THE_END, server, tmp_path)
     # A machine so busy that nobody was connected in time has the message withdrawn before it was sent.
     assert end in {"END ended cancelled", "END withdrawn undefined"}
     assert all(COUNTED.startswith(text) for text in texts)

@@ -22,6 +22,7 @@
  *                                      hole, a new branch, or where another device changed it
  *  - `missing` {conversationId}        the opened conversation does not exist
  *  - `removed` {conversationId, turnId}  an exchange was rolled back
+ *  - `title` {conversationId, title}   the model wrote a title, for a client that names the feature `titles`
  *  - `deleted` {conversationId}        a conversation is gone
  *  - `unauthenticated` {message}       a key is asked for, or the one given is not, or no longer, taken
  *  - `limits` LimitsLeft               how much of a limit is left
@@ -89,6 +90,7 @@ export class ChatClient extends EventTarget {
     ["status", (frame) => this.#turns.status(frame)],
     ["history", (frame) => this.#follower.take(frame)],
     ["gap", (frame) => void this.#follower.refresh(frame.conversation_id)],
+    ["title", ({ conversation_id: conversationId, title }) => this.#emit("title", { conversationId, title })],
     ["deleted", (frame) => this.#onDeleted(frame)],
     ["limits", (frame) => this.#emit("limits", frame)],
     ["goaway", (frame) => this.#emit("goaway", frame)],
@@ -100,7 +102,7 @@ export class ChatClient extends EventTarget {
    * @param {string} options.url               ws: or wss:, ending in /v1/ws
    * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
    * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
-   * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`
+   * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`
    * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
    * @param {import("./backoff.js").Backoff} [options.backoff]
    */
@@ -272,6 +274,40 @@ export class ChatClient extends EventTarget {
    */
   conversations({ before, limit } = {}) {
     return this.#ask({ type: "conversations", before, limit });
+  }
+
+  /**
+   * Looks for words in the titles and messages of the owner's conversations, newest first. Raises ChatError.
+   * @param {{query: string, before?: string, limit?: number}} options  `before`: the `next` of the answer before
+   * @returns {Promise<import("./frames.js").Found>}
+   */
+  search({ query, before, limit }) {
+    return this.#ask({ type: "search", query, before, limit });
+  }
+
+  /**
+   * Gives a conversation another title. Raises ChatError.
+   * @param {{conversationId: string, title: string}} options
+   * @returns {Promise<import("./frames.js").ConversationSummary>} its row, as the list has it now
+   */
+  async rename({ conversationId, title }) {
+    const { conversations } = await this.#ask({ type: "rename", conversation_id: conversationId, title });
+    return conversations[0];
+  }
+
+  /**
+   * Lets whoever has the link read what a conversation says now; asked again, what it says then. Raises ChatError.
+   * @param {string} conversationId
+   * @returns {Promise<string>} the id of the link: the page shows it under `/s/ID`, programs read `/v1/shares/ID`
+   */
+  async share(conversationId) {
+    const { share_id: shareId } = await this.#ask({ type: "share", conversation_id: conversationId });
+    return shareId;
+  }
+
+  /** Has the link of a conversation lead nowhere. Raises ChatError. @param {string} conversationId */
+  async unshare(conversationId) {
+    await this.#ask({ type: "unshare", conversation_id: conversationId });
   }
 
   /**

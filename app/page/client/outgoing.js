@@ -41,7 +41,8 @@ export class Outgoing {
     const reply = new Reply(conversationId);
     const id = randomId();
     const { content = null, message_id: replaces = null } = fields;
-    Object.assign(reply, { own: true, content, replaces, clientMsgId: id });
+    const continues = fields.type === "continue" ? replaces : null;
+    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id });
     const how = { on_busy: onBusy, grace_s: GRACE_S, params, tools, tool_choice: toolChoice };
     const frame = { ...fields, client_msg_id: id, conversation_id: conversationId, ...how };
     this.#live.add({ reply, frame });

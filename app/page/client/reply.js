@@ -47,6 +47,7 @@ export class Reply {
   /** @type {string | null} The turn whose calls it follows; null where it answers a message. */ follows = null;
   /** @type {string | null | undefined} The message before that one; undefined where it is not known. */ parentId = undefined;
   /** @type {string | null} The message that this exchange takes the place of: edited, or a reply made anew. */ replaces = null;
+  /** @type {string | null} The reply that it goes on with: the same message, whose text stands before what comes. */ continues = null;
   /** Whether it began a branch: it does not follow what was the last message. */
   branches = false;
   /** @type {string | null} */ clientMsgId = null;
@@ -126,6 +127,7 @@ export class Reply {
     this.messageId = frame.message_id;
     this.parentId = frame.parent_id;
     this.follows = frame.follows ?? null;
+    this.continues = frame.continues ?? null;
     // The message's id is that of the first reply; those that follow it have their turns alone.
     this.clientMsgId = this.follows === null ? frame.client_msg_id : null;
     this.content ??= frame.content ?? null;

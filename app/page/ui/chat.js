@@ -7,9 +7,14 @@ import { ConnectionView } from "./connection-view.js";
 import { Conversations } from "./conversations/conversations.js";
 import { Door } from "./keys/door.js";
 import { part } from "./elements/dom.js";
+import { SearchBox } from "./conversations/search-box.js";
 import { Drawer } from "./elements/drawer.js";
+import { Deeds } from "./deeds.js";
+import { Finding } from "./finding.js";
 import { Notices } from "./elements/notices.js";
 import { Reporter } from "./reporter.js";
+import { Choices } from "./settings/choices.js";
+import { SettingsPanel } from "./settings/settings-panel.js";
 import { Screen } from "./screen.js";
 import { Speaking } from "./speaking.js";
 import { Transcripts } from "./transcript/transcripts.js";
@@ -33,26 +38,51 @@ export class Chat {
   #drawer = new Drawer();
   #connection = new ConnectionView({ onRetry: () => this.#client.connect() });
   #door;
+  #choices;
+  #settings;
+  #deeds;
+  #finding;
   #speaking;
   #composer;
   #screen;
 
   /**
    * @param {ChatClient} client
-   * @param {import("../client/credentials.js").Credentials} credentials
-   * @param {Storage | null} storage  where the last conversation is kept
+   * @param {object} parts
+   * @param {import("../client/credentials.js").Credentials} parts.credentials
+   * @param {Storage | null} parts.storage  where the last conversation is kept, and what was chosen for each
+   * @param {import("./settings/theme.js").Theme} parts.theme
    */
-  constructor(client, credentials, storage) {
+  constructor(client, { credentials, storage, theme }) {
     this.#client = client;
     this.#storage = storage;
+    this.#choices = new Choices(storage);
     this.#conversations = new Conversations(client);
     this.#door = new Door({ client, credentials, reporter: this.#reporter, onLeave: () => this.#forgetAll() });
-    this.#speaking = new Speaking({ client, reporter: this.#reporter, screen: () => this.#screen });
+    this.#finding = new Finding({ client, reporter: this.#reporter });
+    this.#speaking = new Speaking({ client, reporter: this.#reporter, choices: this.#choices, screen: () => this.#screen });
     const limits = () => this.#limits;
-    this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop(), limits });
+    const onTrouble = (/** @type {string} */ words) => this.#notices.say(words);
+    this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop(), onTrouble, limits });
     const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
     const current = known === null ? this.#transcripts.fresh() : this.#transcripts.of(known);
     this.#screen = this.#makeScreen(current);
+    this.#settings = new SettingsPanel({
+      choice: () => this.#choices.of(this.#screen.current.conversationId),
+      onChoose: (choice) => this.#choose(choice),
+      model: () => this.#screen.current.model,
+      theme,
+    });
+    this.#deeds = new Deeds({
+      client,
+      reporter: this.#reporter,
+      current: () => this.#screen.current.conversationId,
+      onRename: (conversationId, title) => void this.#rename(conversationId, title),
+    });
+    new SearchBox({
+      find: (asked) => this.#reporter.answer(client.search(asked)),
+      onOpen: (hit) => void this.#showFound(hit),
+    });
     this.#listenToClient();
     this.#listenToUser();
   }
@@ -72,14 +102,20 @@ export class Chat {
       onRetry: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.sendAgain(item, text)),
       onEdit: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.edit(item, text)),
       onRegenerate: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.regenerate(item)),
+      onContinue: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.continueReply(item)),
+      canContinue: () => speaking.canContinue,
       onBranch: (/** @type {string} */ messageId) => void speaking.showBranch(messageId),
+      onRename: (/** @type {{id: string}} */ entry, /** @type {string} */ title) => void this.#rename(entry.id, title),
       onDelete: (/** @type {{id: string, title: string}} */ entry) => void this.#delete(entry),
       onDecide: (/** @type {import("../client/call.js").Call} */ call, /** @type {"allow" | "deny"} */ decision) =>
         speaking.decide(call, decision),
       limits: () => this.#limits,
       onMore: () => void this.#showMore(),
     };
-    const onShown = () => this.#composer.setRunning(this.#screen.running.length > 0);
+    const onShown = (/** @type {boolean} */ anything) => {
+      this.#composer.setRunning(this.#screen.running.length > 0);
+      this.#deeds.offer(anything);
+    };
     return new Screen({ client: this.#client, conversations: this.#conversations, current, actions, onShown });
   }
 
@@ -100,6 +136,7 @@ export class Chat {
       history: (page) => this.#transcripts.of(page.conversation_id).refresh(page),
       missing: ({ conversationId }) => this.#transcripts.of(conversationId).empty(),
       removed: ({ conversationId, turnId }) => this.#transcripts.of(conversationId).remove(turnId),
+      title: ({ conversationId, title }) => this.#conversations.entitle(conversationId, title),
       deleted: ({ conversationId }) => this.#onDeleted(conversationId),
       unauthenticated: ({ message }) => this.#door.shut(message),
       limits: (frame) => this.#notices.say(wordsForLimit(frame)),
@@ -126,7 +163,9 @@ export class Chat {
 
   /** @param {import("../client/frames.js").Ready} frame */
   #onReady(frame) {
-    part("model", HTMLElement).textContent = frame.model;
+    this.#settings.know(frame);
+    this.#screen.suggest(frame.suggestions ?? []);
+    this.#showModel();
     this.#notices.clear();
     this.#door.opened();
     void this.#refreshList();
@@ -146,6 +185,7 @@ export class Chat {
   /** @param {string} conversationId */
   #onDeleted(conversationId) {
     this.#transcripts.forget(conversationId);
+    this.#choices.forget(conversationId);
     this.#conversations.remove(conversationId);
     if (conversationId === this.#screen.current.conversationId) this.#startAnew();
   }
@@ -178,6 +218,17 @@ export class Chat {
     this.#composer.focus();
   }
 
+  /** @param {import("./settings/choices.js").Choice} choice */
+  #choose(choice) {
+    this.#choices.keep(this.#screen.current.conversationId, choice);
+    this.#showModel();
+    this.#screen.ask();
+  }
+
+  #showModel() {
+    part("model", HTMLElement).textContent = this.#speaking.model?.name ?? this.#client.ready?.model ?? "";
+  }
+
   /** @param {string} text */
   #say(text) {
     this.#thenWrite(() => this.#speaking.send(text));
@@ -197,6 +248,7 @@ export class Chat {
    */
   #forgetAll() {
     this.#storage?.removeItem(LAST_KEY);
+    this.#choices.forgetAll();
     document.title = "Midstream";
     document.body.replaceChildren();
     addEventListener("pageshow", () => location.reload());
@@ -218,12 +270,31 @@ export class Chat {
     if (location.hash !== addressOf(conversationId)) history.pushState(null, "", addressOf(conversationId));
     if (!transcript.loaded || transcript.items().length > 0) this.#client.open(conversationId);
     this.#screen.toEnd();
+    this.#showModel();
     this.#screen.ask();
   }
 
   /** @param {{id: string, title: string}} entry */
   async #delete({ id, title }) {
     if (await confirmDelete(title)) await this.#reporter.answer(this.#client.delete(id));
+  }
+
+  /**
+   * @param {string} conversationId
+   * @param {string} title
+   */
+  async #rename(conversationId, title) {
+    await this.#reporter.answer(this.#conversations.rename(conversationId, title));
+    this.#screen.ask();
+  }
+
+  /** @param {import("../client/frames.js").Hit} hit */
+  async #showFound({ conversation_id: conversationId, message_id: messageId }) {
+    this.#switch(conversationId);
+    this.#drawer.close();
+    if (messageId === undefined) return;
+    const there = await this.#finding.read(this.#screen.current, messageId);
+    if (there && this.#screen.current.conversationId === conversationId) this.#screen.showMessage(messageId);
   }
 
   async #showOlder() {

@@ -6,11 +6,10 @@ import { Welcome } from "./transcript/welcome.js";
 
 /** @typedef {import("./transcript/transcript.js").Transcript} Transcript */
 /** @typedef {import("./transcript/arrangement.js").Item} Item */
+/** @typedef {import("./conversations/conversation-list.js").ListActions} ListActions */
 /**
  * @typedef {object} ScreenActions
  * @property {(text: string) => void} onSend
- * @property {(entry: {id: string, title: string}) => void} onDelete
- * @property {() => void} onMore                             older conversations are to be listed
  */
 
 const NEW_TITLE = "New conversation";
@@ -36,8 +35,8 @@ export class Screen {
    * @param {import("../client/chat-client.js").ChatClient} parts.client
    * @param {import("./conversations/conversations.js").Conversations} parts.conversations
    * @param {Transcript} parts.current
-   * @param {ScreenActions & import("./transcript/user-message-view.js").MessageActions} parts.actions
-   * @param {() => void} parts.onShown
+   * @param {ScreenActions & ListActions & import("./transcript/user-message-view.js").MessageActions} parts.actions
+   * @param {(anything: boolean) => void} parts.onShown  whether the conversation has a message
    */
   constructor({ client, conversations, current, actions, onShown }) {
     this.#client = client;
@@ -55,9 +54,10 @@ export class Screen {
     return this.#client.repliesOf(this.current.conversationId).filter((reply) => !reply.stopping);
   }
 
-  /** How many code points of a reply are on the screen. @param {string} key */
-  shownChars(key) {
-    return this.#view.shownChars(key);
+  /** How many code points of a reply are on the screen. @param {import("../client/reply.js").Reply} reply */
+  shownChars(reply) {
+    const item = this.current.items().findLast((one) => one.role === "assistant" && one.reply === reply);
+    return item === undefined ? 0 : this.#view.shownChars(item.key);
   }
 
   /** Asks for one showing in the next frame. */
@@ -71,6 +71,11 @@ export class Screen {
     });
   }
 
+  /** What an empty conversation may begin with. @param {string[]} texts */
+  suggest(texts) {
+    this.#welcome.suggest(texts);
+  }
+
   /** Goes to the end of the conversation, and stays there while it grows. */
   toEnd() {
     this.#follow.resume();
@@ -79,6 +84,12 @@ export class Screen {
   /** Shows what changed above the view without moving what is being read. */
   showInPlace() {
     this.#follow.holdPlace(() => this.show());
+  }
+
+  /** Brings a message into view, and shows which one it is. @param {string} messageId */
+  showMessage(messageId) {
+    this.show();
+    this.#view.reveal(messageId);
   }
 
   /** Shows another version of a message, and leaves the focus at its arrows. @param {string} messageId */
@@ -96,7 +107,7 @@ export class Screen {
     this.#title.textContent = title;
     document.title = title === NEW_TITLE ? "Midstream" : `${title} · Midstream`;
     this.#showList(items.length > 0 ? title : null);
-    this.#onShown();
+    this.#onShown(items.length > 0);
   }
 
   /** @param {string | null} title  of the current conversation; null where it is still empty */

@@ -1,5 +1,5 @@
 import { ReplyState } from "../client/reply.js";
-import { answerKey } from "./transcript/arrangement.js";
+import { paramsOf } from "./settings/choices.js";
 import { offeredTools } from "./writing/offered-tools.js";
 
 /** @typedef {import("./transcript/arrangement.js").Item} Item */
@@ -11,17 +11,20 @@ const INTERRUPT = /** @type {const} */ ("interrupt");
 export class Speaking {
   #client;
   #reporter;
+  #choices;
   #screen;
 
   /**
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
    * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {import("./settings/choices.js").Choices} parts.choices
    * @param {() => import("./screen.js").Screen} parts.screen
    */
-  constructor({ client, reporter, screen }) {
+  constructor({ client, reporter, choices, screen }) {
     this.#client = client;
     this.#reporter = reporter;
+    this.#choices = choices;
     this.#screen = screen;
   }
 
@@ -59,6 +62,18 @@ export class Speaking {
     this.#screen().toEnd();
   }
 
+  /** @param {Item} item */
+  continueReply({ messageId }) {
+    if (messageId === null) return;
+    this.#client.continueReply({ ...this.#here, messageId });
+    this.#screen().toEnd();
+  }
+
+  /** Whether the model of the shown conversation can go on with a reply that was cut. */
+  get canContinue() {
+    return this.model?.features?.includes("continue") ?? false;
+  }
+
   /** @param {string} messageId  a version of a shown message, whose branch is to be shown instead */
   async showBranch(messageId) {
     const { conversationId } = this.#here;
@@ -70,7 +85,7 @@ export class Speaking {
     const [reply] = this.#screen().running;
     if (reply === undefined) return;
     // Of a reply that called all is kept: what is stopped are its calls.
-    const seenOff = reply.state === ReplyState.CALLING ? undefined : this.#screen().shownChars(answerKey(reply));
+    const seenOff = reply.state === ReplyState.CALLING ? undefined : this.#screen().shownChars(reply);
     void this.#reporter.answer(this.#client.cancel({ conversationId: reply.conversationId, seenOff }));
   }
 
@@ -86,10 +101,19 @@ export class Speaking {
 
   /** What a message of the shown conversation offers the model to call. */
   get tools() {
-    return offeredTools(this.#client.ready, this.#screen().current.model);
+    return offeredTools(this.#client.ready, this.model);
+  }
+
+  /** The model that the next message is asked of; null before that is known. */
+  get model() {
+    const { ready } = this.#client;
+    const { conversationId, model } = this.#screen().current;
+    const name = this.#choices.of(conversationId).model ?? model ?? ready?.model;
+    return ready?.models?.find((model) => model.name === name) ?? null;
   }
 
   get #here() {
-    return { conversationId: this.#screen().current.conversationId, onBusy: INTERRUPT, tools: this.tools };
+    const { conversationId } = this.#screen().current;
+    return { conversationId, onBusy: INTERRUPT, tools: this.tools, params: paramsOf(this.#choices.of(conversationId)) };
   }
 }

@@ -22,6 +22,7 @@
  *                                      hole, a new branch, or where another device changed it
  *  - `missing` {conversationId}        the opened conversation does not exist
  *  - `removed` {conversationId, turnId}  an exchange was rolled back
+ *  - `title` {conversationId, title}   the model wrote a title, for a client that names the feature `titles`
  *  - `deleted` {conversationId}        a conversation is gone
  *  - `unauthenticated` {message}       a key is asked for, or the one given is not, or no longer, taken
  *  - `limits` LimitsLeft               how much of a limit is left
@@ -49,7 +50,7 @@ export declare class ChatClient extends EventTarget {
      * @param {string} options.url               ws: or wss:, ending in /v1/ws
      * @param {Storage | null} [options.storage] where the client id is kept; without one, a new id at each visit
      * @param {import("./credentials.js").Credentials} [options.credentials]  where the server asks for a key
-     * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`
+     * @param {string[]} [options.features]      what else it understands: `reasoning`, `tools`, `continue`, `titles`
      * @param {import("./link.js").SocketClass} [options.Socket]  where there is no `WebSocket` of the platform's: `ws` in Node 20
      * @param {import("./backoff.js").Backoff} [options.backoff]
      */
@@ -180,6 +181,33 @@ export declare class ChatClient extends EventTarget {
         before?: string;
         limit?: number;
     }): Promise<import("./frames.js").Conversations>;
+    /**
+     * Looks for words in the titles and messages of the owner's conversations, newest first. Raises ChatError.
+     * @param {{query: string, before?: string, limit?: number}} options  `before`: the `next` of the answer before
+     * @returns {Promise<import("./frames.js").Found>}
+     */
+    search({ query, before, limit }: {
+        query: string;
+        before?: string;
+        limit?: number;
+    }): Promise<import("./frames.js").Found>;
+    /**
+     * Gives a conversation another title. Raises ChatError.
+     * @param {{conversationId: string, title: string}} options
+     * @returns {Promise<import("./frames.js").ConversationSummary>} its row, as the list has it now
+     */
+    rename({ conversationId, title }: {
+        conversationId: string;
+        title: string;
+    }): Promise<import("./frames.js").ConversationSummary>;
+    /**
+     * Lets whoever has the link read what a conversation says now; asked again, what it says then. Raises ChatError.
+     * @param {string} conversationId
+     * @returns {Promise<string>} the id of the link: the page shows it under `/s/ID`, programs read `/v1/shares/ID`
+     */
+    share(conversationId: string): Promise<string>;
+    /** Has the link of a conversation lead nowhere. Raises ChatError. @param {string} conversationId */
+    unshare(conversationId: string): Promise<void>;
     /**
      * Deletes a conversation with all that is kept of it. Raises ChatError.
      * @param {string} conversationId

@@ -39,6 +39,7 @@ export declare class Reply {
     /** @type {string | null} The turn whose calls it follows; null where it answers a message. */ follows: string | null;
     /** @type {string | null | undefined} The message before that one; undefined where it is not known. */ parentId: string | null | undefined;
     /** @type {string | null} The message that this exchange takes the place of: edited, or a reply made anew. */ replaces: string | null;
+    /** @type {string | null} The reply that it goes on with: the same message, whose text stands before what comes. */ continues: string | null;
     /** Whether it began a branch: it does not follow what was the last message. */
     branches: boolean;
     /** @type {string | null} */ clientMsgId: string | null;

@@ -1,19 +1,28 @@
 import { element, icon, part } from "../elements/dom.js";
 import { addressOf } from "./address.js";
+import { RenameBox } from "./rename-box.js";
 
 /** @typedef {{id: string, title: string, running: boolean}} Entry */
+/**
+ * @typedef {object} ListActions
+ * @property {(entry: Entry) => void} onDelete
+ * @property {(entry: Entry, title: string) => void} onRename
+ * @property {() => void} onMore                              older conversations are to be listed
+ */
 
-/** The list of conversations: links to switch with (so that the browser's history works), buttons to delete with. */
+/** The list of conversations: links to switch with (so that the browser's history works), buttons to rename and delete with. */
 export class ConversationList {
   #root = part("conversations", HTMLUListElement);
   #more = part("more", HTMLButtonElement);
-  #onDelete;
+  #actions;
   #shown = "";
+  /** Whether a title is being written: the list stays as it is meanwhile. */
+  #renaming = false;
 
-  /** @param {{onDelete: (entry: Entry) => void, onMore: () => void}} actions */
-  constructor({ onDelete, onMore }) {
-    this.#onDelete = onDelete;
-    this.#more.addEventListener("click", onMore);
+  /** @param {ListActions} actions */
+  constructor(actions) {
+    this.#actions = actions;
+    this.#more.addEventListener("click", actions.onMore);
   }
 
   /**
@@ -23,7 +32,7 @@ export class ConversationList {
   show(entries, { current, hasMore }) {
     this.#more.hidden = !hasMore;
     const key = JSON.stringify([entries, current]);
-    if (key === this.#shown) return;
+    if (key === this.#shown || this.#renaming) return;
     this.#shown = key;
     const focused = focusedAddress();
     this.#root.replaceChildren(...entries.map((entry) => this.#row(entry, entry.id === current)));
@@ -38,11 +47,42 @@ export class ConversationList {
     const link = element("a", { href: addressOf(entry.id), "aria-current": current ? "page" : null, dir: "auto" });
     link.append(element("span", { class: "name", text: entry.title }));
     if (entry.running) link.append(element("span", { class: "running", role: "img", "aria-label": "A reply is running" }));
-    const remove = element("button", { class: "quiet delete", type: "button", "aria-label": `Delete “${entry.title}”` });
-    remove.append(icon("trash"));
-    remove.addEventListener("click", () => this.#onDelete(entry));
-    return element("li", {}, link, remove);
+    const row = element("li", {}, link);
+    const rename = rowButton("edit", `Rename “${entry.title}”`, () => this.#rename(entry, link));
+    const remove = rowButton("trash", `Delete “${entry.title}”`, () => this.#actions.onDelete(entry));
+    row.append(element("span", { class: "row-tools" }, rename, remove));
+    return row;
   }
+
+  /**
+   * @param {Entry} entry
+   * @param {HTMLElement} link
+   */
+  #rename(entry, link) {
+    if (this.#renaming) return;
+    this.#renaming = true;
+    const onClose = (/** @type {string | null} */ title) => {
+      this.#renaming = false;
+      this.#shown = ""; // what came meanwhile is shown with the next showing
+      box.root.replaceWith(link);
+      link.focus();
+      if (title !== null) this.#actions.onRename(entry, title);
+    };
+    const box = new RenameBox(entry.title, { onClose });
+    link.replaceWith(box.root);
+    box.focus();
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {string} label
+ * @param {() => void} onClick
+ */
+function rowButton(name, label, onClick) {
+  const button = element("button", { class: "quiet", type: "button", "aria-label": label }, icon(name));
+  button.addEventListener("click", onClick);
+  return button;
 }
 
 function focusedAddress() {

@@ -45,6 +45,17 @@ export class Conversations {
     this.hasMore = page.has_more;
   }
 
+  /** Gives a conversation another title. Raises ChatError. @param {string} conversationId @param {string} title */
+  async rename(conversationId, title) {
+    const renamed = await this.#client.rename({ conversationId, title });
+    this.entries = this.entries.map((entry) => (entry.conversation_id === conversationId ? renamed : entry));
+  }
+
+  /** Takes the title that the model wrote. @param {string} conversationId @param {string} title */
+  entitle(conversationId, title) {
+    this.entries = this.entries.map((entry) => (entry.conversation_id === conversationId ? { ...entry, title } : entry));
+  }
+
   /** @param {string} conversationId */
   remove(conversationId) {
     this.entries = this.entries.filter(({ conversation_id: id }) => id !== conversationId);

@@ -95,11 +95,13 @@ export class ReplyView {
   #showFoot(item, underWay) {
     const open = underWay || item.status === ReplyState.CALLING;
     const figures = open ? [] : figuresOf(item.reply, item.usage);
-    const key = JSON.stringify([open, item.status, item.messageId, figures, endOf(item.reply)]);
+    const goesOn = item.cut && this.#actions.canContinue();
+    const key = JSON.stringify([open, item.status, item.messageId, goesOn, figures, endOf(item.reply)]);
     if (key === this.#footKey) return;
     this.#footKey = key;
     this.#foot.hidden = open;
     this.#foot.replaceChildren(...this.#footParts(item, figures));
+    if (goesOn) this.#foot.append(this.#onward(item));
   }
 
   /**
@@ -116,6 +118,13 @@ export class ReplyView {
     if (this.#shown.answer !== "") parts.push(copyButton("Copy the reply", () => this.#shown.answer));
     if (item.messageId !== null) parts.push(this.#again(item));
     return parts;
+  }
+
+  /** The twin of Stop. @param {Item} item */
+  #onward(item) {
+    const button = element("button", { class: "onward", type: "button" }, icon("onward"), "Continue");
+    button.addEventListener("click", () => this.#actions.onContinue(item));
+    return button;
   }
 
   /** @param {Item} item */

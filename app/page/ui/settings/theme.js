@@ -3,29 +3,45 @@ import { icon, part } from "../elements/dom.js";
 const KEY = "midstream.theme";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-/**
- * The switch between light and dark. The system's choice holds until the switch is used; then the user's, kept in
- * `storage` (theme-early.js reads it before the first paint).
- * @param {Storage | null} storage
- */
-export function installTheme(storage) {
-  const button = part("theme", HTMLButtonElement);
-  const show = () => {
-    const other = theme() === "dark" ? "light" : "dark";
-    button.replaceChildren(icon(other === "dark" ? "moon" : "sun"));
-    button.setAttribute("aria-label", `Switch to the ${other} theme`);
-    button.title = `Switch to the ${other} theme`;
-  };
-  button.addEventListener("click", () => {
-    const chosen = theme() === "dark" ? "light" : "dark";
-    document.documentElement.dataset.theme = chosen;
-    storage?.setItem(KEY, chosen);
-    show();
-  });
-  dark.addEventListener("change", show);
-  show();
+/** Light or dark: as the system has it, or as the user chose, which `storage` keeps (theme-early.js reads it before the first paint). */
+export class Theme {
+  #button = part("theme", HTMLButtonElement);
+  #storage;
+
+  /** @param {Storage | null} storage */
+  constructor(storage) {
+    this.#storage = storage;
+    this.#button.addEventListener("click", () => this.choose(other()));
+    dark.addEventListener("change", () => this.#show());
+    this.#show();
+  }
+
+  /** `light`, `dark`, or empty where the system's holds. */
+  get chosen() {
+    return document.documentElement.dataset.theme ?? "";
+  }
+
+  /** @param {string} theme */
+  choose(theme) {
+    if (theme === "light" || theme === "dark") {
+      document.documentElement.dataset.theme = theme;
+      this.#storage?.setItem(KEY, theme);
+    } else {
+      delete document.documentElement.dataset.theme;
+      this.#storage?.removeItem(KEY);
+    }
+    this.#show();
+  }
+
+  #show() {
+    this.#button.replaceChildren(icon(other() === "dark" ? "moon" : "sun"));
+    this.#button.setAttribute("aria-label", `Switch to the ${other()} theme`);
+    this.#button.title = `Switch to the ${other()} theme`;
+  }
 }
 
-function theme() {
-  return document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
+/** The theme that is not shown. */
+function other() {
+  const shown = document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
+  return shown === "dark" ? "light" : "dark";
 }

@@ -18,8 +18,12 @@ import { ReplyState } from "../../client/reply.js";
  * @property {import("../../client/frames.js").Usage | null} usage
  * @property {Thought} thought         what the model thought aloud beside the text
  * @property {Call[]} calls            what it called
+ * @property {boolean} cut             whether it ended before its end, and nothing was said behind it: it can go on
  */
 /** @typedef {{text: string, growing: boolean, ms: number | null}} Thought  `ms`: how long it took; null where that is not known */
+
+/** How a reply ended that may have more to say. @type {Set<string>} */
+const CUT = new Set(["cancelled", "interrupted", "length", "timeout", "error"]);
 
 /** The status of a reply that history tells as far as it has come; its live Reply knows more. */
 const RUNNING = "running";
@@ -36,6 +40,8 @@ export function arrange(messages, replies) {
   const answered = new Set(messages.filter(({ role }) => role === "assistant").map((message) => message.turn_id));
   const items = messages.map((message) => kept(message, byTurn.get(message.turn_id) ?? null));
   for (const reply of replies) if (!answered.has(reply.turnId ?? "")) place(items, reply);
+  const last = items.at(-1);
+  if (last !== undefined) last.cut = isCut(last);
   return items;
 }
 
@@ -44,11 +50,17 @@ export function answerKey(reply) {
   return `assistant:${keyOf(reply)}`;
 }
 
+/** @param {Item} item */
+function isCut({ role, status, messageId, text, thought, calls }) {
+  return role === "assistant" && CUT.has(status) && messageId !== null && text + thought.text !== "" && calls.length === 0;
+}
+
 /**
  * @param {Item[]} items
  * @param {Reply} reply
  */
 function place(items, reply) {
+  if (reply.continues !== null) return goOn(items, reply);
   if (isUnsent(reply.state, reply.turnId)) return items.push(...liveQuestion(reply));
   const asked = askedAt(items, reply);
   // Behind the calls that it follows may wait what was sent meanwhile.
@@ -57,6 +69,21 @@ function place(items, reply) {
   // What the server did not take belongs to no branch: it stays until it is sent again.
   const unsent = items.splice(from).filter(({ role, status, messageId }) => role === "user" && isUnsent(status, messageId));
   return items.push(...unsent, ...(asked === -1 ? liveQuestion(reply) : []), liveAnswer(reply));
+}
+
+/**
+ * Shows a reply that goes on where it stands. Until history has told what it goes on from, its text is the one that is known.
+ * @param {Item[]} items
+ * @param {Reply} reply
+ */
+function goOn(items, reply) {
+  const index = items.findIndex(({ messageId }) => messageId === reply.continues);
+  if (index === -1 || reply.state === ReplyState.REFUSED || reply.state === ReplyState.WITHDRAWN) return;
+  const before = items[index];
+  const live = liveAnswer(reply);
+  const text = live.text.length < before.text.length ? before.text : live.text;
+  const thought = live.thought.text === "" ? before.thought : live.thought;
+  items[index] = { ...before, status: live.status, reply, text, thought, calls: live.calls };
 }
 
 /**
@@ -96,8 +123,8 @@ function keyOf(reply) {
 
 /** Of a message that history does not have. @type {{siblings: string[], siblingCount: number, siblingIndex: number}} */
 const ALONE = { siblings: [], siblingCount: 1, siblingIndex: 0 };
-/** What only a reply has. @type {{thought: Thought, calls: Call[]}} */
-const PLAIN = { thought: { text: "", growing: false, ms: null }, calls: [] };
+/** What only a reply has. @type {{thought: Thought, calls: Call[], cut: boolean}} */
+const PLAIN = { thought: { text: "", growing: false, ms: null }, calls: [], cut: false };
 /** The calls of a message of the history. @type {WeakMap<Message, Call[]>} */
 const keptCalls = new WeakMap();
 
@@ -130,7 +157,7 @@ function answer(message, reply) {
   const thought = { text: message.reasoning ?? "", growing: false, ms: thinkingMs(reply, usage) };
   // What history has as settled is final; of what it has as open more may have come since.
   const calls = callsOf(message).map((call) => (call.open ? (reply?.callOf(call.callId) ?? call) : call));
-  return { key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage, thought, calls };
+  return { key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage, thought, calls, cut: false };
 }
 
 /** The server's own measure, where it tells one, is the same on every screen. @param {Reply | null} reply @param {Item["usage"]} usage */
@@ -159,7 +186,7 @@ function liveAnswer(reply) {
   const usage = reply.done?.usage ?? null;
   const thought = { text: reply.thoughts.text, growing: reply.thoughts.growing, ms: thinkingMs(reply, usage) };
   const { calls, visible: text } = reply;
-  return { key: answerKey(reply), role: "assistant", text, status, messageId, ...ALONE, reply, usage, thought, calls };
+  return { key: answerKey(reply), role: "assistant", text, status, messageId, ...ALONE, reply, usage, thought, calls, cut: false };
 }
 
 /** @param {Reply} reply */

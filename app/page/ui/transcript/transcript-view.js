@@ -44,6 +44,14 @@ export class TranscriptView {
     this.#views.get(key ?? "")?.arrows.focus();
   }
 
+  /** Brings a message into view, and lets it be seen which one it is. @param {string} messageId */
+  reveal(messageId) {
+    const root = this.#views.get(this.#items.find((item) => item.messageId === messageId)?.key ?? "")?.root;
+    root?.scrollIntoView({ block: "center" });
+    root?.classList.add("found");
+    root?.addEventListener("animationend", () => root.classList.remove("found"), { once: true });
+  }
+
   /** @param {Set<string>} keys */
   #forget(keys) {
     for (const [key, view] of this.#views) {

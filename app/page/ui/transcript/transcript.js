@@ -33,6 +33,11 @@ export class Transcript {
     return live?.done?.model ?? this.#messages.findLast(({ model }) => model)?.model ?? null;
   }
 
+  /** Whether a message of the history is among those that are shown. @param {string} messageId */
+  has(messageId) {
+    return this.#messages.some(({ message_id: id }) => id === messageId);
+  }
+
   /** @param {Reply} reply */
   take(reply) {
     this.#replies.add(reply);

@@ -1,6 +1,7 @@
 import { ReplyState } from "../../client/reply.js";
 import { BranchArrows } from "../replies/branch-arrows.js";
 import { element, icon } from "../elements/dom.js";
+import { apart } from "../writing/attached-text.js";
 import { EditBox } from "./edit-box.js";
 import { failureView } from "../elements/failure-view.js";
 import { isHopeless } from "../elements/words.js";
@@ -11,6 +12,8 @@ import { isHopeless } from "../elements/words.js";
  * @property {(item: Item, text: string) => void} onRetry    a message that was not taken is to be sent again, or another in its place
  * @property {(item: Item, text: string) => void} onEdit     a message is to be said otherwise
  * @property {(item: Item) => void} onRegenerate             a reply is to be made anew
+ * @property {(item: Item) => void} onContinue               a reply that was cut is to go on
+ * @property {() => boolean} canContinue                     whether the model of the conversation can go on with a reply
  * @property {() => import("../writing/message-size.js").Limits | null} limits  of a message; null until they are known
  * @property {(messageId: string) => void} onBranch          the branch of another version is to be shown
  * @property {import("../replies/call-card.js").CallActions["onDecide"]} onDecide  a call is allowed, or denied
@@ -19,11 +22,13 @@ import { isHopeless } from "../elements/words.js";
 /** A message of the user: plain text, as typed; a box to edit it in; and what became of it where the server did not take it. */
 export class UserMessageView {
   #text = element("div", { class: "bubble", dir: "auto" });
+  #attached = element("div", { class: "attached", hidden: true });
   #trouble = element("div", { class: "trouble", hidden: true });
   #edit = element("button", { class: "quiet edit-button", type: "button", "aria-label": "Edit this message", title: "Edit" }, icon("edit"));
   /** @type {EditBox | null} */ #box = null;
   #actions;
   #told = "";
+  /** @type {string | null} */ #shown = null;
   /** @type {HTMLElement | null} What the focus goes back to when the box is closed. */ #opener = null;
   /** @type {Item | null} */ #item = null;
 
@@ -34,16 +39,27 @@ export class UserMessageView {
     this.#edit.addEventListener("click", () => this.#open(this.#edit));
     const name = element("h2", { class: "visually-hidden", text: "You" });
     const tools = element("div", { class: "tools" }, this.arrows.root, this.#edit);
-    this.root = element("article", { class: "message user" }, name, this.#text, this.#trouble, tools);
+    this.root = element("article", { class: "message user" }, name, this.#text, this.#attached, this.#trouble, tools);
   }
 
   /** @param {Item} item */
   show(item) {
     this.#item = item;
-    if (this.#text.textContent !== item.text) this.#text.textContent = item.text;
+    this.#showText(item.text);
     this.#edit.hidden = item.messageId === null;
     this.arrows.show(item);
     this.#showTrouble(item);
+  }
+
+  /** @param {string} content */
+  #showText(content) {
+    if (content === this.#shown) return;
+    this.#shown = content;
+    const { text, attachments } = apart(content);
+    this.#text.textContent = text;
+    this.#text.hidden = text === "";
+    this.#attached.hidden = attachments.length === 0;
+    this.#attached.replaceChildren(...attachments.map(folded));
   }
 
   /** @param {Item} item */
@@ -96,4 +112,10 @@ export class UserMessageView {
     this.#box = null;
     this.#opener?.focus();
   }
+}
+
+/** A text that came with a message, folded until it is opened. @param {import("../writing/attached-text.js").Attachment} attachment */
+function folded({ name, text }) {
+  const summary = element("summary", {}, icon("attach"), element("span", { text: name, dir: "auto" }));
+  return element("details", { class: "attachment" }, summary, element("pre", { text, tabindex: 0, dir: "auto" }));
 }

@@ -1,27 +1,27 @@
 import { element, part } from "../elements/dom.js";
 
-/** What the bundled model can show on a first visit. */
-const SUGGESTIONS = [
-  "My name is Ada.",
-  "Count from 1 to 300.",
-  "Tell me a story about a lighthouse.",
-  "How do you say “good morning” in Chinese?",
-  "What is 7 plus 8?",
-  "What is Midstream?",
-];
-
 /** What an empty conversation shows. */
 export class Welcome {
   #root = part("welcome", HTMLElement);
+  #list = part("suggestions", HTMLUListElement);
+  #onChoose;
 
   /** @param {{onChoose: (text: string) => void}} actions */
   constructor({ onChoose }) {
-    const rows = SUGGESTIONS.map((text) => {
-      const button = element("button", { type: "button", text });
-      button.addEventListener("click", () => onChoose(text));
-      return element("li", {}, button);
-    });
-    part("suggestions", HTMLUListElement).replaceChildren(...rows);
+    this.#onChoose = onChoose;
+  }
+
+  /** Shows what the server suggests to begin with. @param {string[]} texts */
+  suggest(texts) {
+    this.#list.hidden = texts.length === 0;
+    this.#list.replaceChildren(...texts.map((text) => this.#row(text)));
+  }
+
+  /** @param {string} text */
+  #row(text) {
+    const button = element("button", { type: "button", text, dir: "auto" });
+    button.addEventListener("click", () => this.#onChoose(text));
+    return element("li", {}, button);
   }
 
   /** @param {boolean} empty */

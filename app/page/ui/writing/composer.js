@@ -1,4 +1,6 @@
 import { part } from "../elements/dom.js";
+import { withAttachments } from "./attached-text.js";
+import { Attachments } from "./attachments.js";
 import { SizeNote, textOf } from "./size-note.js";
 import { isSubmit } from "./typing.js";
 
@@ -11,13 +13,26 @@ export class Composer {
   #field = part("message", HTMLTextAreaElement);
   #send = part("send", HTMLButtonElement);
   #stop = part("stop", HTMLButtonElement);
+  #attachments;
   #size;
   #actions;
 
-  /** @param {{onSend: (text: string) => void, onStop: () => void, limits: () => import("./message-size.js").Limits | null}} actions */
+  /**
+   * @param {object} actions
+   * @param {(text: string) => void} actions.onSend
+   * @param {() => void} actions.onStop
+   * @param {(words: string) => void} actions.onTrouble  something can't be attached
+   * @param {() => import("./message-size.js").Limits | null} actions.limits
+   */
   constructor(actions) {
     this.#actions = actions;
-    this.#size = new SizeNote(this.#field, actions.limits);
+    this.#attachments = new Attachments({
+      target: this.#form,
+      field: this.#field,
+      onChange: () => this.#onAttached(),
+      onTrouble: actions.onTrouble,
+    });
+    this.#size = new SizeNote(this.#field, actions.limits, () => this.#text);
     this.#form.after(this.#size.root);
     this.#form.addEventListener("submit", (event) => this.#submit(event));
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
@@ -54,10 +69,22 @@ export class Composer {
   /** @param {Event} event */
   #submit(event) {
     event.preventDefault();
-    const text = textOf(this.#field.value);
+    const text = this.#text;
     if (text === "" || !this.#size.fits()) return;
+    this.#attachments.clear();
     this.write("");
     this.#actions.onSend(text);
+  }
+
+  /** What is to be sent: what is written, and what is attached. */
+  get #text() {
+    return withAttachments(textOf(this.#field.value), this.#attachments.all);
+  }
+
+  #onAttached() {
+    this.#size.fits();
+    this.#fit();
+    this.focus();
   }
 
   /** @param {KeyboardEvent} event */
@@ -66,7 +93,7 @@ export class Composer {
   }
 
   #fit() {
-    this.#send.disabled = this.#field.value.trim() === "";
+    this.#send.disabled = this.#field.value.trim() === "" && this.#attachments.all.length === 0;
     // Firefox has no `field-sizing` yet.
     if (CSS.supports("field-sizing", "content")) return;
     this.#field.style.height = "auto";

@@ -7,12 +7,11 @@ const MOST = 128;
 /**
  * The tools that messages of this page offer: all that the server runs, where the model that is asked can call them.
  * @param {Ready | null} ready
- * @param {string | null} model  the one that wrote last in the conversation; null for the default
+ * @param {import("../../client/frames.js").Model | null} model  the one that is asked
  * @returns {OfferedTool[] | undefined}
  */
 export function offeredTools(ready, model) {
   const tools = ready?.tools ?? [];
-  const asked = ready?.models?.find(({ name }) => name === (model ?? ready.model));
-  const calls = asked?.features?.some((feature) => feature === "tools" || feature === "tools.auto") ?? false;
+  const calls = model?.features?.some((feature) => feature === "tools" || feature === "tools.auto") ?? false;
   return calls && tools.length > 0 ? tools.slice(0, MOST).map(({ name }) => ({ name, where: "server" })) : undefined;
 }

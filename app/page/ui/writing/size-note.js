@@ -15,14 +15,17 @@ export class SizeNote {
   #word = element("strong", { role: "status" });
   #field;
   #limits;
+  #text;
 
   /**
    * @param {HTMLTextAreaElement} field
    * @param {() => import("./message-size.js").Limits | null} limits
+   * @param {() => string} [text]  what is to be sent, where that is more than what is in the box
    */
-  constructor(field, limits) {
+  constructor(field, limits, text = () => textOf(field.value)) {
     this.#field = field;
     this.#limits = limits;
+    this.#text = text;
     made += 1;
     this.root = element("p", { class: "size", id: `size-${made}`, hidden: true }, this.#word, " ", this.#count);
     const described = field.getAttribute("aria-describedby") ?? "";
@@ -32,7 +35,7 @@ export class SizeNote {
 
   /** Whether what is in the box can be sent; says so where it can't. */
   fits() {
-    const { near, over, words } = sizeOf(textOf(this.#field.value), this.#limits());
+    const { near, over, words } = sizeOf(this.#text(), this.#limits());
     this.root.hidden = !near;
     this.root.classList.toggle("over", over);
     this.#count.textContent = words;

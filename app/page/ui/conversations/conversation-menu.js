@@ -1,0 +1,31 @@
+import { part } from "../elements/dom.js";
+
+/** @typedef {"rename" | "share" | "markdown" | "json" | "print"} Deed */
+
+/** What can be done with the conversation that is shown, behind one button. */
+export class ConversationMenu {
+  #root = part("menu", HTMLElement);
+  #button = part("menu-button", HTMLButtonElement);
+  #share = /** @type {HTMLButtonElement} */ (this.#root.querySelector("[data-does=share]"));
+
+  /** @param {(deed: Deed) => void} onChoose */
+  constructor(onChoose) {
+    for (const button of this.#root.querySelectorAll("button")) {
+      button.addEventListener("click", () => {
+        this.#root.hidePopover();
+        const deed = button.dataset.does;
+        if (deed !== undefined) onChoose(/** @type {Deed} */ (deed));
+      });
+    }
+  }
+
+  /**
+   * Is there where something was said.
+   * @param {boolean} anything
+   * @param {{shares: boolean}} options  whether conversations can be shared
+   */
+  show(anything, { shares }) {
+    this.#button.hidden = !anything;
+    this.#share.hidden = !shares;
+  }
+}

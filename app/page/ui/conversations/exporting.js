@@ -1,0 +1,69 @@
+/** A conversation as a file: what its active branch says, as the server keeps it. */
+
+/** @typedef {import("../../client/frames.js").Message} Message */
+/** @typedef {{title: string, messages: Message[]}} Told */
+
+const PAGE = 200;
+
+/** @type {Record<string, {extension: string, type: string, write: (told: Told) => string}>} */
+const FORMATS = {
+  markdown: { extension: "md", type: "text/markdown", write: markdownOf },
+  json: { extension: "json", type: "application/json", write: jsonOf },
+};
+
+/**
+ * Every message of a conversation's active branch, oldest first. Raises ChatError.
+ * @param {import("../../client/chat-client.js").ChatClient} client
+ * @param {string} conversationId
+ * @returns {Promise<Message[]>}
+ */
+export async function readAll(client, conversationId) {
+  /** @type {Message[][]} */ const pages = [];
+  for (let before; ; before = pages[0][0].message_id) {
+    const page = await client.history({ conversationId, before, limit: PAGE });
+    pages.unshift(page.messages);
+    if (!page.has_more || page.messages.length === 0) return pages.flat();
+  }
+}
+
+/**
+ * Has the browser save a conversation.
+ * @param {"markdown" | "json"} format
+ * @param {Told} told
+ */
+export function save(format, told) {
+  const { extension, type, write } = FORMATS[format];
+  const url = URL.createObjectURL(new Blob([write(told)], { type: `${type};charset=utf-8` }));
+  const link = Object.assign(document.createElement("a"), { href: url, download: `${fileName(told.title)}.${extension}` });
+  link.click();
+  // The browser reads it after this task.
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** @param {Told} told */
+export function markdownOf({ title, messages }) {
+  const parts = messages.map((message) => `## ${message.role === "user" ? "You" : "Reply"}\n\n${bodyOf(message)}`);
+  return `${[`# ${title}`, ...parts].join("\n\n")}\n`;
+}
+
+/** @param {Message} message */
+function bodyOf({ content, reasoning, calls = [], status }) {
+  const thought = reasoning ? [`<details><summary>Thought</summary>\n\n${reasoning}\n\n</details>`] : [];
+  const called = calls.map(({ name, args, content: result, error }) => `> Called \`${name}\` with \`${args}\`: ${result ?? error ?? "no result"}`);
+  const cut = status === "complete" || status === "running" ? [] : [`*(${status})*`];
+  return [...thought, content, ...called, ...cut].filter(Boolean).join("\n\n");
+}
+
+/** @param {Told} told */
+export function jsonOf({ title, messages }) {
+  const told = messages.map(({ role, content, status, created_at: at, model, reasoning, calls }) => {
+    return { role, content, status, created_at: new Date(at).toISOString(), model, reasoning, calls };
+  });
+  return `${JSON.stringify({ title, messages: told }, null, 2)}\n`;
+}
+
+/** A title as file systems take it. @param {string} title */
+function fileName(title) {
+  const name = title.replaceAll(/[\p{Cc}\p{Cf}<>:"/\\|?*]/gu, " ").replaceAll(/\s+/g, " ").trim();
+  return [...name].slice(0, 80).join("").replace(/[. ]+$/, "") || "conversation";
+}

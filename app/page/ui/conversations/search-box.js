@@ -1,0 +1,114 @@
+import { dropCodePoints, takeCodePoints } from "../../client/code-points.js";
+import { element, part } from "../elements/dom.js";
+import { addressOf } from "./address.js";
+
+/** @typedef {import("../../client/frames.js").Hit} Hit */
+/** @typedef {import("../../client/frames.js").Found} Found */
+
+/** How long somebody rests in writing before it is looked for. */
+const REST_MS = 200;
+
+/** Where conversations are looked for, and what was found in the place of the list. */
+export class SearchBox {
+  #field = part("find", HTMLInputElement);
+  #list = part("listed", HTMLElement);
+  #root = part("found", HTMLElement);
+  #hits = part("hits", HTMLUListElement);
+  #more = part("found-more", HTMLButtonElement);
+  #told = part("found-told", HTMLElement);
+  #find;
+  #onOpen;
+  #timer = 0;
+  /** @type {string | undefined} */ #next = undefined;
+
+  /**
+   * @param {object} actions
+   * @param {(asked: {query: string, before?: string}) => Promise<Found | null>} actions.find  null where that failed
+   * @param {(hit: Hit) => void} actions.onOpen
+   */
+  constructor({ find, onOpen }) {
+    this.#find = find;
+    this.#onOpen = onOpen;
+    this.#field.addEventListener("input", () => this.#onInput());
+    this.#field.addEventListener("keydown", (event) => this.#onKey(event));
+    this.#more.addEventListener("click", () => void this.#look(this.#next));
+  }
+
+  /** Shows the list of conversations again. */
+  clear() {
+    this.#field.value = "";
+    this.#onInput();
+  }
+
+  get #query() {
+    return this.#field.value.trim();
+  }
+
+  #onInput() {
+    clearTimeout(this.#timer);
+    const looks = this.#query !== "";
+    this.#list.hidden = looks;
+    this.#root.hidden = !looks;
+    if (looks) this.#timer = setTimeout(() => void this.#look(), REST_MS);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #onKey(event) {
+    if (event.key !== "Escape" || event.isComposing || this.#field.value === "") return;
+    // Esc stops a running reply where nothing else is to be closed.
+    event.preventDefault();
+    this.clear();
+  }
+
+  /** @param {string} [before]  where the last answer ended; without it: from the newest conversation on */
+  async #look(before) {
+    const query = this.#query;
+    this.#more.disabled = true;
+    const found = await this.#find({ query, before });
+    if (query !== this.#query) return; // something else is looked for by now
+    this.#more.disabled = false;
+    if (found !== null) this.#show(found, before !== undefined);
+  }
+
+  /**
+   * @param {Found} found
+   * @param {boolean} goesOn  the hits come behind those that are shown
+   */
+  #show({ hits, next }, goesOn) {
+    const rows = hits.map((hit) => this.#row(hit));
+    if (goesOn) this.#hits.append(...rows);
+    else this.#hits.replaceChildren(...rows);
+    this.#next = next;
+    this.#more.hidden = next === undefined;
+    this.#told.textContent = wordsFor(this.#hits.childElementCount, next !== undefined);
+    if (goesOn) rows[0]?.querySelector("a")?.focus();
+  }
+
+  /** @param {Hit} hit */
+  #row(hit) {
+    const link = element("a", { href: addressOf(hit.conversation_id), dir: "auto" });
+    link.append(element("span", { class: "name", text: hit.title || "New conversation" }));
+    if (hit.message_id !== undefined) link.append(element("span", { class: "snippet" }, ...marked(hit)));
+    link.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab
+      event.preventDefault();
+      this.#onOpen(hit);
+    });
+    return element("li", {}, link);
+  }
+}
+
+/** The snippet, with what was found in it marked. @param {Hit} hit */
+function marked({ snippet, at, chars }) {
+  const behind = dropCodePoints(snippet, at);
+  return [takeCodePoints(snippet, at), element("mark", { text: takeCodePoints(behind, chars) }), dropCodePoints(behind, chars)];
+}
+
+/**
+ * @param {number} hits
+ * @param {boolean} more  whether older conversations were not looked at yet
+ */
+function wordsFor(hits, more) {
+  if (hits === 0) return more ? "Nothing found so far." : "Nothing found.";
+  return hits === 1 ? "1 conversation" : `${hits} conversations`;
+}

@@ -1,0 +1,28 @@
+import { copyButton } from "../elements/copy-button.js";
+import { part } from "../elements/dom.js";
+
+/** Shows the link under which a conversation can be read, to be copied or taken back. */
+export class ShareBox {
+  #dialog = part("share", HTMLDialogElement);
+  #link = part("share-link", HTMLInputElement);
+  #stop = part("share-stop", HTMLButtonElement);
+
+  constructor() {
+    this.#link.after(copyButton("Copy the link", () => this.#link.value));
+    part("share-done", HTMLButtonElement).addEventListener("click", () => this.#dialog.close());
+  }
+
+  /**
+   * @param {string} url
+   * @param {() => void} onStop
+   */
+  show(url, onStop) {
+    this.#link.value = url;
+    this.#stop.onclick = () => {
+      onStop();
+      this.#dialog.close();
+    };
+    this.#dialog.showModal();
+    this.#link.select();
+  }
+}

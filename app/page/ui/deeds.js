@@ -1,0 +1,66 @@
+import { ConversationMenu } from "./conversations/conversation-menu.js";
+import { readAll, save } from "./conversations/exporting.js";
+import { RenameBox } from "./conversations/rename-box.js";
+import { ShareBox } from "./conversations/share-box.js";
+import { part } from "./elements/dom.js";
+
+/** @typedef {import("./conversations/conversation-menu.js").Deed} Deed */
+
+/** Does what the menu of the shown conversation offers: rename, share, export, print. */
+export class Deeds {
+  #menu = new ConversationMenu((deed) => void this.#do(deed));
+  #shareBox = new ShareBox();
+  #title = part("title", HTMLElement);
+  #client;
+  #reporter;
+  #current;
+  #onRename;
+
+  /**
+   * @param {object} parts
+   * @param {import("../client/chat-client.js").ChatClient} parts.client
+   * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {() => string} parts.current                                    the id of the conversation that is shown
+   * @param {(conversationId: string, title: string) => void} parts.onRename
+   */
+  constructor({ client, reporter, current, onRename }) {
+    this.#client = client;
+    this.#reporter = reporter;
+    this.#current = current;
+    this.#onRename = onRename;
+  }
+
+  /** @param {boolean} anything  whether something was said in the conversation */
+  offer(anything) {
+    this.#menu.show(anything, { shares: this.#client.ready?.features?.includes("share") ?? false });
+  }
+
+  /** @param {Deed} deed */
+  async #do(deed) {
+    if (deed === "rename") return this.#rename();
+    if (deed === "share") return this.#share();
+    if (deed === "print") return globalThis.print();
+    const messages = await this.#reporter.answer(readAll(this.#client, this.#current()));
+    if (messages !== null) save(deed, { title: this.#title.textContent ?? "", messages });
+  }
+
+  async #share() {
+    const conversationId = this.#current();
+    const shareId = await this.#reporter.answer(this.#client.share(conversationId));
+    if (shareId === null) return;
+    const onStop = () => void this.#reporter.answer(this.#client.unshare(conversationId));
+    this.#shareBox.show(new URL(`/s/${shareId}`, location.href).href, onStop);
+  }
+
+  /** Writes the title where it stands. */
+  #rename() {
+    const conversationId = this.#current();
+    const onClose = (/** @type {string | null} */ title) => {
+      box.root.replaceWith(this.#title);
+      if (title !== null) this.#onRename(conversationId, title);
+    };
+    const box = new RenameBox(this.#title.textContent ?? "", { onClose });
+    this.#title.replaceWith(box.root);
+    box.focus();
+  }
+}

@@ -1,0 +1,114 @@
+import { element, part } from "../elements/dom.js";
+
+/** @typedef {import("./choices.js").Choice} Choice */
+/** @typedef {import("../../client/frames.js").Ready} Ready */
+/** @typedef {import("../../client/frames.js").Model} Model */
+
+/** Where a dialog chooses how replies of one conversation are made, and how the page looks. */
+export class SettingsPanel {
+  #dialog = part("settings", HTMLDialogElement);
+  #form = part("settings-form", HTMLFormElement);
+  #model = part("setting-model", HTMLSelectElement);
+  #system = part("setting-system", HTMLTextAreaElement);
+  #temperature = part("setting-temperature", HTMLInputElement);
+  #tokens = part("setting-tokens", HTMLInputElement);
+  #reasoning = part("setting-reasoning", HTMLSelectElement);
+  #pace = part("setting-pace", HTMLSelectElement);
+  #theme = part("setting-theme", HTMLSelectElement);
+  #actions;
+  /** @type {Ready | null} */ #ready = null;
+
+  /**
+   * @param {object} actions
+   * @param {() => Choice} actions.choice            of the conversation that is shown
+   * @param {(choice: Choice) => void} actions.onChoose
+   * @param {() => string | null} actions.model      the model that wrote last there
+   * @param {import("./theme.js").Theme} actions.theme
+   */
+  constructor(actions) {
+    this.#actions = actions;
+    this.#form.addEventListener("submit", (event) => this.#submit(event));
+    this.#model.addEventListener("change", () => this.#fitToModel());
+    part("settings-close", HTMLButtonElement).addEventListener("click", () => this.#dialog.close());
+    part("settings-reset", HTMLButtonElement).addEventListener("click", () => this.#fill({}));
+    for (const opener of document.querySelectorAll("[data-opens=settings]")) {
+      opener.addEventListener("click", () => this.open());
+    }
+  }
+
+  /** @param {Ready} ready */
+  know(ready) {
+    this.#ready = ready;
+  }
+
+  open() {
+    this.#fill(this.#actions.choice());
+    this.#theme.value = this.#actions.theme.chosen;
+    this.#dialog.showModal();
+  }
+
+  /** @param {Choice} choice */
+  #fill(choice) {
+    const models = this.#ready?.models ?? [];
+    const lasting = this.#actions.model() ?? this.#ready?.model ?? "";
+    this.#model.replaceChildren(...models.map(({ name }) => element("option", { value: name, text: name })));
+    this.#model.value = choice.model ?? lasting;
+    rowOf(this.#model).hidden = models.length < 2;
+    this.#system.value = choice.system ?? "";
+    this.#temperature.value = written(choice.temperature);
+    this.#tokens.value = written(choice.maxTokens);
+    this.#pace.value = written(choice.pace);
+    this.#fitToModel();
+    this.#reasoning.value = choice.reasoning ?? "";
+  }
+
+  /** Shows what the chosen model can follow. */
+  #fitToModel() {
+    const model = this.#ready?.models?.find(({ name }) => name === this.#model.value);
+    const unsupported = new Set(model?.unsupported ?? []);
+    this.#temperature.disabled = unsupported.has("temperature");
+    this.#tokens.max = written(model?.context_tokens ?? this.#ready?.limits.max_new_tokens ?? undefined);
+    rowOf(this.#reasoning).hidden = !(model?.features?.includes("reasoning") ?? false);
+  }
+
+  /** @param {Event} event */
+  #submit(event) {
+    event.preventDefault();
+    this.#actions.onChoose(this.#choice());
+    this.#actions.theme.choose(this.#theme.value);
+    this.#dialog.close();
+  }
+
+  /** @returns {Choice} */
+  #choice() {
+    const before = this.#actions.choice();
+    const system = this.#system.value.trim();
+    return {
+      ...(rowOf(this.#model).hidden || this.#model.value === "" ? {} : { model: this.#model.value }),
+      // What was said once stays with the conversation until an empty one takes it back.
+      ...(system === "" && before.system === undefined ? {} : { system }),
+      ...numberIn("temperature", this.#temperature),
+      ...numberIn("maxTokens", this.#tokens),
+      ...(this.#pace.value === "" ? {} : { pace: Number(this.#pace.value) }),
+      ...(rowOf(this.#reasoning).hidden || this.#reasoning.value === "" ? {} : { reasoning: this.#reasoning.value }),
+    };
+  }
+}
+
+/** The line of the panel that a control stands in. @param {HTMLElement} control */
+function rowOf(control) {
+  return /** @type {HTMLElement} */ (control.closest(".setting"));
+}
+
+/** @param {number | undefined} value */
+function written(value) {
+  return value === undefined ? "" : String(value);
+}
+
+/**
+ * @param {string} name
+ * @param {HTMLInputElement} field
+ */
+function numberIn(name, field) {
+  return field.value === "" || field.disabled ? {} : { [name]: field.valueAsNumber };
+}

@@ -1,0 +1,102 @@
+import { element, icon, part } from "../elements/dom.js";
+import { wellFormed } from "./typing.js";
+
+/** @typedef {import("./attached-text.js").Attachment} Attachment */
+
+/** A pasted text of so many characters is attached, instead of filling the box. */
+const LONG_PASTE = 4000;
+const MOST_FILES = 10;
+/** What a file may have at most to be read at all: more than any server takes. */
+const MAX_BYTES = 4 * 1024 * 1024;
+
+/** The texts that will go with the next message: files that were chosen or dropped, and long texts that were pasted. */
+export class Attachments {
+  #chooser = part("attach-files", HTMLInputElement);
+  #list = part("attachments", HTMLUListElement);
+  /** @type {Attachment[]} */ #attached = [];
+  #onChange;
+  #onTrouble;
+
+  /**
+   * @param {object} parts
+   * @param {HTMLElement} parts.target                  where files are dropped
+   * @param {HTMLTextAreaElement} parts.field
+   * @param {() => void} parts.onChange
+   * @param {(words: string) => void} parts.onTrouble
+   */
+  constructor({ target, field, onChange, onTrouble }) {
+    this.#onChange = onChange;
+    this.#onTrouble = onTrouble;
+    part("attach", HTMLButtonElement).addEventListener("click", () => this.#chooser.click());
+    this.#chooser.addEventListener("change", () => void this.#onChosen());
+    field.addEventListener("paste", (event) => this.#onPaste(event));
+    target.addEventListener("dragover", (event) => event.preventDefault());
+    target.addEventListener("drop", (event) => this.#onDrop(event));
+  }
+
+  get all() {
+    return this.#attached;
+  }
+
+  clear() {
+    this.#put([]);
+  }
+
+  async #onChosen() {
+    await this.#add([...(this.#chooser.files ?? [])]);
+    this.#chooser.value = ""; // so that the same file can be chosen again
+  }
+
+  /** @param {DragEvent} event */
+  #onDrop(event) {
+    const files = [...(event.dataTransfer?.files ?? [])];
+    if (files.length === 0) return; // words that were dragged go into the box
+    event.preventDefault();
+    void this.#add(files);
+  }
+
+  /** @param {ClipboardEvent} event */
+  #onPaste(event) {
+    const text = event.clipboardData?.getData("text/plain") ?? "";
+    if (text.length < LONG_PASTE) return;
+    event.preventDefault();
+    this.#put([...this.#attached, { name: "pasted text", text: wellFormed(text).trimEnd() }]);
+  }
+
+  /** @param {File[]} files */
+  async #add(files) {
+    for (const file of files) {
+      if (this.#attached.length >= MOST_FILES) return this.#onTrouble(`A message takes ${MOST_FILES} files at most.`);
+      const text = await read(file);
+      if (text === null) this.#onTrouble(`“${file.name}” can't be attached: only texts of up to 4 MB can.`);
+      else this.#put([...this.#attached, { name: file.name, text }]);
+    }
+  }
+
+  /** @param {Attachment[]} attached */
+  #put(attached) {
+    this.#attached = attached;
+    this.#list.hidden = attached.length === 0;
+    this.#list.replaceChildren(...attached.map((one) => this.#chip(one)));
+    this.#onChange();
+  }
+
+  /** @param {Attachment} attachment */
+  #chip(attachment) {
+    const remove = element("button", { class: "quiet", type: "button", "aria-label": `Remove “${attachment.name}”` }, icon("close"));
+    remove.addEventListener("click", () => this.#put(this.#attached.filter((one) => one !== attachment)));
+    return element("li", { class: "chip" }, element("span", { text: attachment.name, dir: "auto" }), remove);
+  }
+}
+
+/** A file's text; null where it has none, or too much. @param {File} file */
+async function read(file) {
+  if (file.size > MAX_BYTES) return null;
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    return text.includes("\0") ? null : text.replaceAll("\r\n", "\n").trimEnd();
+  } catch (error) {
+    if (error instanceof TypeError || error instanceof DOMException) return null; // no UTF-8, or not readable
+    throw error;
+  }
+}

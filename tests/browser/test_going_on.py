@@ -1,0 +1,123 @@
+"""Continue, the twin of Stop; and what the settings change: on a real server."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.chat_page import ChatPage
+from tests.server_process import ServerProcess
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+COUNT = "Count from 1 to 300."
+
+
+async def read_slowly(chat: ChatPage) -> None:
+    """Has replies told at a slow reader's pace, so that there is time to stop them."""
+    await chat.page.get_by_role("button", name="Settings", exact=True).click()
+    await chat.page.get_by_label("Pace of the text").select_option(label="Calm")
+    await chat.page.get_by_role("button", name="Save").click()
+
+
+async def test_a_stopped_reply_goes_on_where_it_stands(chat: ChatPage, server: ServerProcess) -> None:
+    await chat.open(server.url)
+    await read_slowly(chat)
+    await chat.type(COUNT)
+    await chat.until_shown("5,")
+    await chat.stop.click()
+    await expect(chat.badge()).to_have_text("Stopped")
+    stopped = await chat.last_reply()
+    await chat.page.get_by_role("button", name="Continue").click()
+    await chat.until_shown("15,")
+    await chat.page.keyboard.press("Escape")
+    await expect(chat.badge()).to_have_text("Stopped")
+    longer = await chat.last_reply()
+    assert longer.startswith(stopped.rstrip())
+    assert len(longer) > len(stopped)
+    await expect(chat.replies).to_have_count(1)
+    await chat.page.reload()
+    await expect(chat.replies.last.locator(".prose")).to_have_text(longer)
+    await expect(chat.page.get_by_role("button", name="Continue")).to_be_visible()
+
+
+async def test_a_reply_that_is_whole_or_has_successors_can_not_go_on(
+    chat: ChatPage, server: ServerProcess
+) -> None:
+    await chat.open(server.url)
+    await read_slowly(chat)
+    await chat.type(COUNT)
+    await chat.until_shown("5,")
+    await chat.stop.click()
+    await expect(chat.page.get_by_role("button", name="Continue")).to_be_visible()
+    await chat.ask("What is 7 plus 8?")
+    await expect(chat.page.get_by_role("button", name="Continue")).to_have_count(0)
+
+
+async def test_the_longest_reply_is_what_the_settings_say(chat: ChatPage, server: ServerProcess) -> None:
+    await chat.open(server.url)
+    await chat.page.get_by_role("button", name="Settings", exact=True).click()
+    await chat.page.get_by_label("Longest reply, in tokens").fill("9")
+    await chat.page.get_by_role("button", name="Save").click()
+    await chat.ask(COUNT)
+    await expect(chat.badge()).to_have_text("Length limit reached")
+    await chat.page.reload()
+    await chat.connected()
+    await chat.page.get_by_role("button", name="Settings", exact=True).click()
+    await expect(chat.page.get_by_label("Longest reply, in tokens")).to_have_value("9")
+    await chat.page.get_by_role("button", name="Reset this conversation's").click()
+    await chat.page.get_by_role("button", name="Save").click()
+    await chat.ask("What is 7 plus 8?")
+    await expect(chat.badge()).to_have_count(0)
+
+
+async def test_a_theme_is_chosen_and_given_back(chat: ChatPage, server: ServerProcess) -> None:
+    await chat.open(server.url)
+    for chosen in ("dark", "light", ""):
+        await chat.page.get_by_role("button", name="Settings", exact=True).click()
+        await chat.page.get_by_label("Theme", exact=True).select_option(chosen)
+        await chat.page.get_by_role("button", name="Save").click()
+        assert await chat.client("() => document.documentElement.dataset.theme ?? ''") == chosen
+    assert await chat.client("() => localStorage.getItem('midstream.theme')") is None
+
+
+async def test_a_text_goes_with_a_message_and_stays_with_it(chat: ChatPage, server: ServerProcess) -> None:
+    await chat.open(server.url)
+    await chat.page.locator("#attach-files").set_input_files(
+        [
+            {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"one\n~~~~\ntwo"},
+            {"name": "picture.png", "mimeType": "image/png", "buffer": b"\x89PNG\0\xff"},
+        ]
+    )
+    await expect(chat.page.locator("#attachments li")).to_have_text(["notes.txt"])
+    await expect(chat.page.locator("#notices")).to_contain_text("“picture.png” can't be attached")
+    await chat.ask("What is 7 plus 8?")
+    await expect(chat.page.locator("#attachments")).to_be_hidden()
+    for _ in range(2):
+        await expect(chat.questions).to_have_text(["What is 7 plus 8?"])
+        await chat.page.locator(".attachment summary").click()
+        await expect(chat.page.locator(".attachment pre")).to_have_text("one\n~~~~\ntwo")
+        await chat.page.reload()
+    assert "notes.txt" in await chat.page.locator(".attachment summary").inner_text()
+
+
+async def test_a_long_text_that_is_pasted_is_attached(chat: ChatPage, server: ServerProcess) -> None:
+    await chat.open(server.url)
+    await chat.client("(text) => navigator.clipboard.writeText(text)", "word " * 1000)
+    await chat.box.focus()
+    await chat.page.keyboard.press("ControlOrMeta+v")
+    await expect(chat.page.locator("#attachments li")).to_have_text(["pasted text"])
+    await expect(chat.box).to_have_value("")
+    await chat.page.get_by_role("button", name="Remove “pasted text”").click()
+    await expect(chat.page.locator("#attachments")).to_be_hidden()
+
+
+async def test_what_stands_behind_a_message_comes_apart_again(chat: ChatPage, server: ServerProcess) -> None:
+    await chat.page.goto(server.url)
+    script = """async (attachments) => {
+        const { withAttachments, apart } = await import("/static/ui/writing/attached-text.js");
+        return apart(withAttachments("Read this.", attachments));
+    }"""
+    attachments = [{"name": "a.md", "text": "~~~~~\n[b]\n~~~~\nx\n~~~~"}, {"name": "b", "text": ""}]
+    told = await chat.client(script, attachments)
+    assert told == {"text": "Read this.", "attachments": attachments}
