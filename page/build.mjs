@@ -1,5 +1,6 @@
-// Bundles vendor.js into app/page/vendor/markdown.js, gathers the licences beside it, and writes down in
-// manifest.json which sources (by SHA-256) made which files, so that check.py can tell without node or network.
+// Bundles vendor.js into app/page/vendor/markdown.js, highlight.js and formulas.js into files of those names there, gathers the licences
+// beside them, and writes down in manifest.json which sources (by SHA-256) made which files, so that check.py can tell
+// without node or network. Prints what each package adds to each bundle.
 import { createHash } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
@@ -7,8 +8,13 @@ import { build } from "esbuild";
 
 const here = new URL("./", import.meta.url);
 const out = new URL("../app/page/vendor/", here);
-const sources = [".npmrc", "build.mjs", "package.json", "package-lock.json", "vendor.js"];
-const bundled = { marked: "LICENSE", dompurify: "LICENSE", "highlight.js": "LICENSE" };
+const bundles = {
+  "markdown.js": { entry: "vendor.js", holds: "marked and DOMPurify" },
+  "highlight.js": { entry: "highlight.js", holds: "highlight.js" },
+  "formulas.js": { entry: "formulas.js", holds: "KaTeX" },
+};
+const sources = [".npmrc", "build.mjs", "formulas.js", "highlight.js", "package.json", "package-lock.json", "vendor.js"];
+const bundled = { marked: "LICENSE", dompurify: "LICENSE", "highlight.js": "LICENSE", katex: "LICENSE" };
 
 const sha256 = async (url) => createHash("sha256").update(await readFile(url)).digest("hex");
 
@@ -28,18 +34,34 @@ async function licences() {
   return parts.join("\n\n");
 }
 
-await build({
-  entryPoints: [fileURLToPath(new URL("vendor.js", here))],
-  outfile: fileURLToPath(new URL("markdown.js", out)),
-  bundle: true,
-  logLevel: "warning",
-  logOverride: { "import-is-undefined": "error" },
-  format: "esm",
-  target: "es2022",
-  minify: true,
-  legalComments: "none",
-  banner: { js: "/* marked, DOMPurify and highlight.js: see LICENSES.txt and, for the build, page/ in the repository */" },
-});
+/** The bytes that each package adds to a bundle, minified. */
+function shares({ inputs }) {
+  const bytes = new Map();
+  for (const [path, { bytesInOutput }] of Object.entries(inputs)) {
+    const name = path.replace(/^.*node_modules\//, "").split("/").slice(0, path.includes("/languages/") ? 4 : 1).join("/");
+    bytes.set(name, (bytes.get(name) ?? 0) + bytesInOutput);
+  }
+  return [...bytes].sort(([, one], [, other]) => other - one);
+}
+
+for (const [name, { entry, holds }] of Object.entries(bundles)) {
+  const { metafile } = await build({
+    entryPoints: [fileURLToPath(new URL(entry, here))],
+    outfile: fileURLToPath(new URL(name, out)),
+    bundle: true,
+    metafile: true,
+    logLevel: "warning",
+    logOverride: { "import-is-undefined": "error" },
+    format: "esm",
+    target: "es2022",
+    minify: true,
+    legalComments: "none",
+    banner: { js: `/* ${holds}: see LICENSES.txt and, for the build, page/ in the repository */` },
+  });
+  const [output] = Object.values(metafile.outputs);
+  console.log(`${name}: ${output.bytes} bytes`);
+  for (const [part, bytes] of shares(output)) console.log(`  ${String(bytes).padStart(7)}  ${part}`);
+}
 await writeFile(new URL("LICENSES.txt", out), await licences());
-const manifest = { sources: await hashes(here, sources), files: await hashes(out, ["LICENSES.txt", "markdown.js"]) };
+const manifest = { sources: await hashes(here, sources), files: await hashes(out, ["LICENSES.txt", ...Object.keys(bundles)]) };
 await writeFile(new URL("manifest.json", out), `${JSON.stringify(manifest, null, 2)}\n`);

@@ -1,28 +1,3 @@
-// What the page takes from other projects, in one module: a Markdown parser, a sanitizer, and a highlighter
-// with the languages that come up most in chats. Grammars cost 1 to 10 KB each; a missing one only means plain code.
+// What the page needs of other projects to show a reply, in one module: a Markdown parser and a sanitizer.
 export { Marked } from "marked";
 export { default as DOMPurify } from "dompurify";
-
-import hljs from "highlight.js/lib/core";
-import bash from "highlight.js/lib/languages/bash";
-import c from "highlight.js/lib/languages/c";
-import cpp from "highlight.js/lib/languages/cpp";
-import css from "highlight.js/lib/languages/css";
-import diff from "highlight.js/lib/languages/diff";
-import go from "highlight.js/lib/languages/go";
-import java from "highlight.js/lib/languages/java";
-import javascript from "highlight.js/lib/languages/javascript";
-import json from "highlight.js/lib/languages/json";
-import python from "highlight.js/lib/languages/python";
-import rust from "highlight.js/lib/languages/rust";
-import sql from "highlight.js/lib/languages/sql";
-import typescript from "highlight.js/lib/languages/typescript";
-import xml from "highlight.js/lib/languages/xml";
-import yaml from "highlight.js/lib/languages/yaml";
-
-const languages = {
-  bash, c, cpp, css, diff, go, java, javascript, json, python, rust, sql, typescript, xml, yaml,
-};
-for (const [name, grammar] of Object.entries(languages)) hljs.registerLanguage(name, grammar);
-
-export { hljs };

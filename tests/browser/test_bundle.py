@@ -34,6 +34,6 @@ def test_a_difference_ends_with_status_1_and_says_what_to_do(
 
 def test_the_bundle_names_what_it_contains_and_under_which_licences() -> None:
     licences = (check.BUNDLE / "LICENSES.txt").read_text()
-    for name in ("marked", "dompurify", "highlight.js"):
+    for name in ("marked", "dompurify", "highlight.js", "katex"):
         assert f"{name} " in licences
     assert "Apache License" in licences

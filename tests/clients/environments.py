@@ -53,9 +53,9 @@ def program_of(name: str, program: str, say: Say) -> Path:
     return folder / "bin" / program
 
 
-def node_modules(say: Say) -> Path:
-    """The folder of what the scripts for Node need. Raises NotInstallable."""
-    return _node_folder(PACKAGE, say) / "node_modules"
+def node_modules(say: Say, package: Path = PACKAGE) -> Path:
+    """The folder of what the scripts for Node need, or of what another `package.json` names. Raises NotInstallable."""
+    return _node_folder(package, say) / "node_modules"
 
 
 def _node_folder(package: Path, say: Say) -> Path:

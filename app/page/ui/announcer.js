@@ -1,5 +1,6 @@
 import { ReplyState } from "../client/reply.js";
 import { part } from "./elements/dom.js";
+import { spoken } from "./markdown/speech.js";
 import { splitThought } from "./replies/thoughts.js";
 
 /** Tells screen readers how a reply ended and what it says, and which calls ask for permission: once, instead of word by word. */
@@ -11,7 +12,7 @@ export class Announcer {
   tell(reply) {
     for (const call of reply.calls) if (call.asks) this.#ask(call);
     const goesOn = reply.done === null ? reply.calls.length > 0 : reply.done.reason === "tools";
-    if (reply.state === ReplyState.ENDED && !goesOn) this.#ended(reply);
+    if (reply.state === ReplyState.ENDED && !goesOn) void this.#ended(reply);
   }
 
   /** @param {import("../client/call.js").Call} call */
@@ -22,8 +23,8 @@ export class Announcer {
   }
 
   /** @param {import("../client/reply.js").Reply} reply */
-  #ended(reply) {
+  async #ended(reply) {
     const how = reply.done?.reason === "stop" ? "Reply" : "Reply, cut short";
-    this.#root.textContent = `${how}: ${splitThought(reply.text).answer}`;
+    this.#root.textContent = `${how}: ${await spoken(splitThought(reply.text).answer)}`;
   }
 }

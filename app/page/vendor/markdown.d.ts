@@ -2,5 +2,3 @@
 export { Marked } from "marked";
 export type { Token, Tokens, TokensList } from "marked";
 export { default as DOMPurify } from "dompurify";
-import hljs from "highlight.js/lib/core";
-export { hljs };

@@ -18,7 +18,7 @@ const UNDER_WAY = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.ST
 export class ReplyView {
   /** Code points of the reply that are on the screen. */
   shownChars = 0;
-  #body = element("div", { class: "prose", dir: "auto" });
+  #body = element("div", { class: "prose" });
   #calls = element("div", { class: "calls" });
   /** @type {Map<string, CallCard>} */ #cards = new Map();
   #waiting = element("p", { class: "waiting" });
@@ -35,8 +35,8 @@ export class ReplyView {
     this.#actions = actions;
     this.arrows = new BranchArrows(actions.onBranch);
     const name = element("h2", { class: "visually-hidden", text: "Reply" });
-    const parts = [name, this.#thought.root, this.#body, this.#calls, this.#waiting, this.#foot];
-    this.root = element("article", { class: "message reply" }, ...parts);
+    const said = element("div", { class: "said" }, this.#thought.root, this.#body, this.#calls, this.#waiting);
+    this.root = element("article", { class: "message reply" }, name, said, this.#foot);
   }
 
   /** @param {Item} item */

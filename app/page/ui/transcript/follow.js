@@ -19,6 +19,8 @@ export class Follow {
     this.#scroller = scroller;
     this.#onChange = onChange;
     scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
+    // What takes longer than a frame to be laid out, a long table or formulas, grows on its own.
+    scroller.addEventListener("grown", () => this.keep());
     new ResizeObserver(() => this.keep()).observe(scroller);
   }
 

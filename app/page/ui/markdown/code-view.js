@@ -1,0 +1,136 @@
+import { copyButton } from "../elements/copy-button.js";
+import { element } from "../elements/dom.js";
+import { highlighter, loadHighlighter } from "../replies/highlighter.js";
+import { highlighted, languageOf } from "./highlighting.js";
+import { hasLongLine, pieceEnd } from "./blocks/pieces.js";
+import { later } from "./slices.js";
+
+/** A text node longer than this is laid out anew with each word that it gets. */
+const MAX_NODE_UNITS = 1000;
+/** A string or comment that is longer goes on in another colour. */
+const MAX_CONTEXT_UNITS = 6000;
+
+/**
+ * A piece: some lines, laid out and coloured apart from the others.
+ * @typedef {object} Piece
+ * @property {number} start
+ * @property {number} end
+ * @property {boolean} full       whether the code went on behind it
+ * @property {number} context     where to read from to know its colours
+ * @property {number} coloured    the end up to which it has its colours
+ * @property {HTMLElement} root
+ */
+
+/** A block of code: its language, a button to copy it, and lines that get their colours in a quiet moment. */
+export class CodeView {
+  #name = element("span");
+  #code = element("code");
+  #text = "";
+  #language = "";
+  /** @type {Piece[]} */ #pieces = [];
+  #waits = false;
+
+  constructor() {
+    const copy = copyButton("Copy the code", () => this.#text);
+    const head = element("div", { class: "code-head" }, this.#name, copy);
+    this.root = element("div", { class: "code", dir: "ltr" }, head, element("pre", { tabindex: 0 }, this.#code));
+    this.#setLanguage("");
+  }
+
+  /** @param {import("./blocks/leaves.js").Code} block */
+  show({ info, text }) {
+    const language = languageOf(info);
+    if (language !== this.#language) this.#setLanguage(language);
+    if (text === this.#text) return;
+    if (!text.startsWith(this.#text)) this.#truncate(text);
+    this.#append(text);
+    this.#text = text;
+    this.#askForColours();
+  }
+
+  /** @param {string} language */
+  #setLanguage(language) {
+    this.#language = language;
+    this.#name.textContent = language === "" ? "code" : language;
+    if (language === "") this.#code.removeAttribute("class");
+    else this.#code.className = `language-${language}`;
+    this.#truncate("");
+  }
+
+  /** Leaves what is the beginning of another text, as far as it stands in whole pieces. @param {string} text */
+  #truncate(text) {
+    const same = (/** @type {Piece} */ { start, end, full }) => full && text.slice(start, end) === this.#text.slice(start, end);
+    const differs = this.#pieces.findIndex((piece) => !same(piece));
+    if (differs === -1) return;
+    for (const { root } of this.#pieces.splice(differs)) root.remove();
+    this.#text = this.#text.slice(0, this.#pieces.at(-1)?.end ?? 0);
+  }
+
+  /** @param {string} text  what is shown, and more */
+  #append(text) {
+    for (let at = this.#text.length; at < text.length; ) {
+      const piece = this.#openPiece(at);
+      const end = pieceEnd(text, piece.start);
+      piece.full = end !== null;
+      piece.end = end ?? text.length;
+      write(piece.root, text.slice(at, piece.end));
+      at = piece.end;
+    }
+  }
+
+  /** @param {number} at */
+  #openPiece(at) {
+    const last = this.#pieces.at(-1);
+    if (last !== undefined && !last.full) return last;
+    const piece = { start: at, end: at, full: false, context: at, coloured: at, root: element("span", { class: "piece" }) };
+    this.#code.append(piece.root);
+    this.#pieces.push(piece);
+    return piece;
+  }
+
+  #askForColours() {
+    if (this.#waits || this.#language === "") return;
+    this.#waits = true;
+    if (highlighter() !== null) return later.add(() => this.#colour());
+    const loading = loadHighlighter().then(
+      () => later.add(() => this.#colour()),
+      () => (this.#waits = false),
+    );
+    later.hold(loading);
+  }
+
+  /** Colours one piece; the next one in a job of its own, since its colours depend on what this one leaves open. */
+  #colour() {
+    this.#waits = false;
+    const index = this.#pieces.findIndex(({ coloured, end }) => coloured < end);
+    if (index === -1 || highlighter()?.getLanguage(this.#language) === undefined) return;
+    const piece = this.#pieces[index];
+    const context = contextAfter(this.#pieces[index - 1]) ?? piece.start;
+    piece.coloured = piece.end;
+    piece.context = this.#paint(piece, context) ? context : piece.end;
+    this.#askForColours();
+  }
+
+  /** Returns whether something is open at its end. @param {Piece} piece @param {number} context */
+  #paint({ start, end, root }, context) {
+    const code = this.#text.slice(start, end);
+    if (hasLongLine(code)) return false;
+    const hljs = /** @type {import("../replies/highlighter.js").Highlighter} */ (highlighter());
+    const { nodes, open } = highlighted(hljs, this.#text.slice(context, start), code, this.#language);
+    root.replaceChildren(nodes);
+    return open;
+  }
+}
+
+/** Where to read from for what follows a piece; null at the beginning. @param {Piece | undefined} piece */
+function contextAfter(piece) {
+  if (piece === undefined) return null;
+  return piece.end - piece.context > MAX_CONTEXT_UNITS ? piece.end : piece.context;
+}
+
+/** Puts text behind a text. @param {HTMLElement} root @param {string} text */
+function write(root, text) {
+  const last = root.lastChild;
+  if (last instanceof Text && last.length < MAX_NODE_UNITS) last.appendData(text);
+  else root.append(text);
+}

@@ -1,0 +1,38 @@
+import { labelOf } from "./blocks/lines.js";
+
+/** Where the labels of a text's links lead. A label may be used before the line that says where it leads. */
+export class Links {
+  /** By the labels, as the parser of lines takes it. @type {import("./inline.js").Links} */
+  known = Object.create(null);
+  /** Whether a definition came, changed or went since the last reading. */
+  stale = false;
+
+  /**
+   * Takes all definitions, in the order of the text: of two for one label the first holds.
+   * @param {Iterable<import("./blocks/lines.js").Definition>} definitions
+   * @returns {Set<string>} the labels that lead elsewhere now
+   */
+  take(definitions) {
+    const before = this.known;
+    this.known = Object.create(null);
+    for (const { label, href, title } of definitions) this.known[label] ??= { href, title };
+    this.stale = false;
+    const labels = new Set([...Object.keys(before), ...Object.keys(this.known)]);
+    return new Set([...labels].filter((label) => !same(before[label], this.known[label])));
+  }
+
+  get any() {
+    return Object.keys(this.known).length > 0;
+  }
+}
+
+/** Whether a text may mention one of the labels. @param {string} text @param {Set<string>} labels */
+export function mentions(text, labels) {
+  for (const [, label] of text.matchAll(/\[((?:\\.|[^[\]\\]){1,999})\]/g)) if (labels.has(labelOf(label))) return true;
+  return false;
+}
+
+/** @param {{href: string, title: string} | undefined} one @param {{href: string, title: string} | undefined} other */
+function same(one, other) {
+  return one?.href === other?.href && one?.title === other?.title;
+}

@@ -1,0 +1,63 @@
+/** Work that can wait for a moment. It is done in short tasks while the page is idle, so that none of it keeps a key press waiting. */
+
+const SLICE_MS = 6;
+/** How long a busy page may put it off. */
+const PATIENCE_MS = 200;
+
+/** Jobs in the order they came. */
+class Slices {
+  /** @type {(() => void)[]} */ #jobs = [];
+  #held = 0;
+  #asked = false;
+  /** @type {(() => void)[]} */ #listeners = [];
+
+  /** @param {() => void} job  one of some milliseconds at most; what is longer adds its rest as a job of its own */
+  add(job) {
+    this.#jobs.push(job);
+    this.#ask();
+  }
+
+  /** Counts something that is waited for as work under way. @param {Promise<unknown>} promise */
+  hold(promise) {
+    this.#held += 1;
+    const done = () => {
+      this.#held -= 1;
+      this.#tell();
+    };
+    promise.then(done, done);
+  }
+
+  /** Resolves when nothing is left to be done. @returns {Promise<void>} */
+  settled() {
+    return new Promise((resolve) => {
+      this.#listeners.push(resolve);
+      this.#tell();
+    });
+  }
+
+  #ask() {
+    if (this.#asked) return;
+    this.#asked = true;
+    const run = () => this.#run();
+    if (typeof requestIdleCallback === "function") requestIdleCallback(run, { timeout: PATIENCE_MS });
+    else setTimeout(run, 0);
+  }
+
+  #run() {
+    this.#asked = false;
+    const end = performance.now() + SLICE_MS;
+    let done = 0;
+    while (done < this.#jobs.length && (done === 0 || performance.now() < end)) this.#jobs[done++]();
+    this.#jobs.splice(0, done);
+    if (this.#jobs.length > 0) this.#ask();
+    else this.#tell();
+  }
+
+  #tell() {
+    if (this.#jobs.length > 0 || this.#held > 0) return;
+    for (const listener of this.#listeners.splice(0)) listener();
+  }
+}
+
+/** The page's. */
+export const later = new Slices();

@@ -1,0 +1,102 @@
+import { element } from "../elements/dom.js";
+import { formulaElement } from "./formulas.js";
+import { inline } from "./inline.js";
+import { mentions } from "./links.js";
+import { piecesOf } from "./blocks/pieces.js";
+
+/** Shows the blocks that have lines of text in them, and those that have nothing in them. */
+
+/** @typedef {import("./links.js").Links} Links */
+/** @typedef {{text: string, nodes: ChildNode[]}} Piece */
+
+/** A paragraph or a heading. Of a long one that grows, its last piece alone is read anew. */
+export class TextView {
+  /** @type {Piece[]} */ #pieces = [];
+  #links;
+
+  /** @param {HTMLElement} root @param {Links} links */
+  constructor(root, links) {
+    this.root = root;
+    this.#links = links;
+  }
+
+  /** @param {{text: string}} block */
+  show({ text }) {
+    const texts = piecesOf(text);
+    const differs = texts.findIndex((piece, index) => piece !== this.#pieces[index]?.text);
+    for (const { nodes } of this.#pieces.splice(differs === -1 ? texts.length : differs)) for (const node of nodes) node.remove();
+    for (const piece of texts.slice(this.#pieces.length)) this.#pieces.push({ text: piece, nodes: this.#put(piece, null) });
+  }
+
+  /** @param {Set<string>} labels */
+  relink(labels) {
+    for (const piece of this.#pieces) {
+      if (piece.nodes.length === 0 || !mentions(piece.text, labels)) continue;
+      const mark = document.createTextNode("");
+      piece.nodes[0].before(mark);
+      for (const node of piece.nodes) node.remove();
+      piece.nodes = this.#put(piece.text, mark);
+      mark.remove();
+    }
+  }
+
+  /** @param {string} text @param {ChildNode | null} before */
+  #put(text, before) {
+    const made = inline(text, this.#links.known);
+    const nodes = made instanceof DocumentFragment ? [...made.childNodes] : [made];
+    this.root.insertBefore(made, before);
+    return nodes;
+  }
+}
+
+/** A formula that stands alone; as it is written while it is not closed. */
+export class FormulaView {
+  root = element("div", { class: "formula-block", dir: "ltr" });
+  #key = "";
+
+  /** @param {import("./blocks/leaves.js").Formula} block */
+  show({ text, closed, written }) {
+    const key = `${closed} ${written}`;
+    if (key === this.#key) return;
+    this.#key = key;
+    this.root.replaceChildren(closed ? formulaElement({ raw: written, text, display: true }) : written);
+  }
+}
+
+/** What was nested deeper than anybody reads, as it is written. */
+export class PlainView {
+  root = element("p");
+
+  /** @param {string} text */
+  show(text) {
+    if (this.root.textContent !== text) this.root.textContent = text;
+  }
+}
+
+export class RuleView {
+  root = element("hr");
+
+  show() {}
+}
+
+/** Where a link leads: not to be seen. */
+export class DefinitionView {
+  root = document.createTextNode("");
+  /** @type {import("./blocks/lines.js").Definition | null} */ #definition = null;
+  #links;
+
+  /** @param {Links} links */
+  constructor(links) {
+    this.#links = links;
+  }
+
+  /** @param {import("./blocks/leaves.js").DefinitionBlock} block */
+  show({ definition }) {
+    this.#links.stale ||= JSON.stringify(definition) !== JSON.stringify(this.#definition);
+    this.#definition = definition;
+  }
+
+  definitions() {
+    return this.#definition === null ? [] : [this.#definition];
+  }
+}
