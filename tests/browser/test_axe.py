@@ -123,8 +123,8 @@ async def answered(chat: ChatPage, peer: Peer) -> None:
     calls.append(shown_call("tool_failed", "done", error="It broke."))
     await old(chat, peer, {"reasoning": "I think.\nSo.", "calls": calls})
     await chat.page.locator(".thought summary").click()
-    for summary in await chat.page.locator(".call-result summary").all():
-        await summary.click()
+    opened = "for (const fold of document.querySelectorAll('.call-result:not([hidden])')) fold.open = true;"
+    await chat.page.evaluate(opened)
 
 
 async def streaming(chat: ChatPage, peer: Peer) -> None:

@@ -199,7 +199,8 @@ export class OpenTable extends Open {
 
   /** @param {string} line */
   take(line) {
-    if (BLANK.test(line) || interrupts(line) || isIndentedCode(line)) return Taken.NO;
+    // What begins with a bar is nothing else; a long table is read again with each row.
+    if (!line.startsWith("|") && (BLANK.test(line) || interrupts(line) || isIndentedCode(line))) return Taken.NO;
     this.#rows.push(line);
     return Taken.YES;
   }
