@@ -114,7 +114,10 @@ export class CodeView {
   /** Returns whether something is open at its end. @param {Piece} piece @param {number} context */
   #paint({ start, end, root }, context) {
     const code = this.#text.slice(start, end);
-    if (hasLongLine(code)) return false;
+    if (hasLongLine(code)) {
+      if (root.firstElementChild !== null) root.replaceChildren(code); // it was short when it got its colours
+      return false;
+    }
     const hljs = /** @type {import("../replies/highlighter.js").Highlighter} */ (highlighter());
     const { nodes, open } = highlighted(hljs, this.#text.slice(context, start), code, this.#language);
     root.replaceChildren(nodes);
