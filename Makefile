@@ -18,7 +18,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check specs test schemas sanitize test-clients test-upstreams vllm test-vllm test-peers bench bench-engine bench-peers bench-gpu chaos attack autobahn train clean
+.PHONY: help install run lint check specs test schemas sanitize test-clients test-upstreams vllm test-vllm test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -34,7 +34,7 @@ lint: $(DEV) ## ruff: rules and format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-check: $(DEV) ## mypy strict, the page's bundle against its sources, the specifications against the code
+check: $(DEV) ## mypy strict, the page against its sources, the specifications against the code
 	@$(BIN)/mypy
 	@$(BIN)/python page/check.py
 	@$(BIN)/python -m specs --check
@@ -72,6 +72,9 @@ bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same m
 
 bench-engine: $(DEV) ## the engine beside its peers on random weights, against its targets
 	@$(BIN)/python -m tests.bench.engine $(ARGS)
+
+bench-page: $(DEV) ## the page in Chromium over a slow line: bytes, requests, and how soon it can be used
+	@$(BIN)/python -m tests.bench.page $(ARGS)
 
 bench-peers: $(DEV) ## beside vLLM, llama-server and OpenVINO GenAI; installs what is missing, which takes a quarter of an hour
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.bench.peers $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(ARGS)

@@ -10,9 +10,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.delivery.page_files import PageFiles
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
 from app.unserved import Answers, Doors, Paths, Unserved
@@ -30,7 +30,7 @@ _SPECIFIED = {
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -57,9 +57,10 @@ def application(
     known = Doors.of(api)
     answers = Answers(refusals)
     unserved = Unserved(known, answers, shown=shown)
+    files = PageFiles(PAGE)
 
-    async def page(_: Request) -> Response:
-        return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+    async def page(request: Request) -> Response:
+        return await files.page(request.scope)
 
     async def shared(_: Request) -> Response:
         return FileResponse(
@@ -89,7 +90,7 @@ def application(
         Route("/metrics", scrape),
         *(_specification(path, *served) for path, served in _SPECIFIED.items()),
         *api,
-        Mount("/static", _Revalidated(directory=PAGE)),
+        Mount("/static", files),
     ]
     starlette = Starlette(
         routes=routes, exception_handlers={404: unserved.no_file, 405: unserved.wrong_method}
@@ -105,15 +106,6 @@ def _specification(path: str, name: str, media_type: str) -> Route:
         return FileResponse(SPECIFICATIONS / name, media_type=media_type, headers=headers)
 
     return Route(path, specification)
-
-
-class _Revalidated(StaticFiles):
-    """Static files that a browser keeps and asks about again: a new version shows at the next load."""
-
-    def file_response(self, *args: object, **kwargs: object) -> Response:
-        response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
-        response.headers["Cache-Control"] = "no-cache"
-        return response
 
 
 class SecurityHeaders:

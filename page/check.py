@@ -1,7 +1,8 @@
-"""Tells whether the committed bundle of the page is the one that its sources make.
+"""Tells whether what is committed of the page is what its sources make, and whether its modules can be joined.
 
-Compares SHA-256 sums with the bundle's manifest: needs neither node nor network, and knows nothing of the build
-itself (build.mjs). With `--rebuild` it also builds anew (`npm ci`, `npm run build`) and demands the same bytes.
+Compares SHA-256 sums with those that the builds wrote down: needs neither node nor a browser nor network, and knows nothing
+of the builds themselves (build.mjs, icons.py). With `--rebuild` it also builds the bundles anew (`npm ci`, `npm run build`)
+and demands the same bytes.
 """
 # ruff: noqa: INP001 - a folder of build files, no package
 
@@ -11,10 +12,40 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+from app.delivery.build import built
+from app.delivery.modules import NotJoined
 
 SOURCES = Path(__file__).resolve().parent
-BUNDLE = SOURCES.parent / "app" / "page" / "vendor"
+ROOT = SOURCES.parent
+PAGE = ROOT / "app" / "page"
+BUNDLE = PAGE / "vendor"
+
+
+class Made(NamedTuple):
+    """What a build made. `record` has the sums of its sources, by their paths below `sources`, and of its files beside it."""
+
+    what: str
+    record: Path
+    sources: Path
+    remedy: str
+
+
+BUNDLES = Made(
+    "the bundle",
+    BUNDLE / "manifest.json",
+    SOURCES,
+    "run `npm ci && npm run build` in page/ and commit what it writes",
+)
+ICONS = Made(
+    "the icons",
+    PAGE / "icons" / "made-of.json",
+    ROOT,
+    "run `.venv/bin/python page/icons.py` and commit what it writes",
+)
 
 
 def changed(folder: Path, sums: dict[str, str]) -> list[str]:
@@ -22,37 +53,53 @@ def changed(folder: Path, sums: dict[str, str]) -> list[str]:
     return [name for name, expected in sums.items() if _sha256(folder / name) != expected]
 
 
-def differences() -> list[str]:
-    """Say what keeps the committed bundle from being the one of its sources; an empty list when all is well."""
-    manifest = json.loads((BUNDLE / "manifest.json").read_text())
+def differences(made: Made) -> list[str]:
+    """Say what keeps committed files from being those of their sources; an empty list when all is well."""
+    sums = json.loads(made.record.read_text())
     stale = [
-        f"page/{name} is not what the bundle was made of" for name in changed(SOURCES, manifest["sources"])
+        f"{_shown(made.sources, name)} is not what {made.what} was made of"
+        for name in changed(made.sources, sums["sources"])
     ]
     edited = [
-        f"app/page/vendor/{name} is not what the build made" for name in changed(BUNDLE, manifest["files"])
+        f"{_shown(made.record.parent, name)} is not what the build made"
+        for name in changed(made.record.parent, sums["files"])
     ]
     return stale + edited
 
 
+def complaints() -> Iterator[str]:
+    """Say what is wrong, and what to do about it; nothing when all is well."""
+    for made in (BUNDLES, ICONS):
+        if found := differences(made):
+            yield from (*found, made.remedy)
+    try:
+        built(PAGE)
+    except NotJoined as why:
+        yield str(why)
+        yield "until then the service serves the page file by file, which takes seconds on a slow line"
+
+
 def rebuild() -> None:
-    """Build the bundle from the locked sources. Raises CalledProcessError where npm fails."""
+    """Build the bundles from the locked sources. Raises CalledProcessError where npm fails."""
     for command in (["npm", "ci"], ["npm", "run", "build"]):
         subprocess.run(command, cwd=SOURCES, check=True)  # noqa: S603 - constant commands
 
 
 def main(arguments: list[str]) -> int:
-    """Print what differs; the exit status is 1 when anything does."""
-    found = differences()
+    """Print what is wrong; the exit status is 1 when anything is."""
+    found = list(complaints())
     if "--rebuild" in arguments and not found:
-        before = (BUNDLE / "manifest.json").read_bytes()
+        before = BUNDLES.record.read_bytes()
         rebuild()
-        if (BUNDLE / "manifest.json").read_bytes() != before:
-            found = ["a fresh build makes other files than the committed ones"]
+        if BUNDLES.record.read_bytes() != before:
+            found = ["a fresh build makes other files than the committed ones", BUNDLES.remedy]
     for line in found:
         sys.stderr.write(f"{line}\n")
-    if found:
-        sys.stderr.write("run `npm ci && npm run build` in page/ and commit what it writes\n")
     return 1 if found else 0
+
+
+def _shown(folder: Path, name: str) -> str:
+    return (folder / name).relative_to(ROOT).as_posix()
 
 
 def _sha256(path: Path) -> str | None:

@@ -60,7 +60,7 @@ ROOMS = {
         *("native", "events", "shares", "openai", "realtime"),
     ),
     "app": (
-        *("setting_values", "settings", "server", "setup", "operations"),
+        *("setting_values", "settings", "server", "setup", "operations", "delivery"),
         *("unserved", "doors", "routes", "service", "composition", "cli", "__main__"),
     ),
 }
@@ -225,6 +225,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("uvicorn", {"app.server.http_protocol", "app.server.server", "app.server.websocket"}),
         ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
         ("uvloop", {"app.cli"}),
+        ("brotli", {"app.delivery.encodings"}),
         ("httpx", {"engine.upstream.exchange", "engine.upstream.health", "engine.upstream.watch"}),
         ("httpx2", {"sessions.tools.mcp_servers.guard", "sessions.tools.mcp_servers.session"}),
         ("jsonschema", {"sessions.tools.mcp_servers.listing"}),

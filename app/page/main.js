@@ -2,6 +2,7 @@
 import { ChatClient } from "./client/chat-client.js";
 import { Credentials } from "./client/credentials.js";
 import { Chat } from "./ui/chat.js";
+import { preloadHighlighter } from "./ui/replies/highlighter.js";
 import { lastingStorage, sessionStorage } from "./ui/settings/storage.js";
 import { Theme } from "./ui/settings/theme.js";
 
@@ -12,4 +13,6 @@ const storage = lastingStorage();
 const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "/v1/tickets" });
 const theme = new Theme(storage);
 const features = ["reasoning", "tools", "continue", "titles"];
-new Chat(new ChatClient({ url: url.href, storage, credentials, features }), { credentials, storage, theme }).start();
+const client = new ChatClient({ url: url.href, storage, credentials, features });
+client.addEventListener("ready", preloadHighlighter, { once: true });
+new Chat(client, { credentials, storage, theme }).start();

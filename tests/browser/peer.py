@@ -23,7 +23,7 @@ from websockets.typing import Subprotocol
 PAGE = Path(__file__).resolve().parents[2] / "app" / "page"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 PROTOCOL = Subprotocol("midstream.v1")
 LIMITS = {

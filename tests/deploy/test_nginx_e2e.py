@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from hashlib import sha256
 from typing import Any
@@ -53,9 +55,11 @@ async def until(socket: ClientConnection, kind: str) -> list[dict[str, Any]]:
     raise AssertionError(socket.close_reason)
 
 
-def get(connection: http.client.HTTPConnection, path: str) -> tuple[http.client.HTTPResponse, bytes]:
+def get(
+    connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str] | None = None
+) -> tuple[http.client.HTTPResponse, bytes]:
     with closing(connection):
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers or {})
         answer = connection.getresponse()
         return answer, answer.read()
 
@@ -100,6 +104,18 @@ def test_the_page_and_its_health_are_served_over_tls(front: Site) -> None:
     _, page = get(https(front), "/")
     assert health.status == 200
     assert b"<!doctype html" in page.lower()
+
+
+def test_the_pages_files_come_through_as_they_were_coded(front: Site) -> None:
+    _, page = get(https(front), "/")
+    (script,) = re.findall(rb'src="(/static/start[^"]+)"', page)
+    answer, coded = get(https(front), script.decode(), {"Accept-Encoding": "gzip"})
+    _, plain = get(https(front), script.decode())
+    assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert gzip.decompress(coded) == plain
+    tag = {"If-None-Match": answer.headers["ETag"], "Accept-Encoding": "gzip"}
+    known, nothing = get(https(front), script.decode(), tag)
+    assert (known.status, nothing) == (304, b"")
 
 
 def test_plain_http_is_sent_on_to_https(front: Site) -> None:

@@ -37,6 +37,7 @@ export class Theme {
     this.#button.replaceChildren(icon(other() === "dark" ? "moon" : "sun"));
     this.#button.setAttribute("aria-label", `Switch to the ${other()} theme`);
     this.#button.title = `Switch to the ${other()} theme`;
+    showAround();
   }
 }
 
@@ -44,4 +45,10 @@ export class Theme {
 function other() {
   const shown = document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
   return shown === "dark" ? "light" : "dark";
+}
+
+/** What is around the page, such as the bar of an installed one, takes its colour too. */
+function showAround() {
+  const colours = /** @type {NodeListOf<HTMLMetaElement>} */ (document.querySelectorAll("meta[name=theme-color]"));
+  for (const colour of colours) colour.content = getComputedStyle(document.documentElement).backgroundColor;
 }

@@ -1,0 +1,1 @@
+"""How the page reaches a browser: in few files, compressed, and kept as long as they are true."""

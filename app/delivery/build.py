@@ -1,0 +1,134 @@
+"""Makes few files of many: the page's modules as one script, its style sheets as one, and a page that names them.
+
+The names hold a sum of what is in them, so that a browser may keep them for good. Nothing of it is written anywhere: a build
+is made of the sources in a fraction of a second, when somebody first asks for the page, and is never older than they are.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from app.delivery.encodings import Asset
+from app.delivery.joining import join
+from app.delivery.modules import NotJoined
+
+SCRIPT = "start.js"
+STYLE = "style.css"
+STATIC = "/static/"
+BESIDE = "vendor/"
+"""Where bundles lie that stay files of their own: they change seldom, and some are loaded when they are needed."""
+_SHEET = re.compile(r'\n *<link rel="stylesheet" href="/static/([^"]+)">')
+_MODULE = re.compile(r'<script type="module" src="/static/([^"]+)"></script>')
+_NAMED = re.compile(r'\b(href|src)="/static/([^"]+)"')
+_SUMMED = re.compile(r"(.+)\.([0-9a-f]{16})(\.[a-z0-9]+)")
+_CSS_GAP = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|/\*.*?\*/""", re.DOTALL)
+_CSS_ADDRESS = re.compile(r"""url\((["']?)(?!data:|/|#)([^)"']+)\1\)""")
+_KEPT_ADDRESSES = (".webmanifest", ".html")
+"""What is known by its address for long: an installed page asks for its manifest there."""
+
+
+class Build(msgspec.Struct, frozen=True):
+    """The page, and what was made for it by its plain names."""
+
+    page: Asset
+    made: dict[str, Asset]
+
+
+def built(folder: Path) -> Build:
+    """Build the page whose sources are in a folder. Raises NotJoined."""
+    return _Builder(folder).build()
+
+
+def plain(folder: Path) -> Build:
+    """The page as its sources are, file by file."""
+    return Build(Asset("index.html", (folder / "index.html").read_bytes()), {})
+
+
+def files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Every file below a folder, by its path there. Editors' own files, which come and go, are left out."""
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(place, name)
+            with suppress(FileNotFoundError):
+                if not name.startswith("."):
+                    yield path.relative_to(folder).as_posix(), path.stat()
+
+
+def summed(path: str, asset: Asset) -> str:
+    """The path of a file with its sum in it: `css/theme.0123456789abcdef.css`."""
+    stem, suffix = posixpath.splitext(path)
+    return f"{stem}.{asset.digest}{suffix}"
+
+
+def unsummed(path: str) -> tuple[str, str] | None:
+    """A path without the sum in it, and the sum; None where there is none."""
+    found = _SUMMED.fullmatch(path)
+    return (found[1] + found[3], found[2]) if found else None
+
+
+class _Builder:
+    """Knows the sources while one build is made."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[str, Asset] = {}
+
+    def build(self) -> Build:
+        """The page and what was made for it."""
+        page = self._text("index.html")
+        sheets = _SHEET.findall(page)
+        entries = _MODULE.findall(page)
+        if len(entries) != 1:
+            raise NotJoined("index.html", 1, f"one module begins the page, not {len(entries)}")
+        style = self._make(STYLE, "\n".join(self._sheet(path) for path in sheets))
+        links = iter([f'\n    <link rel="stylesheet" href="{style}">'])
+        page = _SHEET.sub(lambda _: next(links, ""), page)
+        page = _MODULE.sub(lambda found: self._script(found[1]), page)
+        page = _NAMED.sub(lambda found: f'{found[1]}="{self._address(found[2], "index.html")}"', page)
+        return Build(Asset("index.html", page.encode()), self._made)
+
+    def _script(self, entry: str) -> str:
+        """The elements that load the script, and at the same time what it needs."""
+        addresses = {path: self._address(path, path) for path, _ in files(self._folder)}
+        modules = [path for path in addresses if path.endswith(".js") and not path.startswith(BESIDE)]
+        joined = join(entry, {path: self._text(path) for path in modules}, addresses)
+        preloads = [f'<link rel="modulepreload" href="{address}">' for address in joined.needs]
+        script = f'<script type="module" src="{self._make(SCRIPT, joined.script)}"></script>'
+        return "\n    ".join([*preloads, script])
+
+    def _sheet(self, path: str) -> str:
+        """A style sheet without its comments. What it names is named by its sum."""
+        text = _CSS_GAP.sub(lambda found: found[1] or "", self._text(path))
+        if "@import" in text:
+            raise NotJoined(path, 1, "`@import` can't be joined: link the sheet in index.html")
+        folder = posixpath.dirname(path)
+        return _CSS_ADDRESS.sub(
+            lambda found: (
+                f'url("{self._address(posixpath.normpath(posixpath.join(folder, found[2])), path)}")'
+            ),
+            re.sub(r"\s*\n\s*", "\n", text).strip(),
+        )
+
+    def _make(self, name: str, text: str) -> str:
+        self._made[name] = Asset(name, text.encode())
+        return STATIC + summed(name, self._made[name])
+
+    def _address(self, path: str, named_in: str) -> str:
+        """Where a file is that may be kept for good."""
+        if unsummed(path) is not None or path.endswith(_KEPT_ADDRESSES):
+            return STATIC + path
+        file = self._folder / path
+        if not file.is_file():
+            raise NotJoined(named_in, 1, f"it names {path}, which is not there")
+        return STATIC + summed(path, Asset(path, file.read_bytes()))
+
+    def _text(self, path: str) -> str:
+        return (self._folder / path).read_text(encoding="utf-8")

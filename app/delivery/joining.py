@@ -1,0 +1,133 @@
+"""Joins the page's modules into one script. Each keeps a scope of its own: nothing is renamed, so errors read as in the sources.
+
+What is imported when it is needed (`import("./a.js")`) is begun then, and so is what it alone needs. Modules in `vendor/` are
+bundles of their own and stay files of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from app.delivery.modules import Address, Later, Module, Names, NotJoined, Piece, braced, read
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """A script, and the addresses of those files beside it that it needs before it begins."""
+
+    script: str
+    needs: tuple[str, ...]
+
+
+def join(entry: str, sources: Mapping[str, str], addresses: Mapping[str, str]) -> Joined:
+    """Join a module with all that it needs.
+
+    `sources`: the text of each module that can be joined, by its path; `addresses`: of all files, where they are alone.
+    Raises NotJoined.
+    """
+    return _Join(sources, addresses).of(entry)
+
+
+class _Join:
+    """Knows all modules that were read, and which of them are evaluated at once."""
+
+    def __init__(self, sources: Mapping[str, str], addresses: Mapping[str, str]) -> None:
+        self._sources = sources
+        self._addresses = addresses
+        self._beside = {path: address for path, address in addresses.items() if path not in sources}
+        self._modules: dict[str, Module] = {}
+        self._now: dict[str, None] = {}
+        self._numbers: dict[str, int] = {}
+
+    def of(self, entry: str) -> Joined:
+        """The script that begins with this module."""
+        self._read(entry)
+        self._order(entry, self._now, ())
+        later = [path for path in self._modules if path not in self._now]
+        for path in later:
+            self._order(path, {}, ())
+        needs = dict.fromkeys(
+            path for module in self._now for path in self._modules[module].now if path in self._beside
+        )
+        parts = [
+            *(f"import * as {self._name(path)} from {_quoted(self._beside[path])};\n" for path in needs),
+            *(self._written_later(self._modules[path]) for path in later),
+            *(self._written(self._modules[path]) for path in self._now),
+        ]
+        return Joined("".join(parts), tuple(self._beside[path] for path in needs))
+
+    def _read(self, path: str) -> None:
+        """Read a module and all that it names, whenever that is needed."""
+        if path in self._modules or path in self._beside:
+            return
+        self._modules[path] = module = read(path, self._sources[path])
+        for other in (*module.now, *module.later):
+            if other not in self._sources and other not in self._beside:
+                raise NotJoined(path, 1, f"it imports {other}, which is not there")
+            self._read(other)
+
+    def _order(self, path: str, done: dict[str, None], above: tuple[str, ...]) -> None:
+        """Put a module behind those that it needs."""
+        if path in self._beside or path in done or path in self._now:
+            return
+        if path in above:
+            raise NotJoined(path, 1, f"modules import each other: {' imports '.join((*above, path))}")
+        for other in self._modules[path].now:
+            self._order(other, done, (*above, path))
+        done[path] = None
+
+    def _written(self, module: Module) -> str:
+        return f"// {module.path}\nconst {self._name(module.path)} = (() => {{{self._body(module)}}})();\n"
+
+    def _written_later(self, module: Module) -> str:
+        """A module that begins when it is asked for: behind all that is evaluated at once, and once."""
+        name = self._name(module.path)
+        begin = f"{name} ??= Promise.resolve().then(async () => {{{self._body(module)}}})"
+        return f"// {module.path}\nlet {name};\nconst load${name} = () => ({begin});\n"
+
+    def _body(self, module: Module) -> str:
+        pieces = (self._piece(piece, module) for piece in module.pieces)
+        return f"{''.join(pieces)}\nreturn {braced(module.exports.items())};\n"
+
+    def _piece(self, piece: Piece, module: Module) -> str:
+        match piece:
+            case str():
+                return piece
+            case Names(path, pattern):
+                taken = self._taken(path, at_once=module.path in self._now)
+                return f"{taken};" if pattern is None else f"const {pattern} = {taken};"
+            case Later(path):
+                return self._asked_for(path)
+            case Address(path):
+                return self._address(path, module)
+
+    def _address(self, path: str | None, module: Module) -> str:
+        """An address as `import.meta` gives it: a whole one."""
+        if path is not None and path not in self._addresses:
+            raise NotJoined(module.path, 1, f"it names {path}, which is not there")
+        address = f"/static/{module.path}" if path is None else self._addresses[path]
+        return f"new URL({_quoted(address)}, location.href).href"
+
+    def _taken(self, path: str, *, at_once: bool) -> str:
+        """What a module exports, where another one imports it at its head."""
+        if path in self._beside and not at_once:
+            return f"await import({_quoted(self._beside[path])})"
+        if path in self._now or path in self._beside:
+            return self._name(path)
+        return f"await load${self._name(path)}()"
+
+    def _asked_for(self, path: str) -> str:
+        """A promise of what a module exports."""
+        if path in self._beside:
+            return f"import({_quoted(self._beside[path])})"
+        if path in self._now:
+            return f"Promise.resolve().then(() => {self._name(path)})"
+        return f"load${self._name(path)}()"
+
+    def _name(self, path: str) -> str:
+        return f"module${self._numbers.setdefault(path, len(self._numbers))}"
+
+
+def _quoted(address: str) -> str:
+    return msgspec.json.encode(address).decode()

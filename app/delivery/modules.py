@@ -1,0 +1,214 @@
+"""Reads one ES module of the page: what it imports and exports, and the script between.
+
+The page's modules keep to a part of the language that is joined without a compiler: names are imported and exported one by
+one, and an exported one keeps its value. Whatever else would need more is refused with its place.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from app.delivery.tokens import Kind, Token, Unreadable, tokens
+
+
+class NotJoined(Exception):
+    """The page's files can't be joined. The message names the file, the line and what to write instead."""
+
+    def __init__(self, path: str, line: int, why: str) -> None:
+        super().__init__(f"app/page/{path}:{line}: {why}")
+
+
+class Names(NamedTuple):
+    """Where names of another module are taken. `pattern`: what they are bound to, None where none is."""
+
+    path: str
+    pattern: str | None
+
+
+class Later(NamedTuple):
+    """Where a module is imported when it is needed."""
+
+    path: str
+
+
+class Address(NamedTuple):
+    """Where a module asks for an address: of another file, or None for its own."""
+
+    path: str | None
+
+
+Piece = str | Names | Later | Address
+
+
+class Module(msgspec.Struct, frozen=True, kw_only=True):
+    """A module of the page. `exports`: expressions by the names that others import; paths are those below `app/page`."""
+
+    path: str
+    pieces: tuple[Piece, ...]
+    exports: dict[str, str]
+
+    @property
+    def now(self) -> tuple[str, ...]:
+        """What has to be evaluated before it, in the order of its imports."""
+        return tuple(dict.fromkeys(piece.path for piece in self.pieces if isinstance(piece, Names)))
+
+    @property
+    def later(self) -> tuple[str, ...]:
+        """What it imports when it is needed."""
+        return tuple(dict.fromkeys(piece.path for piece in self.pieces if isinstance(piece, Later)))
+
+
+def braced(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return pairs of names as they stand between braces in JavaScript."""
+    return f"{{ {', '.join(name if name == own else f'{name}: {own}' for name, own in pairs)} }}"
+
+
+def read(path: str, script: str) -> Module:
+    """Read a module. Raises NotJoined."""
+    try:
+        listed = list(tokens(script))
+    except Unreadable as error:
+        raise NotJoined(path, error.line, str(error)) from error
+    reader = _Reader(path, listed)
+    return Module(path=path, pieces=tuple(reader.pieces()), exports=reader.exports)
+
+
+class _Reader:
+    """Goes through a module's tokens, statement by statement where they import or export, else token by token."""
+
+    def __init__(self, path: str, listed: list[Token]) -> None:
+        self.exports: dict[str, str] = {}
+        self._path = path
+        self._tokens = listed
+        self._place = 0
+
+    def pieces(self) -> Iterable[Piece]:
+        """The module's script, with what it needs of others apart."""
+        while self._place < len(self._tokens):
+            token = self._tokens[self._place]
+            if token.text == "import" and self._behind(".") is False:
+                yield from self._import(token)
+            elif token.text == "export" and token.depth == 0:
+                yield from self._export(token)
+            elif token.text == "await" and token.depth == 0:
+                raise self._refusal(
+                    token, "a module can't wait while it loads: `await` in a function with braces"
+                )
+            else:
+                self._place += 1
+                yield token.before + token.text
+
+    def _behind(self, text: str) -> bool:
+        return self._place > 0 and self._tokens[self._place - 1].text == text
+
+    def _import(self, token: Token) -> Iterable[Piece]:
+        self._place += 1
+        yield token.before
+        if self._comes("("):
+            path = self._other(self._take())
+            self._demand(")")
+            yield Later(path)
+        elif self._comes("."):
+            yield self._address()
+        elif token.depth > 0:
+            raise self._refusal(token, "imports stand at the head of a module")
+        else:
+            yield self._names(token)
+
+    def _address(self) -> Address:
+        """`import.meta.url`, or `import.meta.resolve("./a.css")`."""
+        self._demand("meta")
+        self._demand(".")
+        if not self._comes("resolve"):
+            self._demand("url")
+            return Address(None)
+        self._demand("(")
+        path = self._other(self._take())
+        self._demand(")")
+        return Address(path)
+
+    def _names(self, token: Token) -> Names:
+        """`import "./a.js"`, `import { a, b as c } from "./a.js"` or `import * as a from "./a.js"`."""
+        pattern: str | None = None
+        if self._comes("{"):
+            pattern = braced(self._listed())
+        elif self._comes("*"):
+            self._demand("as")
+            pattern = self._take().text
+        elif self._tokens[self._place].kind is not Kind.TEXT:
+            raise self._refusal(token, "there are no default exports: `import { name }` instead")
+        if pattern is not None:
+            self._demand("from")
+        path = self._other(self._take())
+        self._demand(";")
+        return Names(path, pattern)
+
+    def _export(self, token: Token) -> Iterable[Piece]:
+        self._place += 1
+        if self._comes("{"):
+            listed = self._listed()
+            if self._comes("from"):
+                yield self._handed_on(listed)
+            else:
+                self.exports |= {shown: own for own, shown in listed}
+            self._demand(";")
+            return
+        words = [word.text for word in self._tokens[self._place : self._place + 4]]
+        match words:
+            case ["const", name, "=", *_]:
+                self.exports[name] = name
+            case ["class" | "function", name, *_] | ["async", "function", name, *_] if name != "*":
+                self.exports[name] = name
+            case _:
+                raise self._refusal(token, "export a `class`, a `function`, `const name =` or `{ names }`")
+        first = self._tokens[self._place]
+        self._tokens[self._place] = first._replace(before=token.before)
+
+    def _handed_on(self, listed: list[tuple[str, str]]) -> Names:
+        """`export { a } from "./b.js"`: taken under a name that no module has, and given on."""
+        path = self._other(self._take())
+        own = {name: f"{name}$handed" for name, _ in listed}
+        self.exports |= {shown: own[name] for name, shown in listed}
+        return Names(path, braced(own.items()))
+
+    def _listed(self) -> list[tuple[str, str]]:
+        """What stands between braces: `a as b` is (a, b), and `a` is (a, a)."""
+        found: list[tuple[str, str]] = []
+        while not self._comes("}"):
+            name = self._take().text
+            found.append((name, self._take().text if self._comes("as") else name))
+            if not self._comes(","):
+                self._demand("}")
+                break
+        return found
+
+    def _other(self, token: Token) -> str:
+        """The path of another module, as a text in this one names it."""
+        named = token.text[1:-1]
+        if token.kind is not Kind.TEXT or not named.startswith(("./", "../")):
+            raise self._refusal(token, "a file is named by a text that begins with `./` or `../`")
+        return posixpath.normpath(posixpath.join(posixpath.dirname(self._path), named))
+
+    def _take(self) -> Token:
+        if self._place == len(self._tokens):
+            raise self._refusal(self._tokens[-1], "the module ends in the middle of a statement")
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _comes(self, text: str) -> bool:
+        if self._place < len(self._tokens) and self._tokens[self._place].text == text:
+            self._place += 1
+            return True
+        return False
+
+    def _demand(self, text: str) -> None:
+        token = self._take()
+        if token.text != text:
+            raise self._refusal(token, f"`{text}` is expected here, not `{token.text}`")
+
+    def _refusal(self, token: Token, why: str) -> NotJoined:
+        return NotJoined(self._path, token.line, why)

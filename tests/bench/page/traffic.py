@@ -1,0 +1,115 @@
+"""What goes over a page's line, as Chromium tells it (the Chrome DevTools Protocol, domain Network)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from playwright.async_api import CDPSession
+
+from tests.bench.page.records import Line
+
+SOCKET = "websocket"
+LATER = "later"
+HELLO = 1
+"""The round trip of `hello` and `ready`, behind a handshake."""
+
+
+class Traffic:
+    """Listens to one load of a page."""
+
+    def __init__(self, session: CDPSession) -> None:
+        self._session = session
+        self._kinds: dict[str, str] = {}
+        self._urls: dict[str, str] = {}
+        self._cached: set[str] = set()
+        self._steps: dict[str, int] = {}
+        self._finished: list[tuple[str, float, float]] = []
+        self._began: float | None = None
+        self._socket_bytes = 0.0
+        self.sockets = 0
+        self._socket_step = 0
+        for event, listener in {
+            "requestWillBeSent": self._sent,
+            "requestServedFromCache": lambda told: self._cached.add(told["requestId"]),
+            "responseReceived": self._received,
+            "loadingFinished": self._loaded,
+            "webSocketCreated": self._dialled,
+            "webSocketFrameSent": self._framed,
+            "webSocketFrameReceived": self._framed,
+        }.items():
+            session.on(f"Network.{event}", listener)
+
+    async def slow_down(self, line: Line) -> None:
+        """Has the browser's network behave as a line does."""
+        await self._session.send("Network.enable")
+        await self._session.send(
+            "Network.emulateNetworkConditions",
+            {
+                "offline": False,
+                "latency": line.round_trip_ms,
+                "downloadThroughput": line.down_kbit * 1000 / 8,
+                "uploadThroughput": line.up_kbit * 1000 / 8,
+            },
+        )
+
+    @property
+    def requests(self) -> int:
+        """How many went over the line, handshakes of sockets among them."""
+        return len([name for name in self._urls if name not in self._cached]) + self.sockets
+
+    @property
+    def in_a_row(self) -> int:
+        """Round trips that waited for each other, up to the first socket's `ready`."""
+        return self._socket_step + 1 + HELLO
+
+    def wire_bytes(self, usable_ms: float) -> dict[str, float]:
+        """Bytes over the line by kind; those that came when the page was usable are `later`."""
+        found: dict[str, float] = defaultdict(float)
+        for name, at, size in self._finished:
+            late = (at - (self._began or 0.0)) * 1000 > usable_ms
+            found[LATER if late else self._kinds.get(name, "other")] += size
+        found[SOCKET] = self._socket_bytes
+        return dict(found)
+
+    def _sent(self, told: dict[str, Any]) -> None:
+        if not told["request"]["url"].startswith("http"):
+            return
+        self._began = self._began or told["timestamp"]
+        self._urls[told["requestId"]] = told["request"]["url"]
+        self._kinds[told["requestId"]] = told.get("type", "other").lower()
+        self._steps[told["request"]["url"]] = self._step(told.get("initiator", {})) + 1
+
+    def _received(self, told: dict[str, Any]) -> None:
+        if told["response"].get("fromDiskCache"):
+            self._cached.add(told["requestId"])
+
+    def _loaded(self, told: dict[str, Any]) -> None:
+        name = told["requestId"]
+        if name in self._urls and name not in self._cached:
+            self._finished.append((name, told["timestamp"], told["encodedDataLength"]))
+
+    def _dialled(self, told: dict[str, Any]) -> None:
+        self.sockets += 1
+        if self.sockets == 1:
+            self._socket_step = self._step(told.get("initiator", {}))
+
+    def _framed(self, told: dict[str, Any]) -> None:
+        self._socket_bytes += len(told["response"]["payloadData"].encode())
+
+    def _step(self, initiator: dict[str, Any]) -> int:
+        """How many round trips in a row brought what asks: what came from the browser's store cost none."""
+        urls = [initiator.get("url"), *_callers(initiator.get("stack"))]
+        return max((self._cost(url) for url in urls if url in self._steps), default=0)
+
+    def _cost(self, url: str) -> int:
+        held = any(self._urls[name] == url for name in self._cached if name in self._urls)
+        return self._steps[url] - 1 if held else self._steps[url]
+
+
+def _callers(stack: dict[str, Any] | None) -> list[str]:
+    found: list[str] = []
+    while stack is not None:
+        found += [frame["url"] for frame in stack["callFrames"]]
+        stack = stack.get("parent")
+    return found

@@ -1,0 +1,151 @@
+"""The page as it is delivered: in few requests, from the browser's own store the next time, and from its sources where it must."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import BrowserContext, expect
+
+from app import routes
+from app.routes import PAGE
+from tests.app.in_process import serving
+from tests.browser.chat_page import ChatPage
+from tests.server_process import ServerProcess
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+FETCHED = (
+    """() => performance.getEntriesByType("resource").map(({ name, transferSize }) => [name, transferSize])"""
+)
+HIGHLIGHTER = """() => performance.getEntriesByType("resource").some(({ name }) => name.includes("/vendor/highlight."))"""
+
+
+async def fetched(chat: ChatPage) -> dict[str, int]:
+    """What the page loaded beside itself, with the bytes that came over the line."""
+    found: list[tuple[str, int]] = await chat.client(FETCHED)
+    return {name.partition("/static/")[2]: size for name, size in found}
+
+
+async def test_a_first_visit_is_a_handful_of_requests(chat: ChatPage, server: ServerProcess) -> None:
+    """Each costs a round trip, and the next one in a row another; the highlighter comes when there is time."""
+    await chat.open(server.url)
+    await chat.page.wait_for_function(HIGHLIGHTER)
+    names = [name.partition(".")[0] for name in await fetched(chat)]
+    scripts = ["start", "style", "theme-early", "vendor/highlight", "vendor/markdown"]
+    assert sorted(name for name in names if not name.startswith("icon")) == scripts
+
+
+async def test_a_reload_takes_all_but_the_page_from_the_browsers_store(
+    chat: ChatPage, server: ServerProcess
+) -> None:
+    await chat.open(server.url)
+    await chat.page.wait_for_function(HIGHLIGHTER)
+    await chat.page.reload()
+    await chat.connected()
+    await chat.page.wait_for_function(HIGHLIGHTER)
+    assert {name: size for name, size in (await fetched(chat)).items() if size} == {}
+
+
+async def test_modules_that_can_t_be_joined_make_the_same_page(
+    chat: ChatPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = shutil.copytree(PAGE, tmp_path / "page")
+    (page / "main.js").write_text(f"{(page / 'main.js').read_text()}\nexport default 1;\n")
+    monkeypatch.setattr(routes, "PAGE", page)
+    async with serving(tmp_path) as running:
+        running.engine.script("```python\nprint('Hello.')\n```")
+        await chat.open(running.url)
+        assert "main.js" in await fetched(chat)
+        await chat.ask("Hello?")
+        await expect(chat.replies.last.locator(".hljs-string")).to_have_text("'Hello.'")
+        await chat.page.close()  # before its server: it would complain of that
+
+
+MODULES = {
+    "index.html": """<!doctype html><link rel="icon" href="data:,"><link rel="stylesheet" href="/static/a.css">
+    <script type="module" src="/static/main.js"></script>""",
+    "a.css": "body { color: red }",
+    "main.js": """
+        import "./told.js";
+        import { say, said as heard } from "./log.js";
+        import * as ui from "./ui/view.js";
+        say(`main, ${ui.NAME} ${ui.twice(2)} ${/[/]\\/'/.test("//'")}`); // not said
+        void load();
+        async function load() {
+          const loaded = await Promise.all([import("./lazy.js"), import("./lazy.js"), import("./ui/view.js")]);
+          say(loaded[0].late === loaded[1].late && loaded[2].twice === ui.twice);
+          document.title = heard.join("; ");
+        }
+    """,
+    "told.js": 'import { say } from "./log.js";\nsay("told");',
+    "log.js": "export const said = [];\nexport function say(text) { said.push(String(text)); }",
+    "ui/view.js": """
+        import { big } from "../vendor/big.js";
+        export { big as NAME } from "../vendor/big.js";
+        export const twice = (number) => 2 * number / 1;
+        export { big };
+    """,
+    "lazy.js": """
+        import { say } from "./log.js";
+        import { deep } from "./ui/deep.js";
+        say(`lazy ${deep}`);
+        export class late {}
+    """,
+    "ui/deep.js": """
+        import { heavy } from "../vendor/heavy.js";
+        const sheet = isSheet(import.meta.resolve("../a.css"));
+        function isSheet(address) { return /^http:.*\\/static\\/a[.0-9a-f]*\\.css$/.test(address); }
+        export const deep = `${heavy} at ${new URL("./deep.js", import.meta.url).pathname} ${sheet}`;
+    """,
+    "vendor/big.js": 'export const big = "big";',
+    "vendor/heavy.js": 'export const heavy = "heavy";',
+}
+
+
+@pytest.mark.parametrize("joined", [True, False])
+async def test_joined_modules_do_what_they_do_one_by_one(
+    chat: ChatPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, joined: bool
+) -> None:
+    """The browser itself is asked what the modules mean."""
+    page = tmp_path / "page"
+    files = MODULES if joined else MODULES | {"told.js": f"{MODULES['told.js']}\nexport default 1;"}
+    for path, text in files.items():
+        (page / path).parent.mkdir(parents=True, exist_ok=True)
+        (page / path).write_text(text)
+    monkeypatch.setattr(routes, "PAGE", page)
+    async with serving(tmp_path) as running:
+        await chat.page.goto(running.url)
+        said = "told; main, big 4 true; lazy heavy at /static/ui/deep.js true; true"
+        await expect(chat.page).to_have_title(said)
+        assert ("main.js" in await fetched(chat)) is not joined
+
+
+async def manifest_of(context: BrowserContext, chat: ChatPage) -> dict[str, Any]:
+    session = await context.new_cdp_session(chat.page)
+    found: dict[str, Any] = await session.send("Page.getAppManifest")
+    installable = await session.send("Page.getInstallabilityErrors")
+    errors = [error["errorId"] for error in installable["installabilityErrors"]]
+    return found | {"installability": errors}
+
+
+async def test_the_page_can_be_installed(
+    context: BrowserContext, chat: ChatPage, server: ServerProcess
+) -> None:
+    await chat.open(server.url)
+    found = await manifest_of(context, chat)
+    assert found["url"].endswith("/static/manifest.webmanifest")
+    assert found["errors"] == []
+    assert set(found["installability"]) <= {"in-incognito"}  # as every visitor of these tests is
+
+
+async def test_what_is_around_the_page_takes_its_colours(chat: ChatPage, server: ServerProcess) -> None:
+    await chat.page.emulate_media(color_scheme="light")
+    await chat.open(server.url)
+    colours = chat.page.locator("meta[name=theme-color]")
+    light = await colours.first.get_attribute("content")
+    await chat.page.get_by_role("button", name="Switch to the dark theme").click()
+    for colour in await colours.all():
+        assert await colour.get_attribute("content") != light
