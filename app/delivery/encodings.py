@@ -43,7 +43,7 @@ _DIGITS = 16
 
 
 class Asset:
-    """The bytes of a file. Each coding is made once, when it is first asked for; that may take half a second."""
+    """The bytes of a file. Each coding is made once, when it is first asked for: brotli takes a tenth of a second for 100 KB."""
 
     def __init__(self, name: str, content: bytes) -> None:
         suffix = PurePath(name).suffix

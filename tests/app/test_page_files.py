@@ -174,6 +174,7 @@ async def test_an_edited_source_is_seen_at_the_next_load(
     async with serving(tmp_path) as running:
         before = await named(running)
         source = page / "main.js"
+        assert (await fetch(running, "/static/main.js"))[2] == source.read_bytes()
         source.write_text(f"{source.read_text()}\nconsole.log(1);\n")
         after = await named(running)
         (start,) = set(after) - set(before)

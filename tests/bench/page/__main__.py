@@ -1,8 +1,8 @@
 """`make bench-page`: how much of the page comes over a slow line, and how soon it can be used; a table with targets, and JSON.
 
-A real Chromium visits the real service over a line of 1.6 Mbit/s whose round trip takes 150 ms (Chromium emulates it). A
-scripted engine answers, so that no model is waited for. The first visitor after the start is not counted: for that one
-the files are compressed.
+A real Chromium visits the real service over a line of 1.6 Mbit/s whose round trip takes 150 ms. Chromium emulates it; what
+it leaves out, the frames of a socket, is delayed here. A scripted engine answers, so that no model is waited for. The first
+visitor after the start is not counted: for that one the files are compressed.
 """
 
 from __future__ import annotations

@@ -15,6 +15,14 @@ from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, OPTIONS
 
 PATIENCE_MS = 60_000
+FRAMES_WAIT = """
+((roundTripMs) => {
+  const send = WebSocket.prototype.send;
+  WebSocket.prototype.send = function (data) {
+    setTimeout(() => this.readyState === WebSocket.OPEN && send.call(this, data), roundTripMs);
+  };
+})"""
+"""Chromium's emulation delays a socket's handshake and none of its frames: here each that is sent waits for a round trip."""
 WATCH = """
 (() => {
   const look = () => {
@@ -53,6 +61,7 @@ async def visited(browser: Browser, url: str, line: Line) -> Round:
     """One visitor with an empty store, twice."""
     context = await browser.new_context(viewport=DESKTOP)
     page = await context.new_page()
+    await page.add_init_script(f"{FRAMES_WAIT}({line.round_trip_ms});")
     await page.add_init_script(WATCH)
     first = await _visit(page, line, lambda: page.goto(url))
     await ChatPage(page).ask("Hello?")
