@@ -1,4 +1,4 @@
-"""Makes few files of many: the page's modules as one script, its style sheets as one, and a page that names them.
+"""Makes few files of many: a page's modules as one script, its style sheets as one, and the page that names them.
 
 The names hold a sum of what is in them, so that a browser may keep them for good. Nothing of it is written anywhere: a build
 is made of the sources in a fraction of a second, when somebody first asks for the page, and is never older than they are.
@@ -35,20 +35,20 @@ _KEPT_ADDRESSES = (".webmanifest", ".html")
 
 
 class Build(msgspec.Struct, frozen=True):
-    """The page, and what was made for it by its plain names."""
+    """The pages, and what was made for them, by their plain names."""
 
-    page: Asset
+    pages: dict[str, Asset]
     made: dict[str, Asset]
 
 
 def built(folder: Path) -> Build:
-    """Build the page whose sources are in a folder. Raises NotJoined."""
+    """Build the pages whose sources are in a folder: each HTML file there is one. Raises NotJoined."""
     return _Builder(folder).build()
 
 
 def plain(folder: Path) -> Build:
-    """The page as its sources are, file by file."""
-    return Build(Asset("index.html", (folder / "index.html").read_bytes()), {})
+    """The pages as their sources are, file by file."""
+    return Build({path.name: Asset(path.name, path.read_bytes()) for path in folder.glob("*.html")}, {})
 
 
 def files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -82,26 +82,29 @@ class _Builder:
         self._made: dict[str, Asset] = {}
 
     def build(self) -> Build:
-        """The page and what was made for it."""
-        page = self._text("index.html")
-        sheets = _SHEET.findall(page)
-        entries = _MODULE.findall(page)
-        if len(entries) != 1:
-            raise NotJoined("index.html", 1, f"one module begins the page, not {len(entries)}")
-        style = self._make(STYLE, "\n".join(self._sheet(path) for path in sheets))
-        links = iter([f'\n    <link rel="stylesheet" href="{style}">'])
-        page = _SHEET.sub(lambda _: next(links, ""), page)
-        page = _MODULE.sub(lambda found: self._script(found[1]), page)
-        page = _NAMED.sub(lambda found: f'{found[1]}="{self._address(found[2], "index.html")}"', page)
-        return Build(Asset("index.html", page.encode()), self._made)
+        """The pages and what was made for them."""
+        pages = sorted(path.name for path in self._folder.glob("*.html"))
+        return Build({name: Asset(name, self._page(name).encode()) for name in pages}, self._made)
 
-    def _script(self, entry: str) -> str:
+    def _page(self, name: str) -> str:
+        text = self._text(name)
+        entries = _MODULE.findall(text)
+        if len(entries) != 1:
+            raise NotJoined(name, 1, f"one module begins a page, not {len(entries)}")
+        kind = "" if name == "index.html" else f"{posixpath.splitext(name)[0]}-"
+        style = self._make(kind + STYLE, "\n".join(self._sheet(path) for path in _SHEET.findall(text)))
+        links = iter([f'\n    <link rel="stylesheet" href="{style}">'])
+        text = _SHEET.sub(lambda _: next(links, ""), text)
+        text = _MODULE.sub(lambda found: self._script(kind + SCRIPT, found[1]), text)
+        return _NAMED.sub(lambda found: f'{found[1]}="{self._address(found[2], name)}"', text)
+
+    def _script(self, name: str, entry: str) -> str:
         """The elements that load the script, and at the same time what it needs."""
         addresses = {path: self._address(path, path) for path, _ in files(self._folder)}
         modules = [path for path in addresses if path.endswith(".js") and not path.startswith(BESIDE)]
         joined = join(entry, {path: self._text(path) for path in modules}, addresses)
         preloads = [f'<link rel="modulepreload" href="{address}">' for address in joined.needs]
-        script = f'<script type="module" src="{self._make(SCRIPT, joined.script)}"></script>'
+        script = f'<script type="module" src="{self._make(name, joined.script)}"></script>'
         return "\n    ".join([*preloads, script])
 
     def _sheet(self, path: str) -> str:

@@ -53,7 +53,8 @@ class _Join:
         parts = [
             *(f"import * as {self._name(path)} from {_quoted(self._beside[path])};\n" for path in needs),
             *(self._written_later(self._modules[path]) for path in later),
-            *(self._written(self._modules[path]) for path in self._now),
+            *(self._written(self._modules[path]) for path in self._now if path != entry),
+            f"// {entry}\n{{{self._body(self._modules[entry])}}}\n",
         ]
         return Joined("".join(parts), tuple(self._beside[path] for path in needs))
 
@@ -78,17 +79,23 @@ class _Join:
         done[path] = None
 
     def _written(self, module: Module) -> str:
-        return f"// {module.path}\nconst {self._name(module.path)} = (() => {{{self._body(module)}}})();\n"
+        if module.waits is not None:
+            why = (
+                "others can't wait for a module that waits while it loads: `await` in a function with braces"
+            )
+            raise NotJoined(module.path, module.waits, why)
+        script = f"{self._body(module)}\nreturn {braced(module.exports.items())};\n"
+        return f"// {module.path}\nconst {self._name(module.path)} = (() => {{{script}}})();\n"
 
     def _written_later(self, module: Module) -> str:
         """A module that begins when it is asked for: behind all that is evaluated at once, and once."""
         name = self._name(module.path)
-        begin = f"{name} ??= Promise.resolve().then(async () => {{{self._body(module)}}})"
+        script = f"{self._body(module)}\nreturn {braced(module.exports.items())};\n"
+        begin = f"{name} ??= Promise.resolve().then(async () => {{{script}}})"
         return f"// {module.path}\nlet {name};\nconst load${name} = () => ({begin});\n"
 
     def _body(self, module: Module) -> str:
-        pieces = (self._piece(piece, module) for piece in module.pieces)
-        return f"{''.join(pieces)}\nreturn {braced(module.exports.items())};\n"
+        return "".join(self._piece(piece, module) for piece in module.pieces)
 
     def _piece(self, piece: Piece, module: Module) -> str:
         match piece:

@@ -45,11 +45,15 @@ Piece = str | Names | Later | Address
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """A module of the page. `exports`: expressions by the names that others import; paths are those below `app/page`."""
+    """A module of the page. Paths are those below `app/page`.
+
+    `exports`: expressions by the names that others import; `waits`: the line where it waits while it loads.
+    """
 
     path: str
     pieces: tuple[Piece, ...]
     exports: dict[str, str]
+    waits: int | None
 
     @property
     def now(self) -> tuple[str, ...]:
@@ -74,7 +78,8 @@ def read(path: str, script: str) -> Module:
     except Unreadable as error:
         raise NotJoined(path, error.line, str(error)) from error
     reader = _Reader(path, listed)
-    return Module(path=path, pieces=tuple(reader.pieces()), exports=reader.exports)
+    pieces = tuple(reader.pieces())
+    return Module(path=path, pieces=pieces, exports=reader.exports, waits=reader.waits)
 
 
 class _Reader:
@@ -82,6 +87,7 @@ class _Reader:
 
     def __init__(self, path: str, listed: list[Token]) -> None:
         self.exports: dict[str, str] = {}
+        self.waits: int | None = None
         self._path = path
         self._tokens = listed
         self._place = 0
@@ -94,11 +100,9 @@ class _Reader:
                 yield from self._import(token)
             elif token.text == "export" and token.depth == 0:
                 yield from self._export(token)
-            elif token.text == "await" and token.depth == 0:
-                raise self._refusal(
-                    token, "a module can't wait while it loads: `await` in a function with braces"
-                )
             else:
+                if token.text == "await" and token.depth == 0:
+                    self.waits = token.line
                 self._place += 1
                 yield token.before + token.text
 

@@ -50,10 +50,10 @@ class PageFiles(StaticFiles):
         self._assets: dict[str, tuple[Moment, Asset]] = {}
         self._lock = Lock()
 
-    async def page(self, scope: Scope) -> Response:
-        """The answer to a request for the page itself."""
+    async def page(self, scope: Scope, name: str = "index.html") -> Response:
+        """The answer to a request for a page itself."""
         build = await self._seen_lately(LOOK_S)
-        return await _answer(build.page, ASKED_ABOUT, scope)
+        return await _answer(build.pages[name], ASKED_ABOUT, scope)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """The answer to a request for a file. Raises HTTPException."""

@@ -26,7 +26,7 @@ def test_a_module_stands_behind_those_that_it_imports() -> None:
     assert joined.script == (
         "// a.js\nconst module$0 = (() => {\nconst a = () => {};\nreturn { a };\n})();\n"
         "// ui/b.js\nconst module$1 = (() => {const { a: own } = module$0;\nfunction b() { own(); }\nreturn { b };\n})();\n"
-        "// main.js\nconst module$2 = (() => {const { b } = module$1;\nb();\nreturn {  };\n})();\n"
+        "// main.js\n{const { b } = module$1;\nb();}\n"
     )
 
 
@@ -62,7 +62,6 @@ def test_types_in_comments_are_no_imports() -> None:
         ('import { a } from "a";', ":1: a file is named by a text that begins with `./` or `../`"),
         ("import(name);", ":1: a file is named by a text"),
         ('import { a } from "./gone.js";', ":1: it imports gone.js, which is not there"),
-        ("await 1;", ":1: a module can't wait while it loads"),
         ('import { a } from "./a.js"', ":1: the module ends in the middle of a statement"),
         ('import.meta.resolve("./gone.css");', ":1: it names gone.css, which is not there"),
         ("import.meta.env;", ":1: `url` is expected here, not `env`"),
@@ -71,6 +70,12 @@ def test_types_in_comments_are_no_imports() -> None:
 )
 def test_what_can_t_be_joined_is_named_with_its_place(script: str, why: str) -> None:
     assert refusal(main=script, a="export const a = 1;").startswith(f"app/page/main.js{why}")
+
+
+def test_a_module_that_others_need_does_not_wait_while_it_loads() -> None:
+    """The first one may."""
+    told = refusal(main='import { a } from "./a.js";\nawait a();', a="\nexport const a = await 1;")
+    assert told.startswith("app/page/a.js:2: others can't wait")
 
 
 def test_modules_that_import_each_other_are_refused() -> None:
