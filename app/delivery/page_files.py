@@ -28,7 +28,7 @@ NOT_KEPT = "no-store"
 """Of another version than the name says."""
 
 LOOK_S = 0.25
-"""Between two looks at the sources: a look takes a millisecond, and nobody edits and loads faster than that."""
+"""Between two looks at the sources: a look takes two milliseconds, and nobody edits and loads faster than that."""
 Moment = tuple[int, int]
 """When a file was written, and its length: another one where it was written again."""
 
