@@ -18,6 +18,7 @@ from app.operations.readiness import Readiness
 from app.unserved import Answers, Doors, Paths, Unserved
 from connections.http.json_answers import answer
 from connections.http.refusals import Refusals
+from connections.shares.door import NOT_FOUND_BY_SEARCH
 from connections.wire.facts import ServerFacts
 
 PAGE = Path(__file__).parent / "page"
@@ -62,10 +63,10 @@ def application(
     async def page(request: Request) -> Response:
         return await files.page(request.scope)
 
-    async def shared(_: Request) -> Response:
-        return FileResponse(
-            PAGE / "shared.html", headers={"Cache-Control": "no-cache", "X-Robots-Tag": "noindex, nofollow"}
-        )
+    async def shared(request: Request) -> Response:
+        response = await files.page(request.scope, "shared.html")
+        response.headers.update(NOT_FOUND_BY_SEARCH)
+        return response
 
     async def healthz(_: Request) -> Response:
         return answer({"status": "ok"})
