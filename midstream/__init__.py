@@ -4,6 +4,7 @@ from midstream.calls import Call, CallState
 from midstream.client import Client, Reconnecting, connect
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
 from midstream.reply import Reasoning, Reply, Status
+from midstream.requests import Page
 
 __all__ = [
     "Call",
@@ -12,6 +13,7 @@ __all__ = [
     "ClientError",
     "Disconnected",
     "NotConnected",
+    "Page",
     "Reasoning",
     "Reconnecting",
     "Refused",

@@ -17,17 +17,17 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from midstream.address import socket_url
 from midstream.backoff import delays
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
 from midstream.journal import Position
 from midstream.line import Frame, Line, opened
 from midstream.live import LiveReplies
 from midstream.reply import Reply
+from midstream.requests import Requests
 
-LONGEST_PAGE = 200
-"""Messages of a history page, at most: the protocol's."""
 LONGEST_WAIT_S = 60.0
 """For how long one refusal may tell a client to wait that comes back; what takes longer is a limit of another kind."""
 WAIT_MS = 1000
@@ -47,121 +47,16 @@ class Reconnecting:
     watch: Callable[[Disconnected | None], None] | None = None
 
 
-class Client:
+class Client(Requests):
     """A client that said hello. Use `connect`."""
 
     def __init__(self, dial: Callable[[Callable[[Frame], None]], Any], reconnecting: Reconnecting) -> None:
         self._dial = dial
         self._reconnecting = reconnecting
-        self._live = LiveReplies(self.request)
+        super().__init__(LiveReplies(self))
         self._line: Line | None = None
         self._over: ClientError | None = None
         self._changed = asyncio.Event()
-        self._hello: Frame = {}
-        self.ready: Frame = {}
-
-    async def send(self, content: str, *, conversation_id: str = "default", **fields: Any) -> Reply:
-        """Sends a message; gives its reply once it is accepted. Further fields as in the protocol.
-
-        A lost connection does not send it twice. Raises Refused, Disconnected.
-        """
-        return await self._begin(
-            {"type": "send", "conversation_id": conversation_id, "content": content} | fields
-        )
-
-    async def edit(
-        self, message_id: str, content: str, *, conversation_id: str = "default", **fields: Any
-    ) -> Reply:
-        """Says a user's message otherwise, on a branch beside the old one. Raises Refused, Disconnected."""
-        frame = {"type": "edit", "conversation_id": conversation_id, "message_id": message_id}
-        return await self._begin(frame | {"content": content} | fields)
-
-    async def regenerate(self, message_id: str, *, conversation_id: str = "default", **fields: Any) -> Reply:
-        """Has another reply made beside the one with this id. Raises Refused, Disconnected."""
-        frame = {"type": "regenerate", "conversation_id": conversation_id, "message_id": message_id}
-        return await self._begin(frame | fields)
-
-    async def continue_reply(
-        self, message_id: str, *, conversation_id: str = "default", **fields: Any
-    ) -> Reply:
-        """Has a reply go on that was stopped or cut; gives what comes behind its text. Raises Refused, Disconnected."""
-        frame = {"type": "continue", "conversation_id": conversation_id, "message_id": message_id}
-        return await self._begin(frame | fields)
-
-    async def history(
-        self, conversation_id: str = "default", *, limit: int = 50, leaf: str | None = None
-    ) -> list[Frame]:
-        """The newest messages of a conversation, oldest first; with a `leaf`, of its branch, active from then on.
-
-        Raises Refused (`not_found`), Disconnected.
-        """
-        asked = {"type": "history", "conversation_id": conversation_id, "limit": limit}
-        page = await self.request(asked | ({"leaf": leaf} if leaf else {}))
-        messages: list[Frame] = page["messages"]
-        return messages
-
-    async def conversations(self) -> list[Frame]:
-        """The client's conversations, newest first. Raises Refused, Disconnected."""
-        rows: list[Frame] = (await self.request({"type": "conversations"}))["conversations"]
-        return rows
-
-    async def rejoin(self, conversation_id: str = "default") -> Reply | None:
-        """The reply that is being written in a conversation, or whose calls are open, with what came of it so far.
-
-        None where there is none. Raises Refused (`not_found`), Disconnected.
-        """
-        behind = self.ready["limits"]["max_queued_turns"]  # messages that may stand behind that reply
-        limit = min(1 + behind, LONGEST_PAGE)
-        asked = {"type": "history", "conversation_id": conversation_id, "limit": limit}
-        with self._live.rejoining() as ref:
-            return self._live.rejoined(await self.request(asked, ref=ref))
-
-    async def tool_result(
-        self,
-        call_id: str,
-        *,
-        content: str | None = None,
-        error: str | None = None,
-        conversation_id: str | None = None,
-    ) -> Frame:
-        """Brings what came of a call that a client runs: `content`, or else an `error`. Gives the `tool_ack` frame.
-
-        Raises Refused (`conflict` where it was settled otherwise, `not_found`), Disconnected.
-        """
-        frame = {"type": "tool_result", "call_id": call_id}
-        given = {"content": content, "error": error, "conversation_id": conversation_id}
-        return await self.request(frame | {name: value for name, value in given.items() if value is not None})
-
-    async def tool_decision(
-        self,
-        call_id: str,
-        decision: Literal["allow", "deny"],
-        *,
-        args_sha256: str,
-        args: str | None = None,
-        conversation_id: str | None = None,
-    ) -> Frame:
-        """Allows or denies a call that asks for it: with the arguments that were looked at, or with `args` instead.
-
-        Gives the `tool_ack` frame. Raises Refused (`conflict` where it was decided otherwise, `not_found`), Disconnected.
-        """
-        frame = {
-            "type": "tool_decision",
-            "call_id": call_id,
-            "decision": decision,
-            "args_sha256": args_sha256,
-        }
-        given = {"args": args, "conversation_id": conversation_id}
-        return await self.request(frame | {name: value for name, value in given.items() if value is not None})
-
-    async def delete(self, conversation_id: str) -> None:
-        """Removes a conversation. Raises Refused (`not_found`), Disconnected."""
-        await self.request({"type": "delete", "conversation_id": conversation_id})
-
-    async def authenticate(self, token: str) -> None:
-        """Shows a newer token of the same principal, now and at each later connection. Raises Refused, Disconnected."""
-        await self.request({"type": "auth.refresh", "token": token})
-        self._hello["token"] = token
 
     async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
         """Sends a frame and gives its answer; asks again where the answer was lost. Raises Refused, Disconnected."""
@@ -171,6 +66,12 @@ class Client:
                 return await line.request(frame, ref=ref)
             except Disconnected:
                 await self._left(line)
+
+    async def tell(self, frame: Frame) -> None:
+        """Sends a frame that has no answer. One that a lost connection took with it is not sent again."""
+        line = await self._connected()
+        with suppress(Disconnected):
+            await line.tell(frame)
 
     async def open(self, hello: Frame) -> None:
         """Connects for the first time. Raises NotConnected, Refused, Disconnected, OSError."""
@@ -199,7 +100,8 @@ class Client:
         if line is not None:
             await line.close()
 
-    async def _begin(self, fields: Frame) -> Reply:
+    async def begin(self, fields: Frame) -> Reply:
+        """Sends a message of any kind, under its `client_msg_id`; gives its reply. Raises Refused, Disconnected."""
         name: str = fields.get("client_msg_id") or uuid.uuid4().hex
         frame = {"grace_s": self._reconnecting.grace_s} | fields | {"client_msg_id": name}
         self._live.expect(frame)
@@ -282,8 +184,7 @@ class Client:
             except Disconnected:
                 return  # the next connection begins anew
             except Refused as refused:
-                for reply in self._live.of(conversation_id):
-                    self._live.fail(reply, refused)
+                self._live.fail_in(conversation_id, refused)
 
     async def _resumed(self, conversation_id: str, position: Position) -> bool:
         """Whether what was missed comes. Raises Refused, Disconnected."""
@@ -334,11 +235,13 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """A client that said hello. `token` is an API key, a JWT or a ticket; `options` are those of `websockets`.
 
+    `url` is that of the WebSocket or of the page, or `host:port`.
+
     `features` are what else it wants to be told: `reasoning` (what a model thinks aloud), `tools` (what it calls).
 
     Raises NotConnected, Refused, Disconnected, OSError.
     """
-    client = Client(lambda hear: opened(url, hear, **options), reconnecting or Reconnecting())
+    client = Client(lambda hear: opened(socket_url(url), hear, **options), reconnecting or Reconnecting())
     given = {"client_id": client_id, "token": token, "features": list(features)}
     await client.open({"type": "hello"} | {name: value for name, value in given.items() if value})
     keeping = asyncio.create_task(client.keep())

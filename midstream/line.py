@@ -42,6 +42,13 @@ class Line:
         finally:
             del self._answers[ref]
 
+    async def tell(self, frame: Frame) -> None:
+        """Sends a frame that has no answer. Raises Disconnected."""
+        try:
+            await self._socket.send(orjson.dumps(frame).decode())
+        except ConnectionClosed as closed:
+            raise _disconnected(closed) from None
+
     async def lost(self) -> Disconnected:
         """Waits for the end; says how it came."""
         return await asyncio.shield(self._reading)

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from midstream.errors import ClientError
+from midstream.following import Follower
 from midstream.journal import Position
-from midstream.reply import Ask, Reply
+from midstream.reply import Reply, Server
 
 Frame = dict[str, Any]
 OF_TURNS = frozenset({"status", "delta", "reasoning", "tool_call", "tool_state", "done"})
@@ -18,18 +19,25 @@ OF_TURNS = frozenset({"status", "delta", "reasoning", "tool_call", "tool_state",
 class LiveReplies:
     """Takes the frames of the server, and gives each to its reply."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self._sending: dict[str, Frame] = {}  # by client_msg_id
         self._begun: dict[str, Reply] = {}  # likewise: whole replies may come before their sender looks
         self._replies: dict[str, Reply] = {}  # by turn
         self._positions: dict[str, Position] = {}  # by conversation
         self._rejoining: set[str] = set()  # refs of histories that are asked for
+        self._followers: list[Follower] = []
 
     @property
     def positions(self) -> dict[str, Position]:
-        """The conversations of replies that something is still to come of."""
-        return dict(self._positions)
+        """The conversations that are followed, and those of replies that something is still to come of."""
+        positions = dict(self._positions)
+        for follower in self._followers:
+            place, seen = follower.conversation_id, follower.position
+            known = positions.get(place)
+            if seen is not None and (known is None or (known.epoch == seen.epoch and seen.seq < known.seq)):
+                positions[place] = seen
+        return positions
 
     def of(self, conversation_id: str) -> list[Reply]:
         """The replies of a conversation that something is still to come of, oldest first."""
@@ -58,6 +66,16 @@ class LiveReplies:
         finally:
             self._rejoining.discard(ref)
 
+    @contextmanager
+    def following(self, conversation_id: str) -> Iterator[Follower]:
+        """Who is told of all that happens in a conversation."""
+        follower = Follower(conversation_id, uuid.uuid4().hex)
+        self._followers.append(follower)
+        try:
+            yield follower
+        finally:
+            self._followers.remove(follower)
+
     def rejoined(self, page: Frame) -> Reply | None:
         """The reply that such a history had; None where it had none."""
         unfinished = _unfinished(page)
@@ -73,6 +91,9 @@ class LiveReplies:
             self._take_up(frame)
         if position := self._positions.get(place):
             position.take(frame)
+        for follower in self._followers:
+            if follower.conversation_id == place:
+                follower.take(frame)
         if kind in OF_TURNS and (reply := self._replies.get(frame["turn_id"])):
             reply.take(frame)
             if kind == "done" and frame["reason"] != "tools":
@@ -83,16 +104,26 @@ class LiveReplies:
         reply.take(error)
         self._forget(reply)
 
+    def fail_in(self, conversation_id: str, error: ClientError) -> None:
+        """Nothing of a conversation can be read further."""
+        for reply in self.of(conversation_id):
+            self.fail(reply, error)
+        for follower in self._followers:
+            if follower.conversation_id == conversation_id:
+                follower.fail(error)
+
     def fail_all(self, error: ClientError) -> None:
-        """No reply can be read further."""
+        """Nothing can be read further."""
         for reply in list(self._replies.values()):
             self.fail(reply, error)
+        for follower in self._followers:
+            follower.fail(error)
 
     def _accept(self, frame: Frame) -> None:
         sent = self._sending.get(frame.get("ref", ""))
         if sent is None:
             return
-        reply = self._replies.get(frame["turn_id"]) or Reply(self._ask, frame, sent=sent)
+        reply = self._replies.get(frame["turn_id"]) or Reply(self._server, frame, sent=sent)
         self._replies[reply.turn_id] = self._begun[frame["ref"]] = reply
         self._positions.setdefault(frame["conversation_id"], Position(frame["epoch"], frame["seq"]))
 
@@ -101,7 +132,7 @@ class LiveReplies:
         before = self._replies.get(frame.get("follows", ""))
         if before is None or frame["turn_id"] in self._replies:
             return
-        reply = self._replies[frame["turn_id"]] = Reply(self._ask, frame, sent=None)
+        reply = self._replies[frame["turn_id"]] = Reply(self._server, frame, sent=None)
         before.take(reply)
         self._forget(before)
 
@@ -112,7 +143,7 @@ class LiveReplies:
             return
         place = {"conversation_id": page["conversation_id"], "turn_id": message["turn_id"]}
         accepted = place | {"message_id": message["parent_id"], "epoch": page["epoch"], "seq": page["seq"]}
-        reply = self._replies[message["turn_id"]] = Reply(self._ask, accepted, sent=None)
+        reply = self._replies[message["turn_id"]] = Reply(self._server, accepted, sent=None)
         reply.begin_with(message)
         self._positions.setdefault(page["conversation_id"], Position(page["epoch"], page["seq"]))
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from midstream.calls import Call
 from midstream.errors import ClientError
 
 Frame = dict[str, Any]
-Ask = Callable[[Frame], Awaitable[Frame]]
+
+
+class Server(Protocol):
+    """What a reply asks of the server."""
+
+    async def request(self, frame: Frame) -> Frame:
+        """Sends a frame and gives its answer. Raises Refused, Disconnected."""
+
+    async def tell(self, frame: Frame) -> None:
+        """Sends a frame that has no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,7 @@ class Reply:
     One that goes on with a message that was cut has what comes behind the first `off` code points of that.
     """
 
-    def __init__(self, ask: Ask, accepted: Frame, *, sent: Frame | None) -> None:
+    def __init__(self, server: Server, accepted: Frame, *, sent: Frame | None) -> None:
         self.accepted = accepted
         self.sent = sent
         self.text = ""
@@ -54,7 +63,8 @@ class Reply:
         self._thought_off = 0
         self.status: Status | None = None
         self.done: Frame | None = None
-        self._ask = ask
+        self._server = server
+        self._seq = 0
         self._follower: Reply | None = None
         self._frames: asyncio.Queue[Frame | ClientError | Reply] = asyncio.Queue()
 
@@ -63,11 +73,23 @@ class Reply:
         """The turn that writes it."""
         return cast("str", self.accepted["turn_id"])
 
+    @property
+    def has_more(self) -> bool:
+        """Whether something has come that was not read yet."""
+        return not self._frames.empty()
+
     async def cancel(self, *, rollback: bool = False) -> Frame:
         """Stops the reply, or its calls; what this client received is what it has seen. Gives the `cancelled` frame."""
         frame = {"type": "cancel", "turn_id": self.turn_id, "mode": "rollback" if rollback else "keep"}
         place = {"conversation_id": self.accepted["conversation_id"]}
-        return await self._ask(frame | place | ({} if self.done else {"seen_off": self.off + len(self.text)}))
+        return await self._server.request(
+            frame | place | ({} if self.done else {"seen_off": self.off + len(self.text)})
+        )
+
+    async def ack(self) -> None:
+        """Tells the server that all that was read so far has come; it counts for `usage.acked_tokens`."""
+        place = {"conversation_id": self.accepted["conversation_id"]}
+        await self._server.tell({"type": "ack", "seq": self._seq} | place)
 
     async def wait(self) -> Frame:
         """Reads to the end; gives `done`. Raises Disconnected, ClientError."""
@@ -121,6 +143,7 @@ class Reply:
         if isinstance(frame, Reply):
             self._follower = frame
             return None
+        self._seq = frame.get("seq", self._seq)
         return self._taken(frame)
 
     def _taken(self, frame: Frame) -> Event | None:

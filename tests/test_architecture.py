@@ -285,7 +285,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         "engine.process.__main__",
         "engine.process.child",
         "engine.launcher.child",
-        "midstream.chat",
+        "midstream.terminal.home",
     }
 
 

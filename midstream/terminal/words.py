@@ -1,16 +1,29 @@
-"""Reasoning and calls in the lines of a terminal: a line each, bounded, without what would steer the terminal. Pure."""
+"""What the terminal says of replies, calls and conversations: a line each, bounded, without what would steer it. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from midstream.calls import Call
+from midstream.reply import Status
 
 Frame = dict[str, Any]
 LINE_CHARS = 200
 """Of arguments and results; the rest of them is left out, but where somebody is asked to allow them."""
 MAX_TOOLS = 128
 
+TITLE_CHARS = 60
+
+_ENDS = {
+    "cancelled": "stopped; /continue goes on",
+    "length": "this is as long as a reply may be; /continue goes on",
+    "timeout": "it took too long; /continue goes on",
+    "interrupted": "the service was interrupted; /continue goes on",
+    "error": "the service failed; /continue goes on",
+    "filtered": "ended by a filter of the service",
+    "disconnected": "the connection is lost",
+}
+_WHOLE = {"complete", "stop", "tools", "running"}
 _WORDS = {
     "waiting": "is about to run",
     "running": "runs",
@@ -19,6 +32,59 @@ _WORDS = {
     "expired": "nobody answered in time",
     "lost": "interrupted: nobody knows whether it was carried out",
 }
+
+
+def words_for(status: Status) -> str:
+    """What a reply waits for; empty where its text does not wait."""
+    match status:
+        case Status("queued", int(position)) if position > 1:
+            return f"Waiting, {position - 1} before you"
+        case Status("queued", 1):
+            return "Waiting, you are next"
+        case Status("queued"):
+            return "Waiting"
+        case Status("prefill", progress=progress):
+            return "Reading" if progress is None else f"Reading, {int(progress * 100)} %"
+        case Status("retrying" | "fallback" as state):
+            return "Trying again" if state == "retrying" else "Trying elsewhere"
+        case _:
+            return ""
+
+
+def is_whole(reason: str) -> bool:
+    """Whether a reply that ended so, or stands in the history so, came to its own end."""
+    return reason in _WHOLE
+
+
+def ended_by(reason: str) -> str:
+    """How a reply ended that did not come to its own end."""
+    return f"[{_ENDS.get(reason, reason)}]"
+
+
+def kept_up_to(text: str) -> str:
+    """How a reply ends of which less is kept than was shown: another device, or a filter, cut it."""
+    return f"[kept up to {quoted(text[-TITLE_CHARS:])}]" if text.strip() else "[nothing of it is kept]"
+
+
+def quoted(title: str) -> str:
+    """A title, on one line."""
+    line = _clean(" ".join(title.split()))
+    return f"“{line if len(line) <= TITLE_CHARS else f'{line[:TITLE_CHARS]}…'}”"
+
+
+def messages(count: int) -> str:
+    """How many there are."""
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def ago(then_ms: int, now_ms: float) -> str:
+    """How long ago something was, both in Unix milliseconds."""
+    minutes = max(0, int((now_ms - then_ms) / 60_000))
+    for size, name in ((24 * 60, "day"), (60, "hour"), (1, "minute")):
+        if minutes >= size:
+            count = minutes // size
+            return f"{count} {name}{'' if count == 1 else 's'} ago"
+    return "just now"
 
 
 def thought_for(seconds: float | None) -> str:

@@ -1,0 +1,1 @@
+"""The terminal client. It uses the public client alone; `import midstream` imports nothing of it."""

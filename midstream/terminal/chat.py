@@ -1,0 +1,109 @@
+"""The terminal client: type a line, read the reply as it is written, stop it with Ctrl-C. `/help` lists the commands.
+
+In a pipe each line of the input is a message, and the output has the replies alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import sys
+from dataclasses import dataclass
+
+from midstream.address import socket_url
+from midstream.client import Client, Reconnecting, connect
+from midstream.errors import ClientError, Disconnected, Refused
+from midstream.terminal.conversations import new_id
+from midstream.terminal.face import Face
+from midstream.terminal.home import kept_client_id, typed_before
+from midstream.terminal.pipe import Pipe
+from midstream.terminal.talk import Talk
+from midstream.terminal.troubles import trouble
+
+CONVERSATION = "terminal"
+"""The one that a terminal goes on with; a pipe begins one of its own."""
+INTERRUPTED = 130
+"""The exit code of who was stopped by Ctrl-C, as shells have it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Who:
+    """As whom one chats. `key` is an API key or a JWT; without one, it is asked for where the service wants one."""
+
+    client_id: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How one chats. A lost connection is tried again for `patience_s` seconds."""
+
+    conversation_id: str | None = None
+    patience_s: float = 60.0
+    keeps_history: bool = True
+    is_plain: bool = False
+
+
+async def run(url: str, *, who: Who | None = None, how: How | None = None) -> int:
+    """Chats with standard input and output until the input ends or the user leaves; gives the exit code."""
+    who, how, url = who or Who(), how or How(), socket_url(url)
+    try:
+        try:
+            return await _chat(url, who, how)
+        except Refused as refused:
+            if refused.code != "unauthenticated" or who.key or not sys.stdin.isatty():
+                raise
+            key = await asyncio.to_thread(getpass.getpass, "This service asks for a key: ")
+            return await _chat(url, Who(client_id=who.client_id, key=key), how)
+    except BrokenPipeError:  # whoever read the output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ClientError, OSError) as error:
+        print(f"midstream: {trouble(url, error)}", file=sys.stderr)
+        return 1
+
+
+async def _chat(url: str, who: Who, how: How) -> int:
+    def tell(lost: Disconnected | None) -> None:
+        face.note("[connected again]" if lost is None else f"[{lost}; trying again]")
+
+    reconnecting = Reconnecting(patience_s=how.patience_s, watch=tell)
+    async with connect(
+        url,
+        client_id=who.client_id or kept_client_id(),
+        token=who.key,
+        features=("reasoning", "tools"),
+        reconnecting=reconnecting,
+    ) as client:
+        face = _face(how)  # before, nobody reads the input: a key may be asked for
+        return await (_piped(client, face, how) if isinstance(face, Pipe) else _watched(client, face, how))
+
+
+def _face(how: How) -> Face:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return Pipe()
+    from midstream.terminal.screen import Screen  # noqa: PLC0415 - a pipe needs no line editing, and no Markdown
+
+    try:
+        history = typed_before() if how.keeps_history else None
+    except OSError as error:
+        screen = Screen(history=None, is_plain=how.is_plain)
+        screen.note(f"What you type is not kept: {error}")
+        return screen
+    return Screen(history=history, is_plain=how.is_plain)
+
+
+async def _watched(client: Client, face: Face, how: How) -> int:
+    face.note(f"{client.ready['model']} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves.")
+    talk = Talk(client, face, how.conversation_id or CONVERSATION)
+    await talk.run()
+    kept = f" This conversation is kept as {talk.conversation_id}." if talk.is_begun else ""
+    face.note(f"Bye.{kept}")
+    return 0
+
+
+async def _piped(client: Client, pipe: Pipe, how: How) -> int:
+    if await Talk(client, pipe, how.conversation_id or new_id()).run():
+        return INTERRUPTED
+    return int(pipe.has_failed)

@@ -1,0 +1,158 @@
+"""Which conversation is open, and what the user does with it and the others."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from midstream.client import Client
+from midstream.errors import Refused
+from midstream.terminal.face import Face
+from midstream.terminal.words import ago, messages, quoted
+
+Frame = dict[str, Any]
+SHOWN_MESSAGES = 10
+"""Of a conversation that is opened, the last so many are shown."""
+LISTED = 20
+"""So many conversations a page of `/list`."""
+_NEWEST = 200  # the longest page: among these the title of an open conversation is looked for
+
+
+@dataclass(slots=True)
+class Last:
+    """The last message and reply, for `/edit`, `/retry` and `/continue`; None before there is one.
+
+    `is_open`: whether something is still to come of that reply, which is not shown so far.
+    """
+
+    message_id: str | None = None
+    reply_id: str | None = None
+    model: str | None = None
+    text: str = ""
+    is_open: bool = False
+
+
+def new_id() -> str:
+    """An id for a conversation that begins."""
+    return f"terminal-{secrets.token_hex(4)}"
+
+
+class Conversations:
+    """The open one, by its id, and those that were listed, by their numbers."""
+
+    def __init__(self, client: Client, face: Face, open_id: str) -> None:
+        self._client = client
+        self._face = face
+        self._listed: list[str] = []
+        self.open_id = open_id
+        self.last = Last()
+
+    async def show(self) -> None:
+        """Says which conversation is open, and shows the end of it. Raises Refused, Disconnected."""
+        self.last = Last()
+        past = await self._history()
+        if not past:
+            self._face.note("This is a new conversation. /list shows those that you have.")
+            return
+        row = await self._row(self.open_id)
+        told = "" if row is None else f" {quoted(row['title'])}, {_facts(row)}"
+        self._face.note(f"Open:{told or f' {self.open_id}'}. /new begins another, /list shows all.")
+        for message in past:
+            self._take(message)
+
+    async def show_last(self) -> None:
+        """Shows the last message. Raises Refused, Disconnected."""
+        for message in (await self._history())[-1:]:
+            self._take(message)
+
+    async def new(self) -> None:
+        """Begins another conversation; it is there with its first message."""
+        self.open_id, self.last = new_id(), Last()
+        self._face.note("This is a new conversation. The one before is kept: /list.")
+
+    async def show_list(self, rest: str) -> None:
+        """Lists a page of conversations, newest first. Raises Refused, Disconnected."""
+        before = self._listed[-1] if rest == "more" and self._listed else None
+        rows = await self._client.conversations(limit=LISTED, before=before)
+        if before is None:
+            self._listed = []
+        first = len(self._listed) + 1
+        self._listed += [row["conversation_id"] for row in rows]
+        lines = [self._line(number, row) for number, row in enumerate(rows, first)]
+        self._face.tell(*(lines or ["There are no more." if before else "There are no conversations yet."]))
+        if rows.has_more:
+            self._face.note("/list more shows older ones, /open NUMBER opens one.")
+
+    async def open(self, which: str) -> None:
+        """Opens a conversation by its number or its id. Raises Refused, Disconnected."""
+        if (conversation_id := self._named(which)) is not None:
+            await self._client.history(conversation_id, limit=1)  # one that is not there is not opened
+            self.open_id = conversation_id
+            await self.show()
+
+    async def rename(self, title: str) -> None:
+        """Gives the open conversation a title. Raises Refused, Disconnected."""
+        if not title:
+            self._face.fail("A title is missing: /rename TITLE")
+            return
+        row = await self._client.rename(self.open_id, title)
+        self._face.note(f"It is called {quoted(row['title'])} now.")
+
+    async def delete(self, which: str) -> None:
+        """Removes a conversation for good, once that is confirmed. Raises Refused, Disconnected."""
+        conversation_id = self._named(which) if which else self.open_id
+        if conversation_id is None:
+            return
+        row = await self._row(conversation_id)
+        title = conversation_id if row is None else quoted(row["title"])
+        if await self._face.confirms(f"Delete {title} for good?"):
+            await self._client.delete(conversation_id)
+            self._face.note("It is deleted.")
+            if conversation_id == self.open_id:
+                await self.new()
+
+    def _named(self, which: str) -> str | None:
+        """The id of a conversation; None, and it is said why, where that is not known."""
+        if not which:
+            self._face.fail("Which one? /list gives each a number.")
+        elif not which.isdecimal():
+            return which
+        elif 1 <= int(which) <= len(self._listed):
+            return self._listed[int(which) - 1]
+        else:
+            self._face.fail(f"There is no number {which}; /list gives each conversation one.")
+        return None
+
+    async def _history(self) -> list[Frame]:
+        try:
+            return await self._client.history(self.open_id, limit=SHOWN_MESSAGES)
+        except Refused as refused:
+            if refused.code != "not_found":  # a conversation begins with its first message
+                raise
+            return []
+
+    async def _row(self, conversation_id: str) -> Frame | None:
+        rows = await self._client.conversations(limit=_NEWEST)
+        return next((row for row in rows if row["conversation_id"] == conversation_id), None)
+
+    def _take(self, message: Frame) -> None:
+        if message["role"] == "user":
+            self.last.message_id = message["message_id"]
+            self._face.past(message)
+            return
+        self.last.reply_id, self.last.model = message["message_id"], message["model"]
+        self.last.text = message["content"]
+        is_calling = any(call["state"] in ("waiting", "running") for call in message.get("calls", ()))
+        self.last.is_open = self._face.is_watched and (message["status"] == "running" or is_calling)
+        if not self.last.is_open:
+            self._face.past(message)
+
+    def _line(self, number: int, row: Frame) -> str:
+        mark = "*" if row["conversation_id"] == self.open_id else " "
+        return f"{mark}{number:>3}  {quoted(row['title'])}, {_facts(row)}"
+
+
+def _facts(row: Frame) -> str:
+    return f"{messages(row['messages'])}, {ago(row['updated_at'], time.time() * 1000)}"

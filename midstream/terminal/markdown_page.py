@@ -1,0 +1,34 @@
+"""The text of one reply as Markdown, while it is written."""
+
+from __future__ import annotations
+
+from midstream.terminal.flow import Flow
+from midstream.terminal.live_rows import LiveRows
+from midstream.terminal.markdown import Painter
+
+
+class MarkdownPage:
+    """Rewrites what may still change. `before` is the text that the reply goes on with."""
+
+    def __init__(self, rows: LiveRows, before: str) -> None:
+        self._rows = rows
+        self._flow = Flow(Painter(rows.columns), before)
+        self._before = before
+        self._shown = ""
+
+    def show(self, text: str) -> None:
+        """Shows the text so far."""
+        self._shown = text
+        self._rows.settle(*self._flow.take(self._before + text))
+
+    def settle(self) -> None:
+        """What is shown stays."""
+        if self._shown:
+            self._rows.settle(self._flow.take(self._before + self._shown, is_whole=True)[0])
+
+    def end(self, text: str) -> bool:
+        """Shows the text as it is kept; gives whether more was shown that can't be taken back."""
+        was_more = self._flow.is_beyond(self._before + text)
+        self._shown = text
+        self.settle()
+        return was_more

@@ -1,0 +1,46 @@
+"""The text of one reply as it is, for pipes and for terminals that want no Markdown. What is written can't be taken back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TextIO
+
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def clean(text: str) -> str:
+    """A text whose line ends are line feeds, without characters that steer a terminal: as escapes."""
+    return _STEERING.sub(lambda char: f"\\x{ord(char[0]):02x}", text.replace("\r\n", "\n"))
+
+
+class PlainPage:
+    """Writes what comes, as it comes, through `writes` where a terminal must not be steered by it."""
+
+    def __init__(self, stream: TextIO, writes: Callable[[str], str] = str) -> None:
+        self._stream = stream
+        self._writes = writes
+        self._written = 0
+        self._is_midline = False
+
+    def show(self, text: str) -> None:
+        """Writes what was not written yet."""
+        if new := self._writes(text[self._written :]):
+            self._stream.write(new)
+            self._stream.flush()
+            self._is_midline = not new.endswith("\n")
+        self._written = max(self._written, len(text))
+
+    def settle(self) -> None:
+        """Ends the line."""
+        if self._is_midline:
+            self._is_midline = False
+            self._stream.write("\n")
+            self._stream.flush()
+
+    def end(self, text: str) -> bool:
+        """Writes the rest; gives whether more was written before."""
+        was_more = self._written > len(text)
+        self.show(text)
+        self.settle()
+        return was_more

@@ -1,0 +1,231 @@
+"""A chat at a terminal: lines are edited with prompt-toolkit, replies are Markdown that is rewritten in its place.
+
+While a reply is written, keys are kept for the next prompt and not echoed, so that they do not stand in its text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import sys
+import termios
+import tty
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app_or_none, run_in_terminal
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import DummyHistory, FileHistory
+from prompt_toolkit.input.typeahead import get_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.shortcuts import CompleteStyle
+from rich.console import Console
+
+from midstream.calls import Call
+from midstream.client import Client
+from midstream.reply import Reply
+from midstream.terminal.commands import NAMES
+from midstream.terminal.face import Page
+from midstream.terminal.live_rows import LiveRows
+from midstream.terminal.markdown import Painter
+from midstream.terminal.markdown_page import MarkdownPage
+from midstream.terminal.plain_page import PlainPage, clean
+from midstream.terminal.showing import Showing
+from midstream.terminal.words import call_line, ended_by, is_whole, question, thought_for
+
+Frame = dict[str, Any]
+_PROMPT = FormattedText([("bold", "> ")])
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.|.)")
+
+
+class Screen:
+    """The terminal of the process. `history` is the file of what was typed; None to keep none."""
+
+    is_watched = True
+
+    def __init__(self, *, history: Path | None, is_plain: bool) -> None:
+        self._rows = LiveRows(sys.stdout)
+        self._is_dumb = Console().is_dumb_terminal
+        self._is_plain = is_plain or self._is_dumb
+        self._lines: PromptSession[str] = PromptSession(
+            history=DummyHistory() if history is None else FileHistory(str(history)),
+            completer=WordCompleter([f"/{name}" for name in NAMES], sentence=True),
+            complete_while_typing=False,
+            complete_style=CompleteStyle.READLINE_LIKE,
+            key_bindings=_keys(),
+            prompt_continuation="  ",
+        )
+        self._questions: PromptSession[str] = PromptSession(key_bindings=_question_keys())
+        self._ahead: deque[str] = deque()  # lines that were typed before a question was read
+        self._begun = ""  # and the one that was not ended
+        self._showing: Showing | None = None
+
+    async def line(self) -> str | None:
+        """The next line; None once whoever types has left."""
+        if self._ahead:
+            line = self._ahead.popleft()
+            self._write(f"> {clean(line)}\n")
+            return line
+        begun, self._begun = self._begun, ""
+        try:
+            return await self._lines.prompt_async(_PROMPT, default=begun, handle_sigint=False)
+        except EOFError:
+            return None
+
+    async def confirms(self, question: str) -> bool:
+        """Whether the answer is yes."""
+        return (await self._answer(f"{question} [y/n] ") or "").strip().lower() in {"y", "yes"}
+
+    async def answer(self, call: Call) -> str | None:
+        """What was typed to the question whether a call may run. What was typed before is no answer to it."""
+        self._set_aside()
+        return await self._answer(question(call))
+
+    def tell(self, *lines: str) -> None:
+        """Says what a command asked for."""
+        self._say([row for line in lines for row in self._painter().line(clean(line))])
+
+    def note(self, line: str) -> None:
+        """Says something that is no part of the conversation."""
+        self._say(self._painter().line(clean(line), "dim"))
+
+    def fail(self, line: str) -> None:
+        """Says what could not be done."""
+        self._say(self._painter().line(clean(line), "yellow"))
+
+    def wait(self, line: str) -> None:
+        """Says what is waited for, until something else comes; an empty line is none."""
+        if not self._is_dumb:
+            self._rows.show(self._painter().line(clean(line), "dim") if line else [])
+
+    def page(self, before: str) -> Page:
+        """Where the text of a reply goes."""
+        if self._is_plain:
+            return PlainPage(sys.stdout, clean)
+        return MarkdownPage(self._rows, before)
+
+    def past(self, message: Frame) -> None:
+        """Shows a message of the history."""
+        if message["role"] == "user":
+            first, *more = clean(message["content"]).split("\n")
+            self._write("".join([f"> {first}\n", *(f"  {line}\n" for line in more)]))
+            return
+        if message.get("reasoning"):
+            took = (message["usage"] or {}).get("reasoning_ms")
+            self.note(thought_for(None if took is None else took / 1000))
+        self.page("").end(message["content"])
+        for call in message.get("calls", ()):
+            self.note(call_line(Call.of(call)))
+        self.ended(message["status"])
+
+    async def show(self, client: Client, reply: Reply, *, before: str) -> None:
+        """Shows a reply to its end, and asks about its calls. Raises Disconnected, ClientError."""
+        self._showing = Showing(client, reply, self, before=before)
+        try:
+            with _quiet(sys.stdin.fileno()):
+                await self._showing.run()
+        finally:
+            self._showing = None
+
+    def catch_up(self) -> None:
+        """Shows what has come so far."""
+        if self._showing is not None:
+            self._showing.catch_up()
+
+    def ended(self, reason: str) -> None:
+        """Says how a reply ended, where it did not come to its own end."""
+        if not is_whole(reason):
+            self.note(ended_by(reason))
+
+    async def _answer(self, words: str) -> str | None:
+        try:
+            return await self._questions.prompt_async(words, handle_sigint=False)
+        except EOFError:
+            return None
+
+    def _set_aside(self) -> None:
+        """Takes what was typed and not read so far: it is said when the reply is over."""
+        fd = sys.stdin.fileno()
+        typed = "".join(key.data for key in get_typeahead(self._lines.input)) + _waiting(fd)
+        *lines, rest = re.split(r"[\r\n]", _ESCAPES.sub("", typed))
+        lines = [self._begun + line if at == 0 else line for at, line in enumerate(lines)]
+        self._ahead.extend(_printable(line) for line in lines)
+        self._begun = _printable(rest if lines else self._begun + rest)
+
+    def _painter(self) -> Painter:
+        return Painter(self._rows.columns)
+
+    def _say(self, rows: list[str]) -> None:
+        self._aside(lambda: self._rows.settle(rows))
+
+    def _write(self, text: str) -> None:
+        self._aside(lambda: sys.stdout.write(text))
+
+    def _aside(self, say: Callable[[], object]) -> None:
+        """Says something; above the prompt, where one is shown."""
+        app = get_app_or_none()
+        if app is not None and app.is_running:
+            run_in_terminal(say)
+        else:
+            say()
+            sys.stdout.flush()
+
+
+def _keys() -> KeyBindings:
+    """Ctrl-C takes back what was typed; where nothing was, it leaves. Alt-Enter begins a new line."""
+    keys = KeyBindings()
+
+    @keys.add("c-c")
+    def _(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(exception=EOFError)
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def _question_keys() -> KeyBindings:
+    """Ctrl-C stops the reply that asks, as it does while that is written."""
+    keys = KeyBindings()
+
+    @keys.add("c-c")
+    def _(_: KeyPressEvent) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    return keys
+
+
+@contextmanager
+def _quiet(fd: int) -> Iterator[None]:
+    """Keys are neither echoed nor gathered into lines, but Ctrl-C is a signal still."""
+    before = termios.tcgetattr(fd)
+    tty.setcbreak(fd, termios.TCSANOW)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
+def _waiting(fd: int) -> str:
+    """What was typed and not read."""
+    typed = b""
+    with suppress(OSError):
+        while select.select([fd], [], [], 0)[0] and (piece := os.read(fd, 4096)):
+            typed += piece
+    return typed.decode(errors="replace")
+
+
+def _printable(line: str) -> str:
+    return "".join(char for char in line if char.isprintable())

@@ -1,0 +1,147 @@
+"""Somebody at a terminal, or a file in place of one, in which `midstream chat` runs."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pyte
+
+CTRL_C, CTRL_D, ENTER, UP = "\x03", "\x04", "\r", "\x1b[A"
+
+
+def environment(home: Path) -> dict[str, str]:
+    own = {"XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home), "TERM": "xterm-256color"}
+    return {**os.environ, **own}
+
+
+def command(address: str, *options: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "app", "chat", address, *options)
+
+
+class _Display(pyte.HistoryScreen):
+    """A screen that answers where its cursor is, as terminals do."""
+
+    def __init__(self, columns: int, lines: int, keyboard: int) -> None:
+        super().__init__(columns, lines, history=10_000, ratio=0.1)
+        self._keyboard = keyboard
+
+    def write_process_input(self, data: str) -> None:
+        os.write(self._keyboard, data.encode())
+
+
+class Terminal:
+    """What is typed and shown. Rows that left the screen are still there above it."""
+
+    def __init__(self, keyboard: int, process: asyncio.subprocess.Process, columns: int, lines: int) -> None:
+        self._keyboard = keyboard
+        self._process = process
+        self._display = _Display(columns, lines, keyboard)
+        self._stream = pyte.ByteStream(self._display)
+        self.written = b""
+        resize(keyboard, columns, lines)
+
+    def types(self, keys: str) -> None:
+        os.write(self._keyboard, keys.encode())
+
+    def says(self, line: str) -> None:
+        self.types(line + ENTER)
+
+    @property
+    def rows(self) -> list[str]:
+        """All rows, those too that left the screen at its top, without the blanks behind their text."""
+        above = [
+            "".join(row[at].data for at in range(self._display.columns)) for row in self._display.history.top
+        ]
+        return [row.rstrip() for row in [*above, *self._display.display]]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.rows)
+
+    async def shows(self, text: str, *, times: int = 1) -> None:
+        """Waits until a text is shown so often."""
+        while self.text.count(text) < times:
+            await self._read()
+
+    async def prompts(self) -> None:
+        """Waits until the cursor stands at an empty prompt."""
+        while not (self._row == ">" and self._display.cursor.x == 2):
+            await self._read()
+
+    async def asks(self, question: str) -> None:
+        """Waits until the cursor stands behind a question."""
+        while not self._row.endswith(question.rstrip()):
+            await self._read()
+
+    async def exit_code(self) -> int:
+        """Reads to the end of what is shown."""
+        try:
+            while True:
+                await self._read()
+        except OSError:  # nobody has the terminal open any more
+            return await self._process.wait()
+
+    @property
+    def _row(self) -> str:
+        """The row of the cursor."""
+        return self._display.display[self._display.cursor.y].rstrip()
+
+    async def _read(self) -> None:
+        piece = await asyncio.get_running_loop().run_in_executor(None, os.read, self._keyboard, 65_536)
+        self.written += piece
+        self._stream.feed(re.sub(rb"\x1b\[\?2026[hl]", b"", piece))
+
+
+def resize(terminal: int, columns: int, lines: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+
+@asynccontextmanager
+async def chatting(
+    address: str, home: Path, *options: str, columns: int = 80, lines: int = 24, **environ: str
+) -> AsyncIterator[Terminal]:
+    keyboard, screen = pty.openpty()
+    resize(keyboard, columns, lines)
+    process = await asyncio.create_subprocess_exec(
+        *command(address, *options),
+        stdin=screen,
+        stdout=screen,
+        stderr=screen,
+        env=environment(home) | environ,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # or Ctrl-C would be no signal
+    )
+    os.close(screen)
+    try:
+        yield Terminal(keyboard, process, columns, lines)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(keyboard)
+
+
+async def piped(address: str, home: Path, lines: str, *options: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a chat whose lines come from a file."""
+    file = home / "lines"
+    file.write_text(lines)
+    with file.open() as source:
+        process = await asyncio.create_subprocess_exec(
+            *command(address, *options),
+            stdin=source,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(home),
+        )
+        out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()

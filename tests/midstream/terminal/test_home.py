@@ -1,0 +1,47 @@
+"""What the terminal client keeps for its user, for whom alone it is readable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from midstream.terminal.home import MOST_HISTORY_BYTES, kept_client_id, typed_before
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for variable in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    return tmp_path / "midstream"
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_the_client_id_is_kept_for_the_user_alone(home: Path) -> None:
+    """Without authentication it is what opens one's conversations."""
+    first = kept_client_id()
+    assert len(first) == 32
+    assert kept_client_id() == first
+    assert mode(home / "client-id") == 0o600
+
+
+def test_what_was_typed_is_kept_for_the_user_alone(home: Path) -> None:
+    home.mkdir()
+    (home / "chat-history").write_text("\n# 2026-11-23\n+Hello.\n")
+    (home / "chat-history").chmod(0o644)
+    assert typed_before().read_text() == "\n# 2026-11-23\n+Hello.\n"
+    assert mode(typed_before()) == 0o600
+
+
+def test_of_much_that_was_typed_the_newer_half_is_kept(home: Path) -> None:
+    entries = [f"\n# 2026-11-23 10:00:00\n+Line {number}.\n" for number in range(40_000)]
+    typed_before().write_text("".join(entries))
+    kept = typed_before().read_text()
+    assert len(kept) <= MOST_HISTORY_BYTES / 2
+    assert kept in "".join(entries)
+    assert kept.startswith("\n# ")
+    assert kept.endswith("+Line 39999.\n")
+    assert mode(home / "chat-history") == 0o600

@@ -1,0 +1,267 @@
+"""A chat whose lines come from a file: replies on the output, all else on the errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import midstream
+from app.operations import key_file
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Call
+from sessions.errors import StoreDown
+from tests.app.in_process import Running, serving
+from tests.midstream.terminal.terminals import command, environment, piped
+from tests.midstream.terminal.tools import TOOLS, refuse_answers
+
+LONG = "word " * 20_000
+
+
+async def test_the_output_has_the_reply_alone(running: Running, tmp_path: Path) -> None:
+    running.engine.script("# Good *day*.\n\nHow are\x1byou?")
+    told = await piped(running.url, tmp_path, "Hello.\n")
+    assert told == (0, "# Good *day*.\n\nHow are\x1byou?\n", "")
+
+
+async def test_each_line_is_a_message(running: Running, tmp_path: Path) -> None:
+    running.engine.script("First answer.")
+    running.engine.script("Zweite Antwört.\n")
+    told = await piped(running.ws_url, tmp_path, "First?\n\n  \nZweite? ü")
+    assert told == (0, "First answer.\nZweite Antwört.\n", "")
+    assert running.engine.requests[1].messages[-1].content == "Zweite? ü"
+
+
+async def test_a_pipe_begins_a_conversation_of_its_own_unless_one_is_named(
+    running: Running, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        await piped(running.ws_url, tmp_path, "Alone.\n")
+    for _ in range(2):
+        await piped(running.ws_url, tmp_path, "Together.\n", "--conversation", "c")
+    assert [len(request.messages) for request in running.engine.requests] == [1, 1, 1, 3]
+
+
+async def test_a_refused_line_is_an_error_and_the_chat_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path, max_content_chars=10) as running:
+        running.engine.script("Short and good.")
+        told = await piped(running.ws_url, tmp_path, "This is too long.\nShort.\n")
+    refusal = "[content_too_long: `content` has 17 characters; 10 are allowed.]"
+    assert told == (1, "Short and good.\n", f"midstream: {refusal}\n")
+
+
+async def test_a_reply_that_is_not_whole_is_an_error(running: Running, tmp_path: Path) -> None:
+    running.engine.script("Good " * 600)
+    code, out, err = await piped(running.ws_url, tmp_path, "Hello.\n")
+    assert (code, err) == (1, "midstream: the reply is not whole: length\n")
+    assert out.startswith("Good Good")
+
+
+async def test_a_command_that_there_is_not_never_reaches_the_model(running: Running, tmp_path: Path) -> None:
+    running.engine.script("It has accounts.")
+    code, out, err = await piped(running.ws_url, tmp_path, "/hlep\n//etc/passwd has what?\n")
+    assert (code, out) == (1, "It has accounts.\n")
+    assert "did you mean /help?" in err
+    assert [request.messages[-1].content for request in running.engine.requests] == ["/etc/passwd has what?"]
+
+
+async def test_another_version_of_the_last_reply_and_message_may_be_had(
+    running: Running, tmp_path: Path
+) -> None:
+    for text in ("One.", "Two.", "Three."):
+        running.engine.script(text)
+    told = await piped(running.ws_url, tmp_path, "Hello.\n/again\n/edit Good day.\n")
+    assert told == (0, "One.\nTwo.\nThree.\n", "")
+    asked = [request.messages[-1].content for request in running.engine.requests]
+    assert asked == ["Hello.", "Hello.", "Good day."]
+
+
+async def test_a_named_conversation_is_gone_on_with_by_a_command(running: Running, tmp_path: Path) -> None:
+    running.engine.script("Good " * 600)
+    running.engine.script("day.")
+    await piped(running.ws_url, tmp_path, "Hello.\n", "--conversation", "c")
+    told = await piped(running.ws_url, tmp_path, "/continue\n", "--conversation", "c")
+    assert told == (0, "day.\n", "")
+    assert [message.role for message in running.engine.requests[-1].messages] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize(
+    "command", ["/retry", "/continue", "/edit Hello.", "/open", "/open 7", "/rename", "/model gtp"]
+)
+async def test_a_command_that_lacks_something_says_so(command: str, running: Running, tmp_path: Path) -> None:
+    code, out, err = await piped(running.ws_url, tmp_path, f"{command}\n")
+    assert (code, out) == (1, "")
+    assert err.startswith("midstream: ")
+    assert running.engine.requests == []
+
+
+async def test_conversations_are_listed_opened_renamed_and_deleted(running: Running, tmp_path: Path) -> None:
+    await piped(running.ws_url, tmp_path, "About trees.\n/rename Trees\n/new\nAbout stones.\n")
+    code, out, err = await piped(
+        running.ws_url, tmp_path, "/list\n/open 2\n/delete\n/list\n/delete 1\n/list\n"
+    )
+    assert (code, err) == (0, "")
+    before, _, after = out.partition(
+        "   1  “About stones.”, 2 messages, just now\n   2  “Trees”, 2 messages, just now\n"
+    )
+    assert before == ""
+    assert after == "   1  “About stones.”, 2 messages, just now\nThere are no conversations yet.\n"
+
+
+async def test_a_model_and_a_system_prompt_may_be_chosen(running: Running, tmp_path: Path) -> None:
+    code, out, _ = await piped(
+        running.ws_url, tmp_path, "/system Be brief.\n/model\nHello.\n/system off\nHello?\n/system\n"
+    )
+    assert code == 0
+    assert "* midstream-demo\n" in out
+    first, second = running.engine.requests
+    assert [message.content for message in first.messages] == ["Be brief.", "Hello."]
+    assert [message.role for message in second.messages] == ["user", "assistant", "user"]
+
+
+async def test_the_help_is_written(running: Running, tmp_path: Path) -> None:
+    code, out, _ = await piped(running.ws_url, tmp_path, "/help\n/quit\nNot read.\n")
+    assert code == 0
+    assert "/continue" in out
+    assert running.engine.requests == []
+
+
+async def test_a_wrong_key_is_told(tmp_path: Path) -> None:
+    key_file.add(tmp_path / "keys", "ann")
+    async with serving(tmp_path, api_keys=str(tmp_path / "keys")) as running:
+        code, out, err = await piped(running.ws_url, tmp_path, "", "--key", "wrong")
+    assert (code, out) == (1, "")
+    assert "unauthenticated" in err
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("127.0.0.1:1", "Nothing listens at 127.0.0.1:1; start it with `midstream serve`."),
+        ("http://127.0.0.1:1", "Nothing listens at 127.0.0.1:1; start it with `midstream serve`."),
+        ("nonsense", "nonsense is no chat service, or does not let you in: nonsense isn't a valid URI"),
+    ],
+)
+async def test_a_server_that_is_not_there_is_told_in_a_line(address: str, told: str, tmp_path: Path) -> None:
+    code, out, err = await piped(address, tmp_path, "")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"midstream: {told}")
+    assert err.count("\n") == 1
+
+
+async def test_a_history_that_can_not_be_read_is_told(tmp_path: Path) -> None:
+    """It is not taken for a conversation that has not begun."""
+    async with serving(tmp_path) as running:
+        await running.service._readiness._store._client.shutdown(nosave=True)
+        code, _, err = await piped(running.ws_url, tmp_path, "")
+        assert code == 1
+        assert "store_unavailable" in err
+
+
+async def test_whoever_reads_the_output_may_leave(running: Running, tmp_path: Path) -> None:
+    running.engine._pace_s = 0.001
+    running.engine.script(LONG)
+    read, write = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        *command(running.url),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=write,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(tmp_path),
+    )
+    os.close(write)
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(b"Go on.\n")
+    assert await asyncio.to_thread(os.read, read, 4) == b"word"
+    os.close(read)
+    assert await process.wait() == 1
+    assert await process.stderr.read() == b""
+
+
+async def test_ctrl_c_stops_the_reply_and_a_second_one_the_chat(running: Running, tmp_path: Path) -> None:
+    running.engine._pace_s = 0.005
+    running.engine.script(LONG)
+    process = await asyncio.create_subprocess_exec(
+        *command(running.url),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(tmp_path),
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdin.write(b"Go on.\n")
+    text = await process.stdout.readexactly(5)
+    process.send_signal(signal.SIGINT)
+    assert await process.stderr.readline() == b"midstream: the reply is not whole: cancelled\n"
+    process.send_signal(signal.SIGINT)
+    text += await process.stdout.read()
+    assert await process.wait() == 130
+    async with midstream.connect(
+        running.ws_url, client_id=(tmp_path / "midstream" / "client-id").read_text()
+    ) as ann:
+        (row,) = await ann.conversations()
+        _, kept = await ann.history(row["conversation_id"])
+    assert text.decode().rstrip("\n") == kept["content"].rstrip("\n")
+
+
+def test_a_pipe_needs_neither_line_editing_nor_markdown() -> None:
+    look = "import sys, midstream.terminal.chat; print({'prompt_toolkit', 'rich', 'markdown_it'} & set(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "set()"
+
+
+def test_the_library_imports_nothing_of_the_terminal() -> None:
+    look = "import sys, midstream; print([name for name in sys.modules if name.startswith('midstream.terminal')])"
+    told = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+async def test_a_call_that_asks_is_denied_and_said_so(tmp_path: Path) -> None:
+    async with serving(tmp_path / "service", tools=TOOLS) as running:
+        running.engine.script(["I ask.", Call("ask_pay")])
+        running.engine.script(["Not paid."])
+        code, out, err = await piped(running.ws_url, tmp_path, "Pay.\n")
+    assert (code, out) == (0, "I ask.\nNot paid.\n")
+    assert err == (
+        "midstream: ask_pay asks for permission, and nobody can be asked where the input is no terminal: "
+        "it is denied.\n"
+    )
+    assert running.engine.requests[1].messages[-1].content.startswith("The user did not allow this call.")
+
+
+async def test_a_denial_that_the_store_can_not_take_is_said_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_answers(monkeypatch, StoreDown("Not now."))
+    async with serving(tmp_path / "service", tools=TOOLS) as running:
+        running.engine.script(["I ask.", Call("ask_pay")])
+        running.engine.script(["Not paid."])
+        _, out, err = await piped(running.ws_url, tmp_path, "Pay.\n")
+    assert out == "I ask.\nNot paid.\n"
+    assert "midstream: store_unavailable: Not now.\n" in err
+
+
+async def test_the_tools_are_listed_and_offered_unless_they_are_switched_off(tmp_path: Path) -> None:
+    lines = "One\n/tools\n/tools off\nTwo\n/tools on\nThree\n"
+    async with serving(tmp_path / "service", tools=TOOLS) as running:
+        code, out, _ = await piped(running.ws_url, tmp_path, lines)
+    assert code == 0
+    assert "pay: Pay somebody.\n" in out
+    assert "ask_pay (asks first)" in out
+    offered = [[tool.name for tool in request.spec.tools] for request in running.engine.requests]
+    assert [sorted(names) for names in offered] == [["ask_pay", "pay"], [], ["ask_pay", "pay"]]
+
+
+async def test_a_model_that_can_not_call_is_offered_no_tools(tmp_path: Path) -> None:
+    engine = ScriptedEngine(features=("format",), reply="Hello.")
+    async with serving(tmp_path / "service", engine, tools=TOOLS) as running:
+        told = await piped(running.ws_url, tmp_path, "Hello?\n")
+    assert told == (0, "Hello.\n", "")

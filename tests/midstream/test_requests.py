@@ -1,0 +1,161 @@
+"""What the Python client asks beside messages: lists in pages, titles, cancels by place, acknowledgements, following."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import midstream
+from connections.wire.errors import Close, CloseCode
+from engine.scripted.engine import ScriptedEngine
+from tests.app.in_process import Running, serving
+
+LONG = "word " * 20_000
+
+
+async def test_a_conversation_is_renamed(running: Running) -> None:
+    async with midstream.connect(running.ws_url) as client:
+        await (await client.send("About trees.", conversation_id="trees")).wait()
+        assert (await client.rename("trees", " Old  trees "))["title"] == "Old trees"
+        assert [row["title"] for row in await client.conversations()] == ["Old trees"]
+        with pytest.raises(midstream.Refused, match="not_found"):
+            await client.rename("stones", "Old stones")
+
+
+async def test_lists_are_read_page_by_page(running: Running) -> None:
+    async with midstream.connect(running.ws_url) as client:
+        for number in range(3):
+            await (await client.send(f"Message {number}.", conversation_id=f"c{number}")).wait()
+        newest = await client.conversations(limit=2)
+        oldest = await client.conversations(limit=2, before=newest[-1]["conversation_id"])
+        assert [row["conversation_id"] for row in newest + oldest] == ["c2", "c1", "c0"]
+        assert (newest.has_more, oldest.has_more) == (True, False)
+        (reply,) = newest_page = await client.history("c0", limit=1)
+        (asked,) = await client.history("c0", limit=1, before=reply["message_id"])
+        assert (newest_page.has_more, asked["content"]) == (True, "Message 0.")
+
+
+async def test_what_runs_and_waits_in_a_conversation_is_stopped_by_its_name(running: Running) -> None:
+    running.engine._pace_s = 0.002
+    running.engine.script(LONG)
+    async with midstream.connect(running.ws_url) as client:
+        first = await client.send("Go on.", conversation_id="c")
+        text = await anext(aiter(first))
+        second = await client.send("And on.", conversation_id="c", on_busy="enqueue")
+        assert (await client.cancel("c", seen_off=2))["turn_id"] == first.turn_id
+        assert [(await reply.wait())["reason"] for reply in (first, second)] == ["cancelled"] * 2
+        assert first.text == text[:2]
+        assert (await client.cancel("c"))["already"] is True
+
+
+async def test_a_turn_is_taken_back_by_its_name(running: Running) -> None:
+    async with midstream.connect(running.ws_url) as client:
+        reply = await client.send("Hello.", conversation_id="c")
+        await reply.wait()
+        await client.cancel("c", turn_id=reply.turn_id, rollback=True)
+        assert await client.history("c") == []
+
+
+@pytest.mark.parametrize("by_reply", [True, False])
+async def test_what_is_acknowledged_counts_as_read(by_reply: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    engine = ScriptedEngine(by_hand=True)
+    engine.script(["One,", " two,", " three."])
+    async with serving(tmp_path, engine) as running, midstream.connect(running.ws_url) as client:
+        reply = await client.send("Count.")
+        texts = aiter(reply)
+        engine.step()
+        assert await anext(texts) == "One,"
+        if by_reply:
+            await reply.ack()
+        else:
+            await client.ack("default", reply.accepted["seq"] + 1)
+        await client.ping()  # which is answered behind the acknowledgement
+        engine.step(3)
+        done = await reply.wait()
+    assert (done["usage"]["acked_tokens"], done["usage"]["sent_tokens"]) == (1, 3)
+
+
+async def test_a_round_trip_is_timed(running: Running) -> None:
+    async with midstream.connect(running.ws_url) as client:
+        assert 0 < await client.ping() < 60
+
+
+async def test_what_another_device_does_is_followed(running: Running) -> None:
+    running.engine.script("Hello.")
+    running.engine.script("Good day.")
+    async with (
+        midstream.connect(running.ws_url, client_id="ann") as here,
+        midstream.connect(running.ws_url, client_id="ann") as there,
+    ):
+        await (await there.send("First.", conversation_id="c")).wait()
+        frames = here.follow("c")
+        history = await anext(frames)
+        assert [message["content"] for message in history["messages"]] == ["First.", "Hello."]
+        await (await there.send("Second.", conversation_id="c")).wait()
+        await here.history("c")  # the follower did not ask for this one
+        await there.delete("c")
+        seen = [frame async for frame in frames]
+    kinds = [frame["type"] for frame in seen if frame["type"] != "status"]
+    assert (kinds[0], set(kinds[1:-2]), kinds[-2:]) == ("accepted", {"delta"}, ["done", "deleted"])
+    assert seen[0]["content"] == "Second."
+    assert "".join(frame["text"] for frame in seen if frame["type"] == "delta") == "Good day."
+
+
+async def test_a_follower_misses_nothing_while_the_connection_is_lost(running: Running) -> None:
+    back = asyncio.Event()
+    watching = midstream.Reconnecting(watch=lambda lost: back.set() if lost is None else None)
+    async with midstream.connect(running.ws_url, client_id="ann") as there:
+        await (await there.send("First.", conversation_id="c")).wait()
+        (others,) = running.service._presence._registry.connections()
+        async with midstream.connect(running.ws_url, client_id="ann", reconnecting=watching) as here:
+            frames = here.follow("c")
+            await anext(frames)
+            (connection,) = set(running.service._presence._registry.connections()) - {others}
+            connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+            await (await there.send("Second.", conversation_id="c")).wait()
+            await back.wait()
+            await (await there.send("Third.", conversation_id="c")).wait()
+            seen, ends = [], 0
+            while ends < 2:
+                seen.append(await anext(frames))
+                ends += seen[-1]["type"] == "done"
+    asked = [frame["content"] for frame in seen if frame["type"] == "accepted"]
+    assert asked == ["Second.", "Third."]
+    seqs = [frame["seq"] for frame in seen if "seq" in frame]
+    assert seqs == sorted(set(seqs))
+
+
+async def test_a_follower_begins_where_it_was_or_is_told_of_a_gap(running: Running) -> None:
+    async with midstream.connect(running.ws_url, client_id="ann") as client:
+        first = await client.send("First.", conversation_id="c")
+        await first.wait()
+        place = first.accepted
+        again = client.follow("c", epoch=place["epoch"], after_seq=place["seq"])
+        kinds = [(await anext(again))["type"]]
+        while kinds[-1] != "done":
+            kinds.append((await anext(again))["type"])
+        assert (kinds[0], set(kinds[1:-1])) == ("resumed", {"delta"})
+        elsewhere = client.follow("c", epoch="another", after_seq=7)
+        assert [(await anext(elsewhere))["type"] for _ in range(2)] == ["gap", "snapshot"]
+        with pytest.raises(midstream.Refused, match="not_found"):
+            await anext(client.follow("nobodys"))
+
+
+async def test_whoever_follows_is_told_that_the_connection_is_gone(tmp_path: Path) -> None:
+    hasty = midstream.Reconnecting(patience_s=0)
+    async with serving(tmp_path) as running, midstream.connect(running.ws_url, reconnecting=hasty) as client:
+        await (await client.send("First.", conversation_id="c")).wait()
+        frames = client.follow("c")
+        await anext(frames)
+        (connection,) = running.service._presence._registry.connections()
+        connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        with pytest.raises(midstream.Disconnected, match="1012"):
+            await anext(frames)
+
+
+async def test_the_address_of_the_page_will_do(running: Running) -> None:
+    for address in (running.url, f"127.0.0.1:{running.port}"):
+        async with midstream.connect(address) as client:
+            assert client.ready["model"] == "midstream-demo"
