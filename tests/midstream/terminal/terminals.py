@@ -47,10 +47,12 @@ class Terminal:
         self._process = process
         self._display = _Display(columns, lines, keyboard)
         self._stream = pyte.ByteStream(self._display)
-        self.written = b""
+        self._filled = 0  # rows with text when a line was last ended
         resize(keyboard, columns, lines)
 
     def types(self, keys: str) -> None:
+        if ENTER in keys:
+            self._filled = len(self._filled_rows)
         os.write(self._keyboard, keys.encode())
 
     def says(self, line: str) -> None:
@@ -74,8 +76,10 @@ class Terminal:
             await self._read()
 
     async def prompts(self) -> None:
-        """Waits until the cursor stands at an empty prompt."""
-        while not (self._row == ">" and self._display.cursor.x == 2):
+        """Waits until the cursor stands at an empty prompt, below the line that was typed last."""
+        while not (
+            self._row == ">" and self._display.cursor.x == 2 and len(self._filled_rows) > self._filled
+        ):
             await self._read()
 
     async def asks(self, question: str) -> None:
@@ -92,13 +96,16 @@ class Terminal:
             return await self._process.wait()
 
     @property
+    def _filled_rows(self) -> list[str]:
+        return [row for row in self.rows if row]
+
+    @property
     def _row(self) -> str:
         """The row of the cursor."""
         return self._display.display[self._display.cursor.y].rstrip()
 
     async def _read(self) -> None:
         piece = await asyncio.get_running_loop().run_in_executor(None, os.read, self._keyboard, 65_536)
-        self.written += piece
         self._stream.feed(re.sub(rb"\x1b\[\?2026[hl]", b"", piece))
 
 
