@@ -45,6 +45,14 @@ class Reasoning:
 Event = str | Status | Reasoning | Call
 
 
+@dataclass(slots=True)
+class _Read:
+    """How far a reply was read: to which event, and from where on its reasoning is new."""
+
+    seq: int = 0
+    thought_off: int = 0
+
+
 class Reply:
     """A reply that is being written. Iterating gives its text; `text`, `reasoning`, `calls`, `status` and `done` hold what came so far.
 
@@ -60,11 +68,10 @@ class Reply:
         self.reasoning = ""
         self.calls: list[Call] = []
         self.off = 0
-        self._thought_off = 0
+        self._read = _Read()
         self.status: Status | None = None
         self.done: Frame | None = None
         self._server = server
-        self._seq = 0
         self._follower: Reply | None = None
         self._frames: asyncio.Queue[Frame | ClientError | Reply] = asyncio.Queue()
 
@@ -89,7 +96,7 @@ class Reply:
     async def ack(self) -> None:
         """Tells the server that all that was read so far has come; it counts for `usage.acked_tokens`."""
         place = {"conversation_id": self.accepted["conversation_id"]}
-        await self._server.tell({"type": "ack", "seq": self._seq} | place)
+        await self._server.tell({"type": "ack", "seq": self._read.seq} | place)
 
     async def wait(self) -> Frame:
         """Reads to the end; gives `done`. Raises Disconnected, ClientError."""
@@ -143,7 +150,7 @@ class Reply:
         if isinstance(frame, Reply):
             self._follower = frame
             return None
-        self._seq = frame.get("seq", self._seq)
+        self._read.seq = frame.get("seq", self._read.seq)
         return self._taken(frame)
 
     def _taken(self, frame: Frame) -> Event | None:
@@ -159,8 +166,8 @@ class Reply:
                 return self._moved(frame)
             case "reasoning":
                 if "continues" in self.accepted and not self.reasoning:
-                    self._thought_off = frame["off"]
-                new = _new(frame, self._thought_off + len(self.reasoning))
+                    self._read.thought_off = frame["off"]
+                new = _new(frame, self._read.thought_off + len(self.reasoning))
                 self.reasoning += new
                 return Reasoning(new) if new else None
             case _:
@@ -174,7 +181,7 @@ class Reply:
         """Cuts it to what is kept. Calls of a reply that ends otherwise than by them are cancelled."""
         self.done = done
         self.text = self.text[: max(0, done["chars"] - self.off)]
-        kept = done.get("reasoning_chars", 0) - self._thought_off
+        kept = done.get("reasoning_chars", 0) - self._read.thought_off
         self.reasoning = self.reasoning[: max(0, kept)]
         self.calls = [call for call in self.calls if call.off <= done["chars"]]
         if done["reason"] != "tools":

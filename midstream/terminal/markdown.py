@@ -46,12 +46,15 @@ _PARSER = (
 
 
 def parsed(source: str) -> list[Token]:
-    """The tokens of a text. Its line breaks stay, as in the page."""
+    """The tokens of a text. Its line breaks stay, as in the page; of a picture it is said what it shows, and where it is."""
     tokens = _PARSER.parse(source)
     for token in tokens:
         for child in token.children or ():
             if child.type == "softbreak":
                 child.type = "hardbreak"
+            elif child.type == "image":
+                child.type, child.tag = "text", ""
+                child.content = f"[{child.content}] ({child.attrs.get('src', '')})"
     return tokens
 
 
@@ -140,7 +143,8 @@ class _Code(rich_markdown.CodeBlock):
     """Code inside of lists and quotations, and indented code."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        code = _coloured(str(self.text).rstrip("\n"), self.lexer_name)
+        code = _coloured(str(self.text), self.lexer_name)
+        code.rstrip()
         code.no_wrap, code.overflow = False, "fold"
         yield code
 
@@ -166,13 +170,6 @@ class _Rule(rich_markdown.HorizontalRule):
         yield Rule(style="dim")
 
 
-class _Image(rich_markdown.ImageItem):
-    """A text client shows what is written of a picture, and where it is."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text.assemble("[", self.text, "] (", (self.destination, "underline"), ")", end="")
-
-
 class _Table(rich_markdown.TableElement):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         head = [] if self.header is None or self.header.row is None else self.header.row.cells
@@ -193,7 +190,6 @@ class _Markdown(rich_markdown.Markdown):
         "hr": _Rule,
         "bullet_list_open": _List,
         "ordered_list_open": _List,
-        "image": _Image,
         "table_open": _Table,
     }
 

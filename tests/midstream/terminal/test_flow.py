@@ -110,6 +110,11 @@ def test_what_is_no_text_in_markdown_is_shown_all_the_same() -> None:
         assert part in text
 
 
+def test_pictures_and_code_stand_where_they_were_written() -> None:
+    assert whole("Look: ![a tree](t.png) here.") == ["Look: [a tree] (t.png) here."]
+    assert whole("- one\n  ```\n  code\n  ```\n- two\n") == [" • one", "   code", " • two"]
+
+
 def test_what_would_steer_the_terminal_is_an_escape() -> None:
     rows = Flow(Painter(60)).take(
         "Red: \x1b[31m, bell: \x07.\n\n```\n\x1b]0;title\x07\n```\n", is_whole=True
