@@ -53,7 +53,7 @@ def parsed(source: str) -> list[Token]:
             if child.type == "softbreak":
                 child.type = "hardbreak"
             elif child.type == "image":
-                child.type, child.tag = "text", ""
+                child.type, child.tag, child.children = "text", "", None
                 child.content = f"[{child.content}] ({child.attrs.get('src', '')})"
     return tokens
 
