@@ -1,0 +1,81 @@
+"""A reply that comes faster than it is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+
+import pytest
+
+from midstream import Client, Reconnecting
+from midstream.calls import Call
+from midstream.reply import Reply
+from midstream.terminal import showing
+from midstream.terminal.live_rows import LiveRows
+from midstream.terminal.markdown_page import MarkdownPage
+from midstream.terminal.showing import Showing
+
+WORDS = [f"word{number} " for number in range(50)]
+
+
+class Paper:
+    """Where a reply is written that calls nobody."""
+
+    def __init__(self) -> None:
+        self.written = io.StringIO()
+
+    def page(self, before: str) -> MarkdownPage:
+        return MarkdownPage(LiveRows(self.written, lambda: os.terminal_size((1000, 24))), before)
+
+    def note(self, line: str) -> None: ...
+    def fail(self, line: str) -> None: ...
+    def wait(self, line: str) -> None: ...
+    async def answer(self, call: Call) -> str | None: ...
+
+
+def coming() -> tuple[Client, Reply]:
+    """A reply all of whose words are there."""
+    client = Client(lambda _: None, Reconnecting())
+    reply = Reply(client, {"turn_id": "t", "conversation_id": "c"}, sent=None)
+    for at, word in enumerate(WORDS):
+        off = len("".join(WORDS[:at]))
+        reply.take({"type": "delta", "turn_id": "t", "off": off, "text": word, "seq": at})
+    return client, reply
+
+
+async def read_some(reply: Reply) -> None:
+    while len(reply.text) < 100:
+        await asyncio.sleep(0)
+
+
+async def test_what_is_shown_is_all_that_was_read_before_it_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By that the server cuts it."""
+    monkeypatch.setattr(showing, "FRAME_S", 1e9)
+    paper = Paper()
+    client, reply = coming()
+    shown = Showing(client, reply, paper)
+    running = asyncio.create_task(shown.run())
+    await read_some(reply)
+    assert reply.has_more
+    shown.catch_up()
+    assert paper.written.getvalue().split() == reply.text.split()
+    running.cancel()
+    await asyncio.wait((running,))
+
+
+async def test_text_that_waits_is_shown_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showing, "FRAME_S", 1e9)
+    paper = Paper()
+    client, reply = coming()
+    shown = Showing(client, reply, paper)
+    running = asyncio.create_task(shown.run())
+    await read_some(reply)
+    assert paper.written.getvalue().split() in ([], WORDS[0].split())
+    while reply.has_more:
+        await asyncio.sleep(0)
+    reply.take({"type": "done", "turn_id": "t", "reason": "stop", "chars": len("".join(WORDS))})
+    await running
+    assert paper.written.getvalue().split() == "".join(WORDS).split()
