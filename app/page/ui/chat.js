@@ -118,8 +118,8 @@ export class Chat {
     part("skip", HTMLAnchorElement).addEventListener("click", (event) => this.#skip(event));
     part("older", HTMLButtonElement).addEventListener("click", () => void this.#showOlder());
     addEventListener("hashchange", () => this.#onAddress());
-    addEventListener("online", () => this.#client.connect());
-    addEventListener("offline", () => this.#client.probe());
+    for (const change of ["online", "offline"]) addEventListener(change, () => this.#onNetwork());
+    networkInformation()?.addEventListener("change", () => this.#onNetwork());
     document.addEventListener("visibilitychange", () => this.#onLook());
     document.addEventListener("keydown", (event) => this.#onKey(event));
   }
@@ -156,6 +156,13 @@ export class Chat {
     this.#drawer.close();
   }
 
+  /** The network is said to have come, gone or become another one: what stood on it may not stand any more. */
+  #onNetwork() {
+    this.#connection.show(this.#client.connection);
+    if (navigator.onLine) this.#client.connect();
+    this.#client.probe();
+  }
+
   /** The page may have slept, and other devices may have begun conversations meanwhile. */
   #onLook() {
     if (document.hidden) return;
@@ -181,14 +188,14 @@ export class Chat {
   /** @param {string} text */
   #say(text) {
     this.#thenWrite(() => this.#speaking.send(text));
-    // Who was asked for a key and had none is asked again: the message waits for it.
-    if (this.#client.connection.state === LinkState.REFUSED) this.#client.connect();
   }
 
   /** What was pressed goes from the page: the keyboard goes on in the box for messages. @param {() => void} act */
   #thenWrite(act) {
     act();
     this.#composer.focus();
+    // Who was asked for a key and had none is asked again: the message waits for it.
+    if (this.#client.connection.state === LinkState.REFUSED) this.#client.connect();
   }
 
   /**
@@ -244,4 +251,9 @@ export class Chat {
     await this.#reporter.answer(this.#conversations.refresh());
     this.#screen.ask();
   }
+}
+
+/** What Chromium knows of the network; undefined elsewhere. @returns {EventTarget | undefined} */
+function networkInformation() {
+  return /** @type {{connection?: EventTarget}} */ (navigator).connection;
 }
