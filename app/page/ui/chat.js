@@ -9,6 +9,7 @@ import { Door } from "./keys/door.js";
 import { part } from "./elements/dom.js";
 import { Drawer } from "./elements/drawer.js";
 import { Notices } from "./elements/notices.js";
+import { OlderPages } from "./transcript/older-pages.js";
 import { Reporter } from "./reporter.js";
 import { Screen } from "./screen.js";
 import { Speaking } from "./speaking.js";
@@ -36,6 +37,7 @@ export class Chat {
   #speaking;
   #composer;
   #screen;
+  #older;
 
   /**
    * @param {ChatClient} client
@@ -53,6 +55,8 @@ export class Chat {
     const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
     const current = known === null ? this.#transcripts.fresh() : this.#transcripts.of(known);
     this.#screen = this.#makeScreen(current);
+    const onCame = () => this.#screen.show();
+    this.#older = new OlderPages({ client, reporter: this.#reporter, current: () => this.#screen.current, onCame });
     this.#listenToClient();
     this.#listenToUser();
   }
@@ -78,8 +82,12 @@ export class Chat {
         speaking.decide(call, decision),
       limits: () => this.#limits,
       onMore: () => void this.#showMore(),
+      onNear: () => this.#older.near(),
     };
-    const onShown = () => this.#composer.setRunning(this.#screen.running.length > 0);
+    const onShown = () => {
+      this.#composer.setRunning(this.#screen.running.length > 0);
+      this.#older.show();
+    };
     return new Screen({ client: this.#client, conversations: this.#conversations, current, actions, onShown });
   }
 
@@ -116,7 +124,6 @@ export class Chat {
   #listenToUser() {
     part("new", HTMLButtonElement).addEventListener("click", () => this.#startAnew());
     part("skip", HTMLAnchorElement).addEventListener("click", (event) => this.#skip(event));
-    part("older", HTMLButtonElement).addEventListener("click", () => void this.#showOlder());
     addEventListener("hashchange", () => this.#onAddress());
     for (const change of ["online", "offline"]) addEventListener(change, () => this.#onNetwork());
     networkInformation()?.addEventListener("change", () => this.#onNetwork());
@@ -128,6 +135,7 @@ export class Chat {
   #onReady(frame) {
     part("model", HTMLElement).textContent = frame.model;
     this.#notices.clear();
+    this.#older.again();
     this.#door.opened();
     void this.#refreshList();
   }
@@ -204,7 +212,7 @@ export class Chat {
    */
   #forgetAll() {
     this.#storage?.removeItem(LAST_KEY);
-    document.title = "Midstream";
+    this.#screen.title.show("", "");
     document.body.replaceChildren();
     addEventListener("pageshow", () => location.reload());
     location.replace(location.pathname);
@@ -231,15 +239,6 @@ export class Chat {
   /** @param {{id: string, title: string}} entry */
   async #delete({ id, title }) {
     if (await confirmDelete(title)) await this.#reporter.answer(this.#client.delete(id));
-  }
-
-  async #showOlder() {
-    const transcript = this.#screen.current;
-    const { conversationId, oldest: before } = transcript;
-    const page = await this.#reporter.answer(this.#client.history({ conversationId, before }));
-    if (page === null) return;
-    transcript.prepend(page);
-    this.#screen.showInPlace();
   }
 
   async #showMore() {

@@ -1,8 +1,8 @@
 const NEAR_PX = 24;
 
 /**
- * Keeps the end of a growing text in view, until the reader scrolls up; from then on it leaves the reader alone,
- * until they come back to the end themselves.
+ * Tells whether the end of a growing text is to be kept in view: until the reader scrolls up, and again when they have come
+ * back to the end themselves. It moves nothing; whoever does says so by `remember`.
  */
 export class Follow {
   #scroller;
@@ -18,45 +18,35 @@ export class Follow {
   constructor(scroller, onChange) {
     this.#scroller = scroller;
     this.#onChange = onChange;
-    scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
-    new ResizeObserver(() => this.keep()).observe(scroller);
   }
 
-  /** Call after the text grew. */
-  keep() {
-    if (this.#following) this.#toEnd();
+  get following() {
+    return this.#following;
   }
 
-  /** Goes to the end and follows it again. */
+  /** The end is to be kept in view from now on. */
   resume() {
     this.#set(true);
-    this.#toEnd();
   }
 
-  /** Changes the text above the view without moving what is being read. @param {() => void} change */
-  holdPlace(change) {
-    const fromEnd = this.#scroller.scrollHeight - this.#scroller.scrollTop;
-    change();
-    this.#scroller.scrollTop = this.#scroller.scrollHeight - fromEnd;
-    this.#remember();
+  /** The end is left alone from now on. */
+  pause() {
+    this.#set(false);
   }
 
-  #toEnd() {
-    this.#scroller.scrollTop = this.#scroller.scrollHeight;
-    this.#remember();
-  }
-
-  #onScroll() {
+  /** Call when the view was scrolled. */
+  scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
     // A text that shrank moves the view too; only a move within the same text is the reader's.
     const wentUp = scrollTop < this.#top - 1 && scrollHeight >= this.#height;
     const atEnd = scrollHeight - scrollTop - clientHeight <= NEAR_PX;
     if (wentUp && !atEnd) this.#set(false);
     else if (atEnd && scrollTop > this.#top) this.#set(true);
-    this.#remember();
+    this.remember();
   }
 
-  #remember() {
+  /** Call when the page itself moved the view, or changed what is above it: that is not the reader's doing. */
+  remember() {
     this.#top = this.#scroller.scrollTop;
     this.#height = this.#scroller.scrollHeight;
   }
