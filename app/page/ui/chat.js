@@ -7,12 +7,14 @@ import { ConnectionView } from "./connection-view.js";
 import { Conversations } from "./conversations/conversations.js";
 import { Door } from "./keys/door.js";
 import { part } from "./elements/dom.js";
+import { Drafts } from "./writing/drafts.js";
 import { Drawer } from "./elements/drawer.js";
 import { Notices } from "./elements/notices.js";
 import { OlderPages } from "./transcript/older-pages.js";
 import { Reporter } from "./reporter.js";
 import { Screen } from "./screen.js";
 import { Speaking } from "./speaking.js";
+import { sessionStorage } from "./settings/storage.js";
 import { Transcripts } from "./transcript/transcripts.js";
 import { wordsForLimit } from "./elements/words.js";
 
@@ -38,11 +40,12 @@ export class Chat {
   #composer;
   #screen;
   #older;
+  #drafts;
 
   /**
    * @param {ChatClient} client
    * @param {import("../client/credentials.js").Credentials} credentials
-   * @param {Storage | null} storage  where the last conversation is kept
+   * @param {Storage | null} storage  where the last conversation and drafts are kept
    */
   constructor(client, credentials, storage) {
     this.#client = client;
@@ -50,8 +53,14 @@ export class Chat {
     this.#conversations = new Conversations(client);
     this.#door = new Door({ client, credentials, reporter: this.#reporter, onLeave: () => this.#forgetAll() });
     this.#speaking = new Speaking({ client, reporter: this.#reporter, screen: () => this.#screen });
-    const limits = () => this.#limits;
-    this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop(), limits });
+    const forTab = () => credentials.key !== null && !credentials.keptForGood;
+    this.#drafts = new Drafts({ lasting: storage, session: sessionStorage(), forTab });
+    this.#composer = new Composer({
+      onSend: (text) => this.#say(text),
+      onStop: () => this.#speaking.stop(),
+      onDraft: (text) => this.#drafts.keep(this.#screen.current.conversationId, text),
+      limits: () => this.#limits,
+    });
     const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
     const current = known === null ? this.#transcripts.fresh() : this.#transcripts.of(known);
     this.#screen = this.#makeScreen(current);
@@ -155,6 +164,7 @@ export class Chat {
   #onDeleted(conversationId) {
     this.#transcripts.forget(conversationId);
     this.#conversations.remove(conversationId);
+    this.#drafts.forget(conversationId);
     if (conversationId === this.#screen.current.conversationId) this.#startAnew();
   }
 
@@ -212,6 +222,7 @@ export class Chat {
    */
   #forgetAll() {
     this.#storage?.removeItem(LAST_KEY);
+    this.#drafts.clear();
     this.#screen.title.show("", "");
     document.body.replaceChildren();
     addEventListener("pageshow", () => location.reload());
@@ -232,6 +243,7 @@ export class Chat {
     this.#storage?.setItem(LAST_KEY, conversationId);
     if (location.hash !== addressOf(conversationId)) history.pushState(null, "", addressOf(conversationId));
     if (!transcript.loaded || transcript.items().length > 0) this.#client.open(conversationId);
+    this.#composer.restore(this.#drafts.of(conversationId));
     this.#screen.toEnd();
     this.#screen.ask();
   }

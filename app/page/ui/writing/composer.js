@@ -14,14 +14,20 @@ export class Composer {
   #size;
   #actions;
 
-  /** @param {{onSend: (text: string) => void, onStop: () => void, limits: () => import("./message-size.js").Limits | null}} actions */
+  /**
+   * @param {object} actions
+   * @param {(text: string) => void} actions.onSend
+   * @param {() => void} actions.onStop
+   * @param {(text: string) => void} actions.onDraft  what is in the box is another text; empty once it is sent
+   * @param {() => import("./message-size.js").Limits | null} actions.limits
+   */
   constructor(actions) {
     this.#actions = actions;
     this.#size = new SizeNote(this.#field, actions.limits);
     this.#form.after(this.#size.root);
     this.#form.addEventListener("submit", (event) => this.#submit(event));
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
-    this.#field.addEventListener("input", () => this.#fit());
+    this.#field.addEventListener("input", () => this.#changed());
     this.#stop.addEventListener("click", () => this.stop());
   }
 
@@ -31,10 +37,17 @@ export class Composer {
 
   /** @param {string} text */
   write(text) {
+    this.restore(text);
+    this.#actions.onDraft(text);
+    this.focus();
+  }
+
+  /** Puts the draft of another conversation into the box. @param {string} text */
+  restore(text) {
+    if (this.#field.value === text) return;
     this.#field.value = text;
     this.#size.fits();
     this.#fit();
-    this.focus();
   }
 
   /** Tells whether a reply runs that can be stopped. @param {boolean} running */
@@ -63,6 +76,11 @@ export class Composer {
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (isSubmit(event)) this.#submit(event);
+  }
+
+  #changed() {
+    this.#fit();
+    this.#actions.onDraft(this.#field.value);
   }
 
   #fit() {
