@@ -3,6 +3,7 @@ import { ChatClient } from "./client/chat-client.js";
 import { Credentials } from "./client/credentials.js";
 import { Chat } from "./ui/chat.js";
 import { lastingStorage, sessionStorage } from "./ui/settings/storage.js";
+import { notifications } from "./ui/settings/notifications.js";
 import { installTheme } from "./ui/settings/theme.js";
 
 const url = new URL("/v1/ws", location.href);
@@ -11,5 +12,6 @@ url.protocol = url.protocol.replace("http", "ws");
 const storage = lastingStorage();
 const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "/v1/tickets" });
 installTheme(storage);
+notifications.install(storage);
 const features = ["reasoning", "tools"];
 new Chat(new ChatClient({ url: url.href, storage, credentials, features }), credentials, storage).start();

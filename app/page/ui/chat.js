@@ -1,6 +1,7 @@
 import { LinkState, ReplyState } from "../client/chat-client.js";
 import { addressOf, conversationAt } from "./conversations/address.js";
 import { Announcer } from "./announcer.js";
+import { Attention } from "./attention.js";
 import { Composer } from "./writing/composer.js";
 import { confirmDelete } from "./elements/confirm.js";
 import { ConnectionView } from "./connection-view.js";
@@ -40,6 +41,7 @@ export class Chat {
   #composer;
   #screen;
   #older;
+  #attention;
   #drafts;
 
   /**
@@ -66,6 +68,8 @@ export class Chat {
     this.#screen = this.#makeScreen(current);
     const onCame = () => this.#screen.show();
     this.#older = new OlderPages({ client, reporter: this.#reporter, current: () => this.#screen.current, onCame });
+    const titleOf = (/** @type {string} */ id) => this.#conversations.titleOf(id) ?? "";
+    this.#attention = new Attention({ title: this.#screen.title, titleOf });
     this.#listenToClient();
     this.#listenToUser();
   }
@@ -154,6 +158,7 @@ export class Chat {
     this.#transcripts.of(reply.conversationId).take(reply);
     const ended = reply.state === ReplyState.ENDED;
     if (reply.conversationId === this.#screen.current.conversationId) this.#announcer.tell(reply);
+    this.#attention.look(reply);
     // A refused message says itself why; a reply that was to be made anew has no message to say it.
     if (reply.error !== null && reply.content === null) this.#notices.tell(reply.error);
     const unlisted = reply.turnId !== null && !this.#conversations.has(reply.conversationId);
