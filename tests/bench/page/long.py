@@ -77,10 +77,11 @@ async def rows(browser: Browser, *, messages: int = MESSAGES, rounds: int = ROUN
         empty = [await _opened(browser, made, "empty") for _ in range(rounds)]
         full = [await _opened(browser, made, CONVERSATION) for _ in range(rounds)]
         seen = await _read(browser, made)
-    return list(_figures(messages, empty, full, seen))
+    return list(figures(messages, empty, full, seen))
 
 
-def _figures(messages: int, empty: list[float], full: list[float], seen: Seen) -> Iterator[Measured]:
+def figures(messages: int, empty: list[float], full: list[float], seen: Seen) -> Iterator[Measured]:
+    """Make rows of what was measured: milliseconds of each opening, empty and full, and what was seen of the full one."""
     name = f"{messages:,} messages"
     yield Measured(
         label=f"{name}: opening, above an empty one",
