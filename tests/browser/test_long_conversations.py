@@ -233,7 +233,7 @@ async def test_a_page_of_older_messages_that_is_refused_is_asked_for_by_hand(
     assert line.kept("history") == []
     peer.histories[CONVERSATION] = kept
     await button.click()
-    await expect(button).to_be_hidden()
+    await expect(chat.page.locator("#older")).to_be_hidden()
     await scroll_to(chat, 0)
     await expect(chat.questions.first).to_have_text("Question 0")
 
@@ -300,3 +300,41 @@ async def test_a_span_covers_the_view_and_as_much_beside_it_as_is_wanted(
     wide = [span["above"] >= margin or span["from"] == 0, span["below"] >= margin or span["to"] == 100]
     assert all(wide) or 10 * (span["to"] - span["from"]) >= nodes
     assert max(span["above"], span["below"]) <= margin + max(heights) + 500
+
+
+LIST = """
+    const { Follow } = await import("/static/ui/scrolling/follow.js");
+    const [scroller, root] = [document.createElement("div"), document.createElement("div")];
+    Object.assign(scroller.style, { height: "400px", overflow: "auto", overflowAnchor: "none" });
+    Object.assign(root.style, { display: "flex", flexDirection: "column", gap: "10px" });
+    scroller.append(root);
+    document.body.replaceChildren(scroller);
+    const element = (index) => {
+      const made = document.createElement("div");
+      Object.assign(made.style, { height: `${20 + (index * 37) % 300}px`, flex: "none" });
+      made.textContent = String(index);
+      return made;
+    };
+    const source = { element, dropped() {}, guess: () => ({ height: 50, nodes: 20 }) };
+    const list = new module.VirtualList({ scroller, root, follow: new Follow(scroller, () => {}), source });
+    list.arrange(Array.from({ length: 5000 }, (_, index) => String(index)));
+    list.place();
+    const last = root.lastElementChild.textContent;
+    return [last, ...argument.map((key) => {
+      const found = list.reveal(key);
+      if (found === null) return null;
+      const [box, view] = [found.getBoundingClientRect(), scroller.getBoundingClientRect()];
+      return { key: found.textContent, off: box.top + box.height / 2 - view.top - view.height / 2, few: root.children.length < 80 };
+    })];
+"""
+
+
+async def test_any_item_of_a_list_can_be_brought_into_the_middle_of_the_view(
+    chat: ChatPage, peer: Peer
+) -> None:
+    last, *found, none = await run(
+        chat, peer, "ui/scrolling/virtual-list.js", LIST, ["2500", "4000", "17", "x"]
+    )
+    assert (last, none) == ("4999", None)
+    assert [one["key"] for one in found] == ["2500", "4000", "17"]
+    assert all(abs(one["off"]) <= 1 and one["few"] for one in found)

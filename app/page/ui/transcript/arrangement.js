@@ -172,7 +172,8 @@ const keptItems = new WeakMap();
 function kept(message, reply) {
   if (reply !== null) return made(message, reply);
   let item = keptItems.get(message);
-  if (item === undefined) keptItems.set(message, (item = made(message, null)));
+  // Frozen, since all arrangements to come share it.
+  if (item === undefined) keptItems.set(message, (item = Object.freeze(made(message, null))));
   return item;
 }
 
