@@ -4,6 +4,7 @@ import { Credentials } from "./client/credentials.js";
 import { Chat } from "./ui/chat.js";
 import { preloadHighlighter } from "./ui/replies/highlighter.js";
 import { lastingStorage, sessionStorage } from "./ui/settings/storage.js";
+import { notifications } from "./ui/settings/notifications.js";
 import { Theme } from "./ui/settings/theme.js";
 
 const url = new URL("/v1/ws", location.href);
@@ -12,6 +13,7 @@ url.protocol = url.protocol.replace("http", "ws");
 const storage = lastingStorage();
 const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "/v1/tickets" });
 const theme = new Theme(storage);
+notifications.install(storage);
 const features = ["reasoning", "tools", "continue", "titles"];
 const client = new ChatClient({ url: url.href, storage, credentials, features });
 client.addEventListener("ready", preloadHighlighter, { once: true });

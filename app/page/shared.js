@@ -1,5 +1,6 @@
 /** A conversation that somebody shared: it can be read, and no more. */
 import { part } from "./ui/elements/dom.js";
+import { Follow } from "./ui/scrolling/follow.js";
 import { TranscriptView } from "./ui/transcript/transcript-view.js";
 
 /** @typedef {import("./ui/transcript/arrangement.js").Item} Item */
@@ -16,7 +17,9 @@ const ACTIONS = {
 const source = new URL(`/v1/shares/${location.pathname.split("/").at(-1)}`, location.href);
 const told = part("told", HTMLElement);
 const older = part("older", HTMLButtonElement);
-const view = new TranscriptView(part("messages", HTMLElement), ACTIONS);
+const scroller = part("scroller", HTMLElement);
+const follow = new Follow(scroller, nothing);
+const view = new TranscriptView({ scroller, root: part("messages", HTMLElement), follow, actions: ACTIONS });
 /** @type {SharedMessage[]} */
 let messages = [];
 
@@ -27,16 +30,27 @@ function itemOf({ message_id: key, role, content: text, status }) {
   return { key, role, text, status, ...alone, reply: null, usage: null, thought, calls: [], cut: false };
 }
 
-/** Why nothing is shown, in words. @param {Response} response */
+/** The service's answer; null where there is none. */
+async function answered() {
+  try {
+    return await fetch(source);
+  } catch (error) {
+    if (error instanceof TypeError) return null;
+    throw error;
+  }
+}
+
+/** Why nothing is shown, in words. @param {Response | null} response */
 function wordsFor(response) {
-  if (response.status === 404) return "There is no such shared conversation, or it is shared no more.";
+  if (response?.status === 404) return "There is no such shared conversation, or it is shared no more.";
   return "The conversation can't be shown now. Try again in a moment.";
 }
 
 async function showMore() {
   if (messages.length > 0) source.searchParams.set("before", messages[0].message_id);
-  const response = await fetch(source);
-  if (!response.ok) {
+  const response = await answered();
+  if (response === null || !response.ok) {
+    told.hidden = false;
     told.textContent = wordsFor(response);
     return;
   }
@@ -46,8 +60,10 @@ async function showMore() {
   older.hidden = !page.has_more;
   part("title", HTMLElement).textContent = page.title;
   document.title = `${page.title} · Midstream`;
-  view.show(messages.map(itemOf));
+  view.show(messages.map(itemOf), { hasMore: page.has_more });
 }
 
+follow.pause(); // who comes to read begins at the beginning
+scroller.addEventListener("scroll", () => view.place(), { passive: true });
 older.addEventListener("click", () => void showMore());
 await showMore();

@@ -1,7 +1,8 @@
 """A peer that serves the page and speaks exactly the frames that a test gives it.
 
 The real server does not lose events, fall silent or refuse at a test's command; what the page does then is shown with
-this peer. It knows how frames travel and what every handshake looks like, and decides nothing by itself.
+this peer. It knows how frames travel and what every handshake looks like. By itself it only answers pings, and requests for
+what a test gave it: the history of conversations, and their list.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import hashlib
 import json
 import mimetypes
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
@@ -43,6 +45,7 @@ class Line:
     def __init__(self, socket: ServerConnection, leaves: dict[str, str]) -> None:
         self._socket = socket
         self._leaves = leaves
+        self._frames: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._seen: list[dict[str, Any]] = []
         self._texts: dict[str, str] = {}
         self.hello: dict[str, Any] = {}
@@ -60,9 +63,15 @@ class Line:
         for index, frame in enumerate(self._seen):
             if frame["type"] == kind:
                 return self._seen.pop(index)
-        while (frame := json.loads(await self._socket.recv()))["type"] != kind:
-            self._seen.append(frame)
-        return frame
+        while (heard := await self._frames.get()) is not None:
+            if heard["type"] == kind:
+                return heard
+            self._seen.append(heard)
+        raise ConnectionError(f"the page left and said no {kind}")
+
+    def take(self, frame: dict[str, Any] | None) -> None:
+        """Keeps a frame of the page for the test; None is the end of the connection."""
+        self._frames.put_nowait(frame)
 
     def kept(self, kind: str) -> list[dict[str, Any]]:
         """Frames of this type that came and were not asked for."""
@@ -125,6 +134,13 @@ class Peer:
         self._leaves: dict[str, str] = {}  # the last message of each conversation
         self.url = ""
         self.closed = False
+        """Whether new connections are turned away; then those that stand are answered no more, either."""
+        self.mute = False
+        """Whether pings stay unanswered."""
+        self.histories: dict[str, list[dict[str, Any]]] = {}
+        """Messages of conversations, oldest first: told in pages to whoever asks."""
+        self.listed: list[dict[str, Any]] | None = None
+        """The list of conversations; None leaves requests for it to the test."""
 
     async def line(self, **ready: Any) -> Line:
         """The page's next connection, greeted."""
@@ -142,8 +158,31 @@ class Peer:
 
     async def take(self, socket: ServerConnection) -> None:
         """Lends a connection to the test until it is closed."""
-        await self._lines.put(Line(socket, self._leaves))
-        await socket.wait_closed()
+        line = Line(socket, self._leaves)
+        await self._lines.put(line)
+        with suppress(ConnectionClosed):
+            async for text in socket:
+                await self._hear(line, json.loads(text))
+        line.take(None)
+
+    async def _hear(self, line: Line, frame: dict[str, Any]) -> None:
+        line.take(frame)
+        ref = {name: frame[name] for name in ("ref", "t") if name in frame}
+        if frame["type"] == "ping" and not (self.mute or self.closed):
+            await line.say("pong", **ref)
+        if frame["type"] == "history" and frame["conversation_id"] in self.histories:
+            await line.say("history", **ref, **self._page(frame))
+        if frame["type"] == "conversations" and self.listed is not None:
+            await line.say("conversations", **ref, conversations=self.listed, has_more=False)
+
+    def _page(self, asked: dict[str, Any]) -> dict[str, Any]:
+        conversation = asked["conversation_id"]
+        messages = self.histories[conversation]
+        names = [message["message_id"] for message in messages]
+        end = names.index(asked["before"]) if asked.get("before") else len(messages)
+        start = max(0, end - asked.get("limit", 50))
+        page = {"messages": messages[start:end], "has_more": start > 0, "seq": len(messages)}
+        return {"conversation_id": conversation, "epoch": "e", **page}
 
 
 @asynccontextmanager

@@ -194,6 +194,7 @@ async def test_a_message_refused_for_draining_goes_to_the_next_server(chat: Chat
 
 
 async def test_a_silent_server_is_left_for_a_new_connection(chat: ChatPage, peer: Peer) -> None:
+    peer.mute = True
     await chat.page.goto(peer.url)
     await peer.line(heartbeat_ms=100)
     await asyncio.wait_for(peer.line(), timeout=10)
@@ -201,6 +202,7 @@ async def test_a_silent_server_is_left_for_a_new_connection(chat: ChatPage, peer
 
 
 async def test_a_server_that_answers_pings_is_kept(chat: ChatPage, peer: Peer) -> None:
+    peer.mute = True
     line = await visit(chat, peer, heartbeat_ms=700)
     for _ in range(3):
         await line.hear("ping")

@@ -35,6 +35,11 @@ export class Credentials {
     return this.#key;
   }
 
+  /** Whether the key outlives the tab. */
+  get keptForGood() {
+    return this.#kept;
+  }
+
   /**
    * @param {string} key
    * @param {{forGood: boolean}} options

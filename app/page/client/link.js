@@ -1,4 +1,5 @@
 import { Backoff } from "./backoff.js";
+import { Vigil } from "./vigil.js";
 
 export const SUBPROTOCOL = "midstream.v1";
 
@@ -23,8 +24,6 @@ export const CloseCode = Object.freeze({ BYE: 1000, POLICY: 1008, UNAUTHENTICATE
 /** Those after which another attempt would end the same way. @type {Set<number>} */
 const FINAL_CODES = new Set(Object.values(CloseCode));
 const OFFLINE_AFTER = 4;
-/** A connection in doubt whose other side says nothing for so long is given up. */
-const DOUBT_MS = 4_000;
 /** An attempt that has not come to `ready` by then has failed. */
 const READY_WITHIN_MS = 10_000;
 
@@ -34,6 +33,7 @@ const READY_WITHIN_MS = 10_000;
  * @property {number | null} retryMs  milliseconds until the next attempt, where one is planned
  * @property {number | null} code     the last close code
  * @property {string} reason          the server's word with it
+ * @property {boolean} quiet          whether the other side of a connection that stands was asked for a sign of life, and gave none so far
  */
 
 /**
@@ -55,7 +55,7 @@ const READY_WITHIN_MS = 10_000;
  */
 export class Link extends EventTarget {
   /** @type {LinkStatus} */
-  status = { state: LinkState.CLOSED, retryMs: null, code: null, reason: "" };
+  status = { state: LinkState.CLOSED, retryMs: null, code: null, reason: "", quiet: false };
   #url;
   #hello;
   #Socket;
@@ -65,10 +65,7 @@ export class Link extends EventTarget {
   #attempting = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #retryTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #deadline;
-  /** @type {ReturnType<typeof setInterval> | undefined} */ #heartbeat;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */ #doubt;
-  #heardFrames = 0;
-  /** How many frames had been heard at the last beat. */ #heardBefore = 0;
+  #vigil;
 
   /**
    * @param {object} options
@@ -76,13 +73,20 @@ export class Link extends EventTarget {
    * @param {() => Promise<object>} options.hello  makes the first frame of each connection; never rejects
    * @param {SocketClass} [options.Socket]
    * @param {Backoff} [options.backoff]
+   * @param {() => boolean} [options.awaits]  whether something is awaited of the server: then its silence is noticed in seconds
    */
-  constructor({ url, hello, Socket = globalThis.WebSocket, backoff = new Backoff() }) {
+  constructor({ url, hello, Socket = globalThis.WebSocket, backoff = new Backoff(), awaits = () => false }) {
     super();
     this.#url = url;
     this.#hello = hello;
     this.#Socket = Socket;
     this.#backoff = backoff;
+    this.#vigil = new Vigil({
+      ask: () => this.send({ type: "ping" }),
+      awaits,
+      onQuiet: (quiet) => this.#tell({ state: LinkState.CONNECTED, quiet }),
+      onSilent: () => this.#silent(),
+    });
   }
 
   get connected() {
@@ -112,18 +116,13 @@ export class Link extends EventTarget {
   send(frame) {
     if (!this.connected) return false;
     this.#socket?.send(JSON.stringify(frame));
+    this.#vigil.said();
     return true;
   }
 
   /** Asks for a sign of life now, where there is reason to doubt the connection; gives it up where none comes. */
   probe() {
-    if (!this.connected || this.#doubt !== undefined) return;
-    const heard = this.#heardFrames;
-    this.send({ type: "ping" });
-    this.#doubt = setTimeout(() => {
-      this.#doubt = undefined;
-      if (this.#heardFrames === heard) this.#silent();
-    }, DOUBT_MS);
+    if (this.connected) this.#vigil.doubt();
   }
 
   async #attempt() {
@@ -145,38 +144,23 @@ export class Link extends EventTarget {
 
   /** @param {any} frame */
   #receive(frame) {
-    this.#heardFrames += 1;
     if (frame.type === "ready" && !this.connected) this.#connected(frame);
     this.dispatchEvent(new CustomEvent("frame", { detail: frame }));
+    // Only now is it known whether more is awaited.
+    if (this.connected) this.#vigil.heard();
   }
 
   /** @param {import("./frames.js").Ready} ready */
   #connected(ready) {
     clearTimeout(this.#deadline);
     this.#backoff.reset();
-    this.#watch(ready.heartbeat_ms);
+    this.#vigil.begin(ready.heartbeat_ms);
     this.#tell({ state: LinkState.CONNECTED });
-  }
-
-  /**
-   * Asks for a sign of life at every beat, and gives the socket up after a beat without one:
-   * a browser may take minutes to notice that the other side is gone.
-   * @param {number} beatMs
-   */
-  #watch(beatMs) {
-    this.#heardBefore = this.#heardFrames - 1;
-    this.#heartbeat = setInterval(() => {
-      if (this.#heardFrames === this.#heardBefore) return this.#silent();
-      this.#heardBefore = this.#heardFrames;
-      return this.send({ type: "ping" });
-    }, beatMs);
   }
 
   #unwatch() {
     clearTimeout(this.#deadline);
-    clearInterval(this.#heartbeat);
-    clearTimeout(this.#doubt);
-    this.#doubt = undefined;
+    this.#vigil.end();
   }
 
   #silent() {
@@ -210,7 +194,7 @@ export class Link extends EventTarget {
 
   /** @param {Partial<LinkStatus> & {state: string}} status */
   #tell(status) {
-    this.status = { retryMs: null, code: null, reason: "", ...status };
+    this.status = { retryMs: null, code: null, reason: "", quiet: false, ...status };
     this.dispatchEvent(new CustomEvent("status", { detail: this.status }));
   }
 }

@@ -27,6 +27,11 @@ export class LiveReplies {
     return [...this.#own.values()];
   }
 
+  /** Whether something is awaited of the server by itself: calls may wait for people as long as these like. */
+  get awaited() {
+    return this.#all().some(({ open, state }) => open && state !== ReplyState.CALLING);
+  }
+
   /** Adds a message of this client. @param {Unfinished} message */
   add({ reply, frame }) {
     this.#own.set(frame.client_msg_id, { reply, frame });

@@ -6,6 +6,11 @@ export class PendingRequests {
   #waiting = new Map();
   #made = 0;
 
+  /** Whether one of them waits. */
+  get waiting() {
+    return this.#waiting.size > 0;
+  }
+
   /**
    * Sends a request over a connection; gives its answer. Rejects with ChatError.
    * @param {import("./link.js").Link} link

@@ -1,6 +1,7 @@
 import { LinkState, ReplyState } from "../client/chat-client.js";
 import { addressOf, conversationAt } from "./conversations/address.js";
 import { Announcer } from "./announcer.js";
+import { Attention } from "./attention.js";
 import { Composer } from "./writing/composer.js";
 import { confirmDelete } from "./elements/confirm.js";
 import { ConnectionView } from "./connection-view.js";
@@ -12,11 +13,14 @@ import { Drawer } from "./elements/drawer.js";
 import { Deeds } from "./deeds.js";
 import { Finding } from "./finding.js";
 import { Notices } from "./elements/notices.js";
+import { OlderPages } from "./transcript/older-pages.js";
 import { Reporter } from "./reporter.js";
 import { Choices } from "./settings/choices.js";
+import { KeptTexts } from "./settings/kept-texts.js";
 import { SettingsPanel } from "./settings/settings-panel.js";
 import { Screen } from "./screen.js";
 import { Speaking } from "./speaking.js";
+import { sessionStorage } from "./settings/storage.js";
 import { Transcripts } from "./transcript/transcripts.js";
 import { wordsForLimit } from "./elements/words.js";
 
@@ -38,6 +42,7 @@ export class Chat {
   #drawer = new Drawer();
   #connection = new ConnectionView({ onRetry: () => this.#client.connect() });
   #door;
+  #chosen;
   #choices;
   #settings;
   #deeds;
@@ -45,44 +50,57 @@ export class Chat {
   #speaking;
   #composer;
   #screen;
+  #older;
+  #attention;
+  #drafts;
 
   /**
    * @param {ChatClient} client
    * @param {object} parts
    * @param {import("../client/credentials.js").Credentials} parts.credentials
-   * @param {Storage | null} parts.storage  where the last conversation is kept, and what was chosen for each
+   * @param {Storage | null} parts.storage  where the last conversation, what was chosen for each and drafts are kept
    * @param {import("./settings/theme.js").Theme} parts.theme
    */
   constructor(client, { credentials, storage, theme }) {
     this.#client = client;
     this.#storage = storage;
-    this.#choices = new Choices(storage);
+    const keeping = { lasting: storage, session: sessionStorage(), forTab: () => credentials.key !== null && !credentials.keptForGood };
+    this.#drafts = new KeptTexts("midstream.drafts", keeping);
+    this.#chosen = new KeptTexts("midstream.choices", keeping);
+    this.#choices = new Choices(this.#chosen);
     this.#conversations = new Conversations(client);
     this.#door = new Door({ client, credentials, reporter: this.#reporter, onLeave: () => this.#forgetAll() });
     this.#finding = new Finding({ client, reporter: this.#reporter });
     this.#speaking = new Speaking({ client, reporter: this.#reporter, choices: this.#choices, screen: () => this.#screen });
-    const limits = () => this.#limits;
-    const onTrouble = (/** @type {string} */ words) => this.#notices.say(words);
-    this.#composer = new Composer({ onSend: (text) => this.#say(text), onStop: () => this.#speaking.stop(), onTrouble, limits });
+    this.#composer = new Composer({
+      onSend: (text) => this.#say(text),
+      onStop: () => this.#speaking.stop(),
+      onDraft: (text) => this.#drafts.keep(this.#screen.current.conversationId, text),
+      onTrouble: (words) => this.#notices.say(words),
+      limits: () => this.#limits,
+    });
     const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
-    const current = known === null ? this.#transcripts.fresh() : this.#transcripts.of(known);
-    this.#screen = this.#makeScreen(current);
+    this.#screen = this.#makeScreen(known === null ? this.#transcripts.fresh() : this.#transcripts.of(known));
+    const current = () => this.#screen.current;
     this.#settings = new SettingsPanel({
-      choice: () => this.#choices.of(this.#screen.current.conversationId),
+      choice: () => this.#choices.of(current().conversationId),
       onChoose: (choice) => this.#choose(choice),
-      model: () => this.#screen.current.model,
+      model: () => current().model,
       theme,
     });
     this.#deeds = new Deeds({
       client,
       reporter: this.#reporter,
-      current: () => this.#screen.current.conversationId,
+      current: () => current().conversationId,
       onRename: (conversationId, title) => void this.#rename(conversationId, title),
     });
     new SearchBox({
       find: (asked) => this.#reporter.answer(client.search(asked)),
       onOpen: (hit) => void this.#showFound(hit),
     });
+    this.#older = new OlderPages({ client, reporter: this.#reporter, current, onCame: () => this.#screen.show() });
+    const titleOf = (/** @type {string} */ id) => this.#conversations.titleOf(id) ?? "";
+    this.#attention = new Attention({ title: this.#screen.title, titleOf });
     this.#listenToClient();
     this.#listenToUser();
   }
@@ -111,10 +129,12 @@ export class Chat {
         speaking.decide(call, decision),
       limits: () => this.#limits,
       onMore: () => void this.#showMore(),
+      onNear: () => this.#older.near(),
     };
     const onShown = (/** @type {boolean} */ anything) => {
       this.#composer.setRunning(this.#screen.running.length > 0);
       this.#deeds.offer(anything);
+      this.#older.show();
     };
     return new Screen({ client: this.#client, conversations: this.#conversations, current, actions, onShown });
   }
@@ -153,10 +173,9 @@ export class Chat {
   #listenToUser() {
     part("new", HTMLButtonElement).addEventListener("click", () => this.#startAnew());
     part("skip", HTMLAnchorElement).addEventListener("click", (event) => this.#skip(event));
-    part("older", HTMLButtonElement).addEventListener("click", () => void this.#showOlder());
     addEventListener("hashchange", () => this.#onAddress());
-    addEventListener("online", () => this.#client.connect());
-    addEventListener("offline", () => this.#client.probe());
+    for (const change of ["online", "offline"]) addEventListener(change, () => this.#onNetwork());
+    networkInformation()?.addEventListener("change", () => this.#onNetwork());
     document.addEventListener("visibilitychange", () => this.#onLook());
     document.addEventListener("keydown", (event) => this.#onKey(event));
   }
@@ -167,6 +186,7 @@ export class Chat {
     this.#screen.suggest(frame.suggestions ?? []);
     this.#showModel();
     this.#notices.clear();
+    this.#older.again();
     this.#door.opened();
     void this.#refreshList();
   }
@@ -176,6 +196,7 @@ export class Chat {
     this.#transcripts.of(reply.conversationId).take(reply);
     const ended = reply.state === ReplyState.ENDED;
     if (reply.conversationId === this.#screen.current.conversationId) this.#announcer.tell(reply);
+    this.#attention.look(reply);
     // A refused message says itself why; a reply that was to be made anew has no message to say it.
     if (reply.error !== null && reply.content === null) this.#notices.tell(reply.error);
     const unlisted = reply.turnId !== null && !this.#conversations.has(reply.conversationId);
@@ -185,8 +206,8 @@ export class Chat {
   /** @param {string} conversationId */
   #onDeleted(conversationId) {
     this.#transcripts.forget(conversationId);
-    this.#choices.forget(conversationId);
     this.#conversations.remove(conversationId);
+    for (const kept of [this.#drafts, this.#chosen]) kept.forget(conversationId);
     if (conversationId === this.#screen.current.conversationId) this.#startAnew();
   }
 
@@ -194,6 +215,13 @@ export class Chat {
     const conversationId = conversationAt(location.hash);
     if (conversationId !== null && conversationId !== this.#screen.current.conversationId) this.#switch(conversationId);
     this.#drawer.close();
+  }
+
+  /** The network is said to have come, gone or become another one: what stood on it may not stand any more. */
+  #onNetwork() {
+    this.#connection.show(this.#client.connection);
+    if (navigator.onLine) this.#client.connect();
+    this.#client.probe();
   }
 
   /** The page may have slept, and other devices may have begun conversations meanwhile. */
@@ -232,14 +260,14 @@ export class Chat {
   /** @param {string} text */
   #say(text) {
     this.#thenWrite(() => this.#speaking.send(text));
-    // Who was asked for a key and had none is asked again: the message waits for it.
-    if (this.#client.connection.state === LinkState.REFUSED) this.#client.connect();
   }
 
   /** What was pressed goes from the page: the keyboard goes on in the box for messages. @param {() => void} act */
   #thenWrite(act) {
     act();
     this.#composer.focus();
+    // Who was asked for a key and had none is asked again: the message waits for it.
+    if (this.#client.connection.state === LinkState.REFUSED) this.#client.connect();
   }
 
   /**
@@ -248,8 +276,8 @@ export class Chat {
    */
   #forgetAll() {
     this.#storage?.removeItem(LAST_KEY);
-    this.#choices.forgetAll();
-    document.title = "Midstream";
+    for (const kept of [this.#drafts, this.#chosen]) kept.clear();
+    this.#screen.title.show("", "");
     document.body.replaceChildren();
     addEventListener("pageshow", () => location.reload());
     location.replace(location.pathname);
@@ -269,6 +297,7 @@ export class Chat {
     this.#storage?.setItem(LAST_KEY, conversationId);
     if (location.hash !== addressOf(conversationId)) history.pushState(null, "", addressOf(conversationId));
     if (!transcript.loaded || transcript.items().length > 0) this.#client.open(conversationId);
+    this.#composer.restore(this.#drafts.of(conversationId));
     this.#screen.toEnd();
     this.#showModel();
     this.#screen.ask();
@@ -297,15 +326,6 @@ export class Chat {
     if (there && this.#screen.current.conversationId === conversationId) this.#screen.showMessage(messageId);
   }
 
-  async #showOlder() {
-    const transcript = this.#screen.current;
-    const { conversationId, oldest: before } = transcript;
-    const page = await this.#reporter.answer(this.#client.history({ conversationId, before }));
-    if (page === null) return;
-    transcript.prepend(page);
-    this.#screen.showInPlace();
-  }
-
   async #showMore() {
     await this.#reporter.answer(this.#conversations.more());
     this.#screen.ask();
@@ -315,4 +335,9 @@ export class Chat {
     await this.#reporter.answer(this.#conversations.refresh());
     this.#screen.ask();
   }
+}
+
+/** What Chromium knows of the network; undefined elsewhere. @returns {EventTarget | undefined} */
+function networkInformation() {
+  return /** @type {{connection?: EventTarget}} */ (navigator).connection;
 }

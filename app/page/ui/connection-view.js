@@ -15,16 +15,26 @@ const REFUSED = {
   [CloseCode.UNAUTHENTICATED]: "A key is needed",
   [CloseCode.FORBIDDEN]: "You are not let in",
 };
+/** What is shown of a connection that stands, and whose other side says nothing. */
+const QUIET = { state: "quiet", word: "No answer" };
+/** For so long it is said that a connection is back. */
+const BACK_MS = 4_000;
 /** @type {Set<string>} */
 const CAN_RETRY = new Set([LinkState.RECONNECTING, LinkState.OFFLINE, LinkState.REFUSED]);
 
-/** Shows the state of the connection: the word is announced to screen readers, the countdown is not. */
+/**
+ * Shows the state of the connection: the word is announced to screen readers, the countdown is not. Of one that stands the
+ * dot alone is to be seen, but for a moment after it was away.
+ */
 export class ConnectionView {
   #root = part("connection", HTMLElement);
   #word = part("connection-text", HTMLElement);
   #wait = part("connection-wait", HTMLElement);
   #retry = part("retry", HTMLButtonElement);
   /** @type {ReturnType<typeof setInterval> | undefined} */ #countdown;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #back;
+  /** Whether it was away since it stood last. */
+  #wasAway = false;
 
   /** @param {{onRetry: () => void}} actions */
   constructor({ onRetry }) {
@@ -32,14 +42,29 @@ export class ConnectionView {
   }
 
   /** @param {import("../client/link.js").LinkStatus} status */
-  show({ state, retryMs, code, reason }) {
-    this.#root.dataset.state = state;
-    this.#root.title = code === null ? "" : `Closed with ${code}${reason === "" ? "" : `: ${reason}`}`;
-    const word = (state === LinkState.REFUSED && REFUSED[code ?? 0]) || WORDS[state];
+  show(status) {
+    const { state, retryMs, code, reason } = status;
+    const { state: shown, word } = toldOf(status);
+    this.#root.dataset.state = shown;
+    this.#root.title = code === null ? word : `Closed with ${code}${reason === "" ? "" : `: ${reason}`}`;
     if (this.#word.textContent !== word) this.#word.textContent = word;
+    this.#tellBack(shown);
     this.#retry.hidden = !CAN_RETRY.has(state);
     this.#retry.textContent = code === CloseCode.UNAUTHENTICATED ? "Enter a key" : "Try now";
     this.#count(retryMs);
+  }
+
+  /** @param {string} state  as it is shown */
+  #tellBack(state) {
+    if (state !== LinkState.CONNECTED) {
+      this.#wasAway ||= state !== LinkState.CONNECTING;
+      return;
+    }
+    if (!this.#wasAway) return;
+    this.#wasAway = false;
+    clearTimeout(this.#back);
+    this.#root.dataset.back = "";
+    this.#back = setTimeout(() => delete this.#root.dataset.back, BACK_MS);
   }
 
   /** @param {number | null} retryMs */
@@ -55,4 +80,13 @@ export class ConnectionView {
     this.#countdown = setInterval(tell, 500);
     tell();
   }
+}
+
+/** What is told of a connection: its state, and a word for it. @param {import("../client/link.js").LinkStatus} status */
+function toldOf({ state, code, quiet }) {
+  if (quiet) return QUIET;
+  // A browser that knows that there is no network needs not try four times.
+  const offline = state === LinkState.RECONNECTING && !navigator.onLine;
+  const told = offline ? LinkState.OFFLINE : state;
+  return { state: told, word: (told === LinkState.REFUSED && REFUSED[code ?? 0]) || WORDS[told] };
 }

@@ -1,18 +1,23 @@
 import { part } from "./elements/dom.js";
 import { ConversationList } from "./conversations/conversation-list.js";
-import { Follow } from "./transcript/follow.js";
+import { PageTitle } from "./page-title.js";
+import { Follow } from "./scrolling/follow.js";
 import { TranscriptView } from "./transcript/transcript-view.js";
 import { Welcome } from "./transcript/welcome.js";
 
 /** @typedef {import("./transcript/transcript.js").Transcript} Transcript */
-/** @typedef {import("./transcript/arrangement.js").Item} Item */
 /** @typedef {import("./conversations/conversation-list.js").ListActions} ListActions */
 /**
  * @typedef {object} ScreenActions
  * @property {(text: string) => void} onSend
+ * @property {() => void} onNear                             the reader is near the first message that is here
  */
 
 const NEW_TITLE = "New conversation";
+/** Of one that is not among the listed, and whose first message is not here. */
+const UNKNOWN_TITLE = "Conversation";
+/** From so many heights of the view on, older messages are asked for. */
+const NEAR_VIEWS = 2;
 
 /** Shows one conversation and the list of all, at most once a frame. */
 export class Screen {
@@ -21,14 +26,15 @@ export class Screen {
   #client;
   #conversations;
   #frameAsked = false;
-  #title = part("title", HTMLElement);
-  #older = part("older", HTMLButtonElement);
+  #title = new PageTitle();
+  #scroller = part("scroller", HTMLElement);
   #jump = part("jump", HTMLButtonElement);
   #view;
   #list;
   #welcome;
-  #follow = new Follow(part("scroller", HTMLElement), (following) => (this.#jump.hidden = following));
+  #follow = new Follow(this.#scroller, (following) => (this.#jump.hidden = following));
   #onShown;
+  #onNear;
 
   /**
    * @param {object} parts
@@ -43,10 +49,17 @@ export class Screen {
     this.#conversations = conversations;
     this.current = current;
     this.#onShown = onShown;
-    this.#view = new TranscriptView(part("messages", HTMLElement), actions);
+    this.#onNear = actions.onNear;
+    this.#view = new TranscriptView({ scroller: this.#scroller, root: part("messages", HTMLElement), follow: this.#follow, actions });
     this.#list = new ConversationList(actions);
     this.#welcome = new Welcome({ onChoose: actions.onSend });
-    this.#jump.addEventListener("click", () => this.#follow.resume());
+    this.#jump.addEventListener("click", () => this.toEnd());
+    this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
+  }
+
+  /** The title of the page. */
+  get title() {
+    return this.#title;
   }
 
   /** The replies of the shown conversation that can be stopped. */
@@ -67,7 +80,6 @@ export class Screen {
     requestAnimationFrame(() => {
       this.#frameAsked = false;
       this.show();
-      this.#follow.keep();
     });
   }
 
@@ -79,35 +91,42 @@ export class Screen {
   /** Goes to the end of the conversation, and stays there while it grows. */
   toEnd() {
     this.#follow.resume();
-  }
-
-  /** Shows what changed above the view without moving what is being read. */
-  showInPlace() {
-    this.#follow.holdPlace(() => this.show());
+    this.#view.place();
   }
 
   /** Brings a message into view, and shows which one it is. @param {string} messageId */
   showMessage(messageId) {
     this.show();
-    this.#view.reveal(messageId);
+    const root = this.#view.reveal(messageId);
+    root?.classList.add("found");
+    root?.addEventListener("animationend", () => root.classList.remove("found"), { once: true });
   }
 
   /** Shows another version of a message, and leaves the focus at its arrows. @param {string} messageId */
   showVersion(messageId) {
-    this.showInPlace();
+    this.show();
     this.#view.focusArrows(messageId);
   }
 
   show() {
     const items = this.current.items();
-    this.#view.show(items);
     this.#welcome.show(items.length === 0 && this.current.loaded);
-    this.#older.hidden = !this.current.hasMore;
-    const title = this.#titleOf(this.current, items);
-    this.#title.textContent = title;
-    document.title = title === NEW_TITLE ? "Midstream" : `${title} · Midstream`;
-    this.#showList(items.length > 0 ? title : null);
     this.#onShown(items.length > 0);
+    this.#view.show(items, this.current);
+    const title = this.#titleOf(this.current, items.length);
+    this.#title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
+    this.#showList(items.length > 0 ? title : null);
+    this.#look();
+  }
+
+  #onScroll() {
+    this.#follow.scrolled();
+    this.#view.place();
+    this.#look();
+  }
+
+  #look() {
+    if (this.#scroller.scrollTop < NEAR_VIEWS * this.#scroller.clientHeight) this.#onNear();
   }
 
   /** @param {string | null} title  of the current conversation; null where it is still empty */
@@ -127,11 +146,11 @@ export class Screen {
   }
 
   /**
+   * The list knows it; before that has it, what the conversation began with, where that is here.
    * @param {Transcript} transcript
-   * @param {Item[]} items
+   * @param {number} count
    */
-  #titleOf({ conversationId }, items) {
-    const listed = this.#conversations.entries.find(({ conversation_id: id }) => id === conversationId);
-    return listed?.title || items[0]?.text || NEW_TITLE;
+  #titleOf({ conversationId, beginning }, count) {
+    return this.#conversations.titleOf(conversationId) || beginning || (count > 0 ? UNKNOWN_TITLE : NEW_TITLE);
   }
 }

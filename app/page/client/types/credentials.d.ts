@@ -19,6 +19,8 @@ export declare class Credentials {
     });
     /** The key; null where there is none. */
     get key(): string | null;
+    /** Whether the key outlives the tab. */
+    get keptForGood(): boolean;
     /**
      * @param {string} key
      * @param {{forGood: boolean}} options

@@ -39,6 +39,10 @@ export type LinkStatus = {
      * the server's word with it
      */
     reason: string;
+    /**
+     * whether the other side of a connection that stands was asked for a sign of life, and gave none so far
+     */
+    quiet: boolean;
 };
 export type SocketLike = {
     onopen: ((event: any) => void) | null;
@@ -55,6 +59,7 @@ export type SocketClass = new (url: string, subprotocol: string) => SocketLike;
  * @property {number | null} retryMs  milliseconds until the next attempt, where one is planned
  * @property {number | null} code     the last close code
  * @property {string} reason          the server's word with it
+ * @property {boolean} quiet          whether the other side of a connection that stands was asked for a sign of life, and gave none so far
  */
 /**
  * What is needed of a WebSocket: a browser's has it, Node's own (from 22 on), and that of the package `ws`.
@@ -82,12 +87,14 @@ export declare class Link extends EventTarget {
      * @param {() => Promise<object>} options.hello  makes the first frame of each connection; never rejects
      * @param {SocketClass} [options.Socket]
      * @param {Backoff} [options.backoff]
+     * @param {() => boolean} [options.awaits]  whether something is awaited of the server: then its silence is noticed in seconds
      */
-    constructor({ url, hello, Socket, backoff }: {
+    constructor({ url, hello, Socket, backoff, awaits }: {
         url: string;
         hello: () => Promise<object>;
         Socket?: SocketClass;
         backoff?: Backoff;
+        awaits?: () => boolean;
     });
     get connected(): boolean;
     /** Connects, now: also cuts a wait for the next attempt short. */

@@ -20,6 +20,8 @@ export declare class LiveReplies {
     constructor(tell: (reply: Reply) => void);
     /** Own messages with the frames to send them again with, oldest first. */
     get unfinished(): Unfinished[];
+    /** Whether something is awaited of the server by itself: calls may wait for people as long as these like. */
+    get awaited(): boolean;
     /** Adds a message of this client. @param {Unfinished} message */
     add({ reply, frame }: Unfinished): void;
     /** @param {string} clientMsgId */

@@ -1,6 +1,8 @@
 /** Requests that wait for the frame which carries their `ref` back. */
 export declare class PendingRequests {
     #private;
+    /** Whether one of them waits. */
+    get waiting(): boolean;
     /**
      * Sends a request over a connection; gives its answer. Rejects with ChatError.
      * @param {import("./link.js").Link} link

@@ -22,6 +22,11 @@ export class Conversations {
     return this.entries.some(({ conversation_id: id }) => id === conversationId);
   }
 
+  /** What a conversation is called; undefined where that is not known. @param {string} conversationId */
+  titleOf(conversationId) {
+    return this.entries.find(({ conversation_id: id }) => id === conversationId)?.title;
+  }
+
   /** Asks for the newest ones; calls that come while an answer is awaited share the next one. Raises ChatError. */
   async refresh() {
     this.#stale = true;

@@ -115,7 +115,6 @@ function set(root, key) {
   const math = kept.get(key);
   if (!math) return;
   root.replaceChildren(math.cloneNode(true));
-  root.dispatchEvent(new CustomEvent("grown", { bubbles: true }));
 }
 
 /** @param {string} key @param {DocumentFragment | null} math */

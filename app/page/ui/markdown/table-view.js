@@ -65,12 +65,7 @@ export class TableView {
       this.#shown.push(row);
     }
     this.#waits = this.#shown.length < rows.length;
-    if (this.#waits) later.add(() => this.#growLater());
-  }
-
-  #growLater() {
-    this.#grow();
-    this.root.dispatchEvent(new CustomEvent("grown", { bubbles: true }));
+    if (this.#waits) later.add(() => this.#grow());
   }
 
   /** @param {HTMLTableRowElement} row @param {"th" | "td"} tag @param {string[]} cells */

@@ -10,56 +10,24 @@
  */
 /** @typedef {import("../../client/frames.js").Params} Params */
 
-const KEY = "midstream.choices";
-/** Conversations whose choices this browser keeps; those that were not chosen for longest are forgotten. */
-const KEPT = 200;
-
-/** The choices for the conversations of this browser, kept in its storage. */
+/** The choices for the conversations of this browser. */
 export class Choices {
-  /** @type {Map<string, Choice>} Those that were chosen last come last. */
-  #byConversation;
-  #storage;
+  #kept;
 
-  /** @param {Storage | null} storage  null: for this visit alone */
-  constructor(storage) {
-    this.#storage = storage;
-    this.#byConversation = new Map(Object.entries(read(storage)));
+  /** @param {import("./kept-texts.js").KeptTexts} kept */
+  constructor(kept) {
+    this.#kept = kept;
   }
 
   /** @param {string} conversationId @returns {Choice} */
   of(conversationId) {
-    return this.#byConversation.get(conversationId) ?? {};
+    const text = this.#kept.of(conversationId);
+    return text === "" ? {} : JSON.parse(text);
   }
 
   /** @param {string} conversationId @param {Choice} choice */
   keep(conversationId, choice) {
-    this.#byConversation.delete(conversationId);
-    if (Object.keys(choice).length > 0) this.#byConversation.set(conversationId, choice);
-    for (const oldest of this.#byConversation.keys()) {
-      if (this.#byConversation.size <= KEPT) break;
-      this.#byConversation.delete(oldest);
-    }
-    this.#write();
-  }
-
-  /** @param {string} conversationId */
-  forget(conversationId) {
-    this.keep(conversationId, {});
-  }
-
-  /** Leaves none of them behind, in the storage too. */
-  forgetAll() {
-    this.#byConversation.clear();
-    this.#storage?.removeItem(KEY);
-  }
-
-  #write() {
-    try {
-      this.#storage?.setItem(KEY, JSON.stringify(Object.fromEntries(this.#byConversation)));
-    } catch (error) {
-      // The storage is full: they hold for this visit.
-      if (!(error instanceof DOMException)) throw error;
-    }
+    this.#kept.keep(conversationId, Object.keys(choice).length > 0 ? JSON.stringify(choice) : "");
   }
 }
 
@@ -71,15 +39,4 @@ export class Choices {
 export function paramsOf({ model, system, temperature, maxTokens, pace, reasoning }) {
   const params = { model, system, temperature, max_new_tokens: maxTokens, chars_per_s: pace, reasoning };
   return Object.values(params).some((value) => value !== undefined) ? params : undefined;
-}
-
-/** @param {Storage | null} storage @returns {Record<string, Choice>} */
-function read(storage) {
-  try {
-    const kept = JSON.parse(storage?.getItem(KEY) ?? "{}");
-    return typeof kept === "object" && kept !== null ? kept : {};
-  } catch (error) {
-    if (error instanceof SyntaxError) return {}; // somebody else wrote there
-    throw error;
-  }
 }

@@ -1,4 +1,5 @@
 import { element, part } from "../elements/dom.js";
+import { notifications } from "./notifications.js";
 
 /** @typedef {import("./choices.js").Choice} Choice */
 /** @typedef {import("../../client/frames.js").Ready} Ready */
@@ -15,6 +16,7 @@ export class SettingsPanel {
   #reasoning = part("setting-reasoning", HTMLSelectElement);
   #pace = part("setting-pace", HTMLSelectElement);
   #theme = part("setting-theme", HTMLSelectElement);
+  #notify = part("setting-notify", HTMLInputElement);
   #actions;
   /** @type {Ready | null} */ #ready = null;
 
@@ -29,6 +31,7 @@ export class SettingsPanel {
     this.#actions = actions;
     this.#form.addEventListener("submit", (event) => this.#submit(event));
     this.#model.addEventListener("change", () => this.#fitToModel());
+    this.#notify.addEventListener("change", () => void this.#switchNotifications());
     part("settings-close", HTMLButtonElement).addEventListener("click", () => this.#dialog.close());
     part("settings-reset", HTMLButtonElement).addEventListener("click", () => this.#fill({}));
     for (const opener of document.querySelectorAll("[data-opens=settings]")) {
@@ -44,6 +47,8 @@ export class SettingsPanel {
   open() {
     this.#fill(this.#actions.choice());
     this.#theme.value = this.#actions.theme.chosen;
+    rowOf(this.#notify).hidden = !notifications.possible;
+    this.#notify.checked = notifications.enabled;
     this.#dialog.showModal();
   }
 
@@ -77,6 +82,12 @@ export class SettingsPanel {
     this.#actions.onChoose(this.#choice());
     this.#actions.theme.choose(this.#theme.value);
     this.#dialog.close();
+  }
+
+  /** At once, since the browser may ask the user. */
+  async #switchNotifications() {
+    if (this.#notify.checked) this.#notify.checked = await notifications.enable();
+    else notifications.disable();
   }
 
   /** @returns {Choice} */

@@ -39,10 +39,71 @@ export function arrange(messages, replies) {
   const byTurn = new Map(replies.filter((reply) => reply.turnId !== null).map((reply) => [reply.turnId, reply]));
   const answered = new Set(messages.filter(({ role }) => role === "assistant").map((message) => message.turn_id));
   const items = messages.map((message) => kept(message, byTurn.get(message.turn_id) ?? null));
-  for (const reply of replies) if (!answered.has(reply.turnId ?? "")) place(items, reply);
+  const named = new Set(messages.map(({ message_id: id }) => id));
+  for (const reply of replies) {
+    if (answered.has(reply.turnId ?? "")) continue;
+    place(items, reply, named);
+    for (const id of [reply.messageId, reply.done?.message_id]) if (id) named.add(id);
+  }
   const last = items.at(-1);
-  if (last !== undefined) last.cut = isCut(last);
+  if (last !== undefined && isCut(last)) items[items.length - 1] = { ...last, cut: true };
   return items;
+}
+
+/**
+ * The items of one transcript, arranged anew only where something moved: while a reply grows its own item alone is made
+ * again, however long the conversation is.
+ */
+export class Arrangement {
+  /** @type {Item[]} */ #items = [];
+  /** @type {Message[] | null} Those that were arranged. */ #messages = null;
+  /** @type {Map<Reply, string>} How each reply stood then. */ #stood = new Map();
+  /** @type {Map<Reply, {index: number, message: Message | undefined}>} Where the open ones are. */ #open = new Map();
+
+  /**
+   * @param {Message[]} messages  another array wherever one of them changed
+   * @param {Set<Reply>} replies
+   * @returns {Item[]} another array wherever an item came, went or moved; else the one before, with new items of open replies
+   */
+  of(messages, replies) {
+    if (this.#moved(messages, replies)) this.#arrange(messages, replies);
+    else for (const [reply, place] of this.#open) this.#renew(reply, place);
+    return this.#items;
+  }
+
+  /** @param {Message[]} messages @param {Set<Reply>} replies */
+  #moved(messages, replies) {
+    if (messages !== this.#messages || replies.size !== this.#stood.size) return true;
+    for (const reply of replies) if (this.#stood.get(reply) !== standing(reply)) return true;
+    // One that is shown in the item of another can't be made again alone.
+    return [...this.#open.values()].some(({ index }) => index === -1);
+  }
+
+  /** @param {Message[]} messages @param {Set<Reply>} replies */
+  #arrange(messages, replies) {
+    this.#items = arrange(messages, [...replies]);
+    this.#messages = messages;
+    this.#stood = new Map([...replies].map((reply) => [reply, standing(reply)]));
+    const open = [...replies].filter((reply) => reply.open);
+    this.#open = new Map(open.map((reply) => [reply, this.#placeOf(reply, messages)]));
+  }
+
+  /** @param {Reply} reply @param {Message[]} messages */
+  #placeOf(reply, messages) {
+    const key = answerKey(reply);
+    const isIts = (/** @type {Message} */ { role, turn_id: turn }) => role === "assistant" && turn === reply.turnId;
+    return { index: this.#items.findLastIndex((item) => item.key === key), message: messages.findLast(isIts) };
+  }
+
+  /** @param {Reply} reply @param {{index: number, message: Message | undefined}} place */
+  #renew(reply, { index, message }) {
+    if (index !== -1) this.#items[index] = message === undefined ? liveAnswer(reply) : kept(message, reply);
+  }
+}
+
+/** All of a reply that decides where its items are, and whether they are there. @param {Reply} reply */
+function standing({ state, turnId, messageId, parentId, follows, continues, branches, replaces, done }) {
+  return [state, turnId, messageId, parentId, follows, continues, branches, replaces, done?.message_id].join(" ");
 }
 
 /** The key of the item that shows a reply's text. @param {Reply} reply */
@@ -58,14 +119,15 @@ function isCut({ role, status, messageId, text, thought, calls }) {
 /**
  * @param {Item[]} items
  * @param {Reply} reply
+ * @param {Set<string>} named  the ids of all messages among `items`: of one that is not there nothing needs to be looked for
  */
-function place(items, reply) {
+function place(items, reply, named) {
   if (reply.continues !== null) return goOn(items, reply);
   if (isUnsent(reply.state, reply.turnId)) return items.push(...liveQuestion(reply));
-  const asked = askedAt(items, reply);
+  const asked = named.has(reply.messageId ?? "") ? askedAt(items, reply) : -1;
   // Behind the calls that it follows may wait what was sent meanwhile.
   if (asked !== -1 && reply.follows !== null && !reply.branches) return items.splice(asked + 1, 0, liveAnswer(reply));
-  const from = asked === -1 ? start(items, reply) : asked + 1;
+  const from = asked === -1 ? start(items, reply, named) : asked + 1;
   // What the server did not take belongs to no branch: it stays until it is sent again.
   const unsent = items.splice(from).filter(({ role, status, messageId }) => role === "user" && isUnsent(status, messageId));
   return items.push(...unsent, ...(asked === -1 ? liveQuestion(reply) : []), liveAnswer(reply));
@@ -92,7 +154,7 @@ function goOn(items, reply) {
  * @param {Reply} reply
  */
 function askedAt(items, { messageId: asked, follows }) {
-  return items.findIndex(({ role, messageId }) => messageId !== null && messageId === asked && (role === "user" || follows !== null));
+  return items.findLastIndex(({ role, messageId }) => messageId !== null && messageId === asked && (role === "user" || follows !== null));
 }
 
 /**
@@ -107,12 +169,15 @@ function isUnsent(state, id) {
  * Where an exchange that history does not have begins.
  * @param {Item[]} items
  * @param {Reply} reply
+ * @param {Set<string>} named
  */
-function start(items, { replaces, parentId, follows }) {
+function start(items, { replaces, parentId, follows }, named) {
   if (follows !== null) return items.length;
-  const replaced = items.findIndex(({ messageId }) => messageId !== null && messageId === replaces);
+  const indexOf = (/** @type {string | null | undefined} */ id) =>
+    named.has(id ?? "") ? items.findLastIndex(({ messageId }) => messageId === id) : -1;
+  const replaced = indexOf(replaces);
   if (replaced !== -1) return replaced;
-  const parent = items.findIndex(({ messageId }) => messageId !== null && messageId === parentId);
+  const parent = indexOf(parentId);
   return parent === -1 ? items.length : parent + 1;
 }
 
@@ -127,9 +192,20 @@ const ALONE = { siblings: [], siblingCount: 1, siblingIndex: 0 };
 const PLAIN = { thought: { text: "", growing: false, ms: null }, calls: [], cut: false };
 /** The calls of a message of the history. @type {WeakMap<Message, Call[]>} */
 const keptCalls = new WeakMap();
+/** The items of messages that nothing more is known of than history tells: made once. @type {WeakMap<Message, Item>} */
+const keptItems = new WeakMap();
 
 /** @param {Message} message @param {Reply | null} reply @returns {Item} */
 function kept(message, reply) {
+  if (reply !== null) return made(message, reply);
+  let item = keptItems.get(message);
+  // Frozen, since all arrangements to come share it.
+  if (item === undefined) keptItems.set(message, (item = Object.freeze(made(message, null))));
+  return item;
+}
+
+/** @param {Message} message @param {Reply | null} reply @returns {Item} */
+function made(message, reply) {
   const branches = message.siblings ?? [];
   const place = {
     messageId: message.message_id,

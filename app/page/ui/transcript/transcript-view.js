@@ -1,73 +1,148 @@
+import { countCodePoints } from "../../client/code-points.js";
 import { ReplyView } from "../replies/reply-view.js";
+import { VirtualList } from "../scrolling/virtual-list.js";
 import { UserMessageView } from "./user-message-view.js";
 
 /** @typedef {import("./arrangement.js").Item} Item */
+/** @typedef {{view: UserMessageView | ReplyView, item: Item}} Shown */
 
-/** Shows the items of a transcript, each in an element that stays for as long as its item does. */
+/** So many views are kept beside the document that the reader has opened a part of: it is open when they come back. */
+const RESTING = 30;
+/** For guesses of sizes, in px: what surrounds a text, a line of it and a character; and the nodes that every message has. */
+const GUESS = { frame: 72, line: 26, char: 7.5, nodes: 30, charsPerNode: 20 };
+
+/** Shows the items of a transcript that are near the view, each in an element that stays for as long as it is near. */
 export class TranscriptView {
-  /** @type {Map<string, UserMessageView | ReplyView>} */
-  #views = new Map();
+  /** @type {Map<string, Shown>} Those in the document. */ #shown = new Map();
+  /** @type {Map<string, Shown>} Those that something was opened in. */ #resting = new Map();
   /** @type {Item[]} */ #items = [];
-  #root;
+  #hasMore = false;
+  #scroller;
+  #list;
   #actions;
 
   /**
-   * @param {HTMLElement} root
-   * @param {import("./user-message-view.js").MessageActions} actions
+   * @param {object} parts
+   * @param {HTMLElement} parts.scroller
+   * @param {HTMLElement} parts.root
+   * @param {import("../scrolling/follow.js").Follow} parts.follow
+   * @param {import("./user-message-view.js").MessageActions} parts.actions
    */
-  constructor(root, actions) {
-    this.#root = root;
+  constructor({ scroller, root, follow, actions }) {
+    this.#scroller = scroller;
     this.#actions = actions;
+    const source = {
+      element: (/** @type {number} */ index) => this.#elementOf(index),
+      dropped: (/** @type {string} */ key) => this.#rest(key),
+      guess: (/** @type {number} */ index) => guess(this.#items[index], scroller.clientWidth),
+    };
+    this.#list = new VirtualList({ scroller, root, follow, source });
+    scroller.addEventListener("keydown", (event) => this.#onKey(event));
   }
 
-  /** @param {Item[]} items */
-  show(items) {
-    this.#items = items;
-    this.#forget(new Set(items.map(({ key }) => key)));
-    items.forEach((item, index) => {
-      const view = this.#viewOf(item);
-      view.show(item);
-      const there = this.#root.children[index] ?? null;
-      if (there !== view.root) this.#root.insertBefore(view.root, there);
-    });
+  /**
+   * @param {Item[]} items  another array wherever an item came, went or moved
+   * @param {{hasMore: boolean}} transcript  whether there are older ones than these
+   */
+  show(items, { hasMore }) {
+    const moved = items !== this.#items || hasMore !== this.#hasMore;
+    [this.#items, this.#hasMore] = [items, hasMore];
+    if (moved) this.#list.arrange(items.map(({ key }) => key));
+    for (const index of this.#list.indices) this.#update(index, { moved });
+    this.#list.place();
   }
 
-  /** How many code points of a reply are on the screen. @param {string} key */
+  /** Call when the view was scrolled, or is to be at the end. */
+  place() {
+    this.#list.scrolled();
+  }
+
+  /** How many code points of a reply are on the screen, or would be if it were scrolled there. @param {string} key */
   shownChars(key) {
-    const view = this.#views.get(key);
-    return view instanceof ReplyView ? view.shownChars : 0;
+    const view = this.#shown.get(key)?.view;
+    if (view instanceof ReplyView) return view.shownChars;
+    return countCodePoints(this.#items.findLast((item) => item.key === key)?.text ?? "");
   }
 
   /** Gives the focus to the arrows of a message: those that were pressed went with the version before. @param {string} messageId */
   focusArrows(messageId) {
-    const key = this.#items.find((item) => item.messageId === messageId)?.key;
-    this.#views.get(key ?? "")?.arrows.focus();
+    const key = this.#items.findLast((item) => item.messageId === messageId)?.key;
+    this.#shown.get(key ?? "")?.view.arrows.focus();
   }
 
-  /** Brings a message into view, and lets it be seen which one it is. @param {string} messageId */
+  /** Brings a message into view; gives its element, null where it is not here. @param {string} messageId */
   reveal(messageId) {
-    const root = this.#views.get(this.#items.find((item) => item.messageId === messageId)?.key ?? "")?.root;
-    root?.scrollIntoView({ block: "center" });
-    root?.classList.add("found");
-    root?.addEventListener("animationend", () => root.classList.remove("found"), { once: true });
+    const key = this.#items.findLast((item) => item.messageId === messageId)?.key;
+    return key === undefined ? null : this.#list.reveal(key);
   }
 
-  /** @param {Set<string>} keys */
-  #forget(keys) {
-    for (const [key, view] of this.#views) {
-      if (keys.has(key)) continue;
-      view.root.remove();
-      this.#views.delete(key);
-    }
+  /** @param {number} index */
+  #elementOf(index) {
+    const item = this.#items[index];
+    const shown = this.#resting.get(item.key) ?? { view: this.#make(item), item };
+    this.#resting.delete(item.key);
+    this.#shown.set(item.key, shown);
+    shown.view.show(item);
+    shown.item = item;
+    this.#count(index);
+    return shown.view.root;
   }
 
   /** @param {Item} item */
-  #viewOf(item) {
-    let view = this.#views.get(item.key);
-    if (view === undefined) {
-      view = item.role === "user" ? new UserMessageView(this.#actions) : new ReplyView(this.#actions);
-      this.#views.set(item.key, view);
-    }
+  #make({ role }) {
+    const view = role === "user" ? new UserMessageView(this.#actions) : new ReplyView(this.#actions);
+    view.root.tabIndex = -1; // Of a feed each article can have the focus.
     return view;
   }
+
+  /** @param {number} index @param {{moved: boolean}} change */
+  #update(index, { moved }) {
+    const item = this.#items[index];
+    const shown = this.#shown.get(item.key);
+    if (moved) this.#count(index);
+    if (shown === undefined || shown.item === item) return;
+    shown.view.show(item);
+    shown.item = item;
+  }
+
+  /** Tells which one of all it is to those who do not see it. @param {number} index */
+  #count(index) {
+    const root = this.#shown.get(this.#items[index].key)?.view.root;
+    root?.setAttribute("aria-posinset", String(index + 1));
+    root?.setAttribute("aria-setsize", String(this.#hasMore ? -1 : this.#items.length));
+  }
+
+  /** @param {string} key */
+  #rest(key) {
+    const shown = this.#shown.get(key);
+    this.#shown.delete(key);
+    if (shown === undefined || !isOpened(shown.view.root)) return;
+    this.#resting.set(key, shown);
+    if (this.#resting.size <= RESTING) return;
+    const [oldest] = this.#resting.keys();
+    this.#resting.delete(oldest);
+  }
+
+  /** The first and the last key go there at once: a slow scroll would be held up by what comes into the document on the way. @param {KeyboardEvent} event */
+  #onKey(event) {
+    const target = /** @type {Element} */ (event.target);
+    const plain = !event.altKey && !event.shiftKey && !event.defaultPrevented;
+    if (!plain || target.matches("input, textarea, pre, .table")) return;
+    if (event.key !== "Home" && event.key !== "End") return;
+    event.preventDefault();
+    if (event.key === "Home") this.#list.toStart();
+    else this.#scroller.scrollTop = this.#scroller.scrollHeight;
+  }
+}
+
+/** Whether the reader has opened a part of a message, or writes in it. @param {HTMLElement} root */
+function isOpened(root) {
+  return root.querySelector("details[open], form") !== null;
+}
+
+/** @param {Item} item @param {number} width  of the view, in px */
+function guess({ text, calls }, width) {
+  const chars = Math.max(20, Math.min(width - 60, 720) / GUESS.char);
+  const lines = Math.max(1, Math.ceil(text.length / chars)) + 4 * calls.length;
+  return { height: GUESS.frame + GUESS.line * lines, nodes: GUESS.nodes * (1 + calls.length) + Math.ceil(text.length / GUESS.charsPerNode) };
 }

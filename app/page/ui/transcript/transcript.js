@@ -1,5 +1,5 @@
 import { ReplyState } from "../../client/reply.js";
-import { arrange } from "./arrangement.js";
+import { Arrangement } from "./arrangement.js";
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
 /** @typedef {import("../../client/frames.js").Message} Message */
@@ -10,6 +10,7 @@ import { arrange } from "./arrangement.js";
 export class Transcript {
   /** @type {Message[]} */ #messages = [];
   /** @type {Set<Reply>} */ #replies = new Set();
+  #arrangement = new Arrangement();
   /** Whether older messages than these exist. */
   hasMore = false;
 
@@ -79,9 +80,14 @@ export class Transcript {
     for (const reply of this.#replies) if (reply.turnId === turnId) this.#replies.delete(reply);
   }
 
-  /** @returns {Item[]} oldest first */
+  /** What the conversation began with; null where that is not here. */
+  get beginning() {
+    return this.hasMore || !this.loaded ? null : (this.items()[0]?.text ?? null);
+  }
+
+  /** @returns {Item[]} oldest first; another array wherever an item came, went or moved */
   items() {
-    return arrange(this.#messages, [...this.#replies]);
+    return this.#arrangement.of(this.#messages, this.#replies);
   }
 
   /**

@@ -5,6 +5,7 @@ import { Transcript } from "./transcript.js";
 export class Transcripts {
   /** @type {Map<string, Transcript>} */
   #byConversation = new Map();
+  /** @type {Transcript | null} The last one that was begun. */ #fresh = null;
 
   /** @param {string} conversationId */
   of(conversationId) {
@@ -16,15 +17,18 @@ export class Transcripts {
     return transcript;
   }
 
-  /** The transcript of a conversation that nobody has sent to yet. */
+  /** The transcript of a conversation that nobody has sent to yet: the one from before, where it is still so, with its draft. */
   fresh() {
-    const transcript = this.of(randomId());
-    transcript.empty();
-    return transcript;
+    if (this.#fresh === null || this.#fresh.items().length > 0) {
+      this.#fresh = this.of(randomId());
+      this.#fresh.empty();
+    }
+    return this.#fresh;
   }
 
   /** @param {string} conversationId */
   forget(conversationId) {
     this.#byConversation.delete(conversationId);
+    if (this.#fresh?.conversationId === conversationId) this.#fresh = null;
   }
 }

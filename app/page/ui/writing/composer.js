@@ -22,6 +22,7 @@ export class Composer {
    * @param {(text: string) => void} actions.onSend
    * @param {() => void} actions.onStop
    * @param {(words: string) => void} actions.onTrouble  something can't be attached
+   * @param {(text: string) => void} actions.onDraft  what is in the box is another text; empty once it is sent
    * @param {() => import("./message-size.js").Limits | null} actions.limits
    */
   constructor(actions) {
@@ -36,7 +37,7 @@ export class Composer {
     this.#form.after(this.#size.root);
     this.#form.addEventListener("submit", (event) => this.#submit(event));
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
-    this.#field.addEventListener("input", () => this.#fit());
+    this.#field.addEventListener("input", () => this.#changed());
     this.#stop.addEventListener("click", () => this.stop());
   }
 
@@ -46,10 +47,17 @@ export class Composer {
 
   /** @param {string} text */
   write(text) {
+    this.restore(text);
+    this.#actions.onDraft(text);
+    this.focus();
+  }
+
+  /** Puts the draft of another conversation into the box. @param {string} text */
+  restore(text) {
+    if (this.#field.value === text) return;
     this.#field.value = text;
     this.#size.fits();
     this.#fit();
-    this.focus();
   }
 
   /** Tells whether a reply runs that can be stopped. @param {boolean} running */
@@ -90,6 +98,11 @@ export class Composer {
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (isSubmit(event)) this.#submit(event);
+  }
+
+  #changed() {
+    this.#fit();
+    this.#actions.onDraft(this.#field.value);
   }
 
   #fit() {

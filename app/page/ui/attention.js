@@ -1,0 +1,41 @@
+import { ReplyState } from "../client/reply.js";
+import { addressOf } from "./conversations/address.js";
+import { notifications } from "./settings/notifications.js";
+
+/** @typedef {import("../client/reply.js").Reply} Reply */
+
+/** Asks for attention when a reply ends while the page is hidden: by a mark in its title, and a notification where these are wanted. */
+export class Attention {
+  #title;
+  #titleOf;
+  /** @type {WeakSet<Reply>} */ #told = new WeakSet();
+
+  /**
+   * @param {object} parts
+   * @param {import("./page-title.js").PageTitle} parts.title
+   * @param {(conversationId: string) => string} parts.titleOf   of a conversation, for the notification
+   */
+  constructor({ title, titleOf }) {
+    this.#title = title;
+    this.#titleOf = titleOf;
+  }
+
+  /** Call when a reply changed. @param {Reply} reply */
+  look(reply) {
+    if (!hasEnded(reply) || this.#told.has(reply)) return;
+    this.#told.add(reply);
+    if (!document.hidden) return;
+    this.#title.mark();
+    const { conversationId } = reply;
+    const onClick = () => {
+      focus();
+      location.hash = addressOf(conversationId);
+    };
+    notifications.tell({ title: "A reply has ended", body: this.#titleOf(conversationId), tag: conversationId, onClick });
+  }
+}
+
+/** Whether nothing follows: behind calls comes the next reply. @param {Reply} reply */
+function hasEnded({ open, state, done }) {
+  return !open && (state === ReplyState.ENDED ? done !== null && done.reason !== "tools" : true);
+}

@@ -1,0 +1,42 @@
+import { part } from "./elements/dom.js";
+
+const NAME = "Midstream";
+const MARK = "●";
+
+/** The title of the page: the shown conversation's, with a mark while something ended that nobody has looked at. */
+export class PageTitle {
+  #heading = part("title", HTMLElement);
+  #title = "";
+  #marked = false;
+
+  constructor() {
+    document.addEventListener("visibilitychange", () => this.#seen());
+  }
+
+  /**
+   * @param {string} title    of the conversation; empty where it has none
+   * @param {string} heading  what stands over the messages
+   */
+  show(title, heading) {
+    if (this.#heading.textContent !== heading) this.#heading.textContent = heading;
+    this.#title = title;
+    this.#write();
+  }
+
+  /** Something ended: where nobody looks at the page, its title says so until somebody does. */
+  mark() {
+    this.#marked = document.hidden;
+    this.#write();
+  }
+
+  #seen() {
+    if (!document.hidden) this.#marked = false;
+    this.#write();
+  }
+
+  #write() {
+    const title = this.#title === "" ? NAME : `${this.#title} · ${NAME}`;
+    const whole = this.#marked ? `${MARK} ${title}` : title;
+    if (document.title !== whole) document.title = whole;
+  }
+}

@@ -1,0 +1,307 @@
+import { Anchor } from "./anchor.js";
+import { Sizes } from "./sizes.js";
+import { Spaced } from "./spaced.js";
+import { nextSpan, runsOf, spanAround } from "./span.js";
+
+/** @typedef {import("./span.js").Span} Span */
+/**
+ * @typedef {object} Source
+ * @property {(index: number) => HTMLElement} element         the element of an item that comes into the document
+ * @property {(key: string) => void} dropped                  the element of an item has left it
+ * @property {(index: number) => import("./sizes.js").Size} guess  how large an item is that was never in it
+ */
+
+/** What is in the document in any case: the view and half of one on each side, as long as that is not too many nodes. */
+const NEEDED = { views: 0.5, nodes: 1_500 };
+/** What comes to it in the next frames, so that a slow scroll finds it ready, and search, copying and reading aloud find more. */
+const WANTED = { views: 6, nodes: 900 };
+/** So many items a frame on each side. */
+const STEP = 2;
+/** Guesses of sizes may leave a part of the view empty: then the rest is filled with what was measured. */
+const ROUNDS = 4;
+/** A selection of up to so many nodes stays in the document when it is scrolled out of the view. */
+const SELECTED_NODES = 600;
+
+/**
+ * A list of any length of which only what is near the view is in the document. What is read stays where it is, whatever
+ * comes, goes or grows above it: the space that stands for what is not there takes up the difference, else the view is moved.
+ */
+export class VirtualList {
+  #scroller;
+  #root;
+  #follow;
+  #source;
+  #sizes = new Sizes();
+  #spaced;
+  #anchor;
+  /** @type {string[]} */ #keys = [];
+  /** @type {Map<string, number>} */ #indexOf = new Map();
+  /** @type {Map<string, HTMLElement>} Those in the document. */ #elements = new Map();
+  /** @type {Span} */ #span = { from: 0, to: 0 };
+  /** The space right above the span: what stands for which items, and by how much it differs from what these are guessed to be. */
+  #lead = { from: 0, to: 0, drift: 0 };
+  #frameAsked = false;
+  #observer = new ResizeObserver(() => this.#grown());
+
+  /**
+   * @param {object} parts
+   * @param {HTMLElement} parts.scroller
+   * @param {HTMLElement} parts.root       where the elements are, in the scroller
+   * @param {import("./follow.js").Follow} parts.follow
+   * @param {Source} parts.source
+   */
+  constructor({ scroller, root, follow, source }) {
+    this.#scroller = scroller;
+    this.#root = root;
+    this.#follow = follow;
+    this.#source = source;
+    this.#spaced = new Spaced(root);
+    this.#anchor = new Anchor(scroller);
+    new ResizeObserver(() => this.#resized()).observe(scroller);
+  }
+
+  /** The indices of the items in the document. */
+  get indices() {
+    return [...this.#elements.keys()].map((key) => /** @type {number} */ (this.#indexOf.get(key)));
+  }
+
+  /** Takes what the items are now; `place` shows them. @param {string[]} keys */
+  arrange(keys) {
+    this.#keys = keys;
+    this.#indexOf = new Map(keys.map((key, index) => [key, index]));
+    this.#sizes.arrange(keys, this.#source.guess);
+    this.#anchor.keep((key) => this.#indexOf.has(key));
+    for (const key of this.#elements.keys()) if (!this.#indexOf.has(key)) this.#drop(key);
+    this.#span = this.#stillThere();
+    this.#lead.drift = 0;
+  }
+
+  /** Call when the view was scrolled. */
+  scrolled() {
+    this.#hold();
+    this.place();
+  }
+
+  /** Goes to the first item. */
+  toStart() {
+    this.#follow.pause();
+    this.#scroller.scrollTop = 0;
+    this.scrolled();
+  }
+
+  /** Brings an item into the middle of the view; gives its element, null where there is no such item. @param {string} key */
+  reveal(key) {
+    const index = this.#indexOf.get(key);
+    if (index === undefined) return null;
+    this.#follow.pause();
+    this.#lead.drift = 0;
+    const view = this.#scroller.clientHeight;
+    this.#lay(spanAround({ index, top: view / 2 }, view, this.#sizes, { margin: NEEDED.views * view, nodes: NEEDED.nodes }));
+    const element = this.#elementOf(key);
+    element.scrollIntoView({ block: "center", behavior: "instant" });
+    this.scrolled();
+    return element;
+  }
+
+  /** Has in the document what is to be there now, and brings what was in view back to where it was; or the end into view. */
+  place() {
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const span = nextSpan(this.#span, { ...this.#aim(), step: round === 0 ? STEP : 0 });
+      if (round > 0 && isSame(span, this.#span)) break;
+      this.#lay(span);
+      this.#bringBack();
+      if (this.#anchor.first === undefined) this.#hold();
+    }
+    this.#hold();
+    const { needed, wanted } = this.#aim();
+    if (!isSame(nextSpan(this.#span, { needed, wanted, step: STEP }), this.#span)) this.#ask();
+  }
+
+  /** What is to be in the document around what is read. */
+  #aim() {
+    const view = this.#scroller.clientHeight;
+    const place = this.#follow.following ? { index: this.#sizes.count, top: view } : this.#place();
+    const around = (/** @type {typeof NEEDED} */ { views, nodes }) => spanAround(place, view, this.#sizes, { margin: views * view, nodes });
+    const [needed, more] = [around(NEEDED), around(WANTED)];
+    return { needed, wanted: { from: Math.min(needed.from, more.from), to: Math.max(needed.to, more.to) } };
+  }
+
+  /** Where the reader is; after a leap into empty space, where that would be if all were there. */
+  #place() {
+    const { first } = this.#anchor;
+    if (first !== undefined) return { index: this.#indexOf.get(first.key) ?? 0, top: first.top };
+    const box = this.#root.getBoundingClientRect();
+    const { index, within } = this.#sizes.at((this.#scroller.getBoundingClientRect().top - box.top) / box.height);
+    this.#lead.drift = 0;
+    return { index, top: -within };
+  }
+
+  /** @param {Span} span */
+  #lay(span) {
+    const runs = runsOf(span, this.#pinned());
+    const main = runs.find(({ from, to }) => from <= span.from && to >= span.to) ?? span;
+    const there = new Set(runs.flatMap(({ from, to }) => this.#keys.slice(from, to)));
+    for (const key of [...this.#elements.keys()]) if (!there.has(key)) this.#drop(key);
+    const fresh = [...there].filter((key) => !this.#elements.has(key));
+    this.#span = span;
+    this.#spaced.lay(this.#parts(runs, main));
+    for (const key of fresh) this.#measure(key);
+  }
+
+  /**
+   * @param {Span[]} runs
+   * @param {Span} main    the one with what is read
+   */
+  #parts(runs, main) {
+    /** @type {(HTMLElement | import("./spaced.js").Space)[]} */ const parts = [];
+    let end = 0;
+    for (const run of runs) {
+      if (run === main) this.#lead = { from: end, to: run.from, drift: this.#follow.following ? 0 : this.#lead.drift };
+      if (run.from > end) parts.push(run === main ? this.#leadSpace() : this.#space(`before ${this.#keys[run.from]}`, end, run.from));
+      for (const key of this.#keys.slice(run.from, run.to)) parts.push(this.#elementOf(key));
+      end = run.to;
+    }
+    if (end < this.#keys.length) parts.push(this.#space("tail", end, this.#keys.length));
+    return parts;
+  }
+
+  /** @param {string} name @param {number} from @param {number} to */
+  #space(name, from, to) {
+    return { name, height: this.#sizes.between(from, to) };
+  }
+
+  #leadSpace() {
+    const { from, to, drift } = this.#lead;
+    return { name: "lead", height: Math.max(0, this.#sizes.between(from, to) + drift) };
+  }
+
+  /** @param {string} key */
+  #elementOf(key) {
+    let element = this.#elements.get(key);
+    if (element === undefined) {
+      element = this.#source.element(this.#indexOf.get(key) ?? 0);
+      this.#elements.set(key, element);
+      this.#observer.observe(element);
+    }
+    return element;
+  }
+
+  /** @param {string} key */
+  #drop(key) {
+    const element = this.#elements.get(key);
+    if (element === undefined) return;
+    this.#observer.unobserve(element);
+    this.#elements.delete(key);
+    element.remove();
+    this.#source.dropped(key);
+  }
+
+  /** Takes the size of an item in the document. Whether it is another one than before. @param {string} key */
+  #measure(key) {
+    const [index, element] = [this.#indexOf.get(key), this.#elements.get(key)];
+    if (index === undefined || element === undefined) return false;
+    const height = element.getBoundingClientRect().height + this.#spaced.gap;
+    const changed = Math.abs(height - this.#sizes.of(index).height) > 0.5;
+    this.#sizes.measure(index, { height, nodes: element.getElementsByTagName("*").length + 1 });
+    return changed;
+  }
+
+  /** Brings the end into view, or what was in view back to where it was. */
+  #bringBack() {
+    if (this.#follow.following) {
+      this.#scroller.scrollTop = this.#scroller.scrollHeight;
+      return;
+    }
+    const moved = this.#anchor.moved() ?? 0;
+    if (moved === 0) return;
+    if (this.#takeUp(moved)) return;
+    this.#lead.drift = 0;
+    this.#spaced.resize(this.#leadSpace());
+    this.#scroller.scrollTop += this.#anchor.moved() ?? 0;
+    // The view moves by whole pixels.
+    this.#takeUp(this.#anchor.moved() ?? 0);
+  }
+
+  /** Takes a difference up in the space above: moving the view would end a scroll that is under way. @param {number} px */
+  #takeUp(px) {
+    const { height } = this.#leadSpace();
+    if (this.#lead.from === this.#lead.to || height - px < this.#spaced.gap) return false;
+    this.#lead.drift -= px;
+    this.#spaced.resize(this.#leadSpace());
+    return true;
+  }
+
+  #hold() {
+    const shown = [...this.#elements].filter(([key]) => this.#isInSpan(key));
+    shown.sort(([one], [other]) => (this.#indexOf.get(one) ?? 0) - (this.#indexOf.get(other) ?? 0));
+    this.#anchor.hold(shown);
+    this.#follow.remember();
+  }
+
+  /** @param {string} key */
+  #isInSpan(key) {
+    const index = this.#indexOf.get(key) ?? -1;
+    return index >= this.#span.from && index < this.#span.to;
+  }
+
+  /** What stays in the document wherever the view is: what has the focus, and a selection that is not too long. */
+  #pinned() {
+    const pinned = [this.#indexAt(document.activeElement)];
+    const selection = document.getSelection();
+    if (selection !== null && !selection.isCollapsed) {
+      const ends = [selection.anchorNode, selection.focusNode].map((node) => this.#indexAt(node)).filter((index) => index !== undefined);
+      const [from, to] = [Math.min(...ends), Math.max(...ends) + 1];
+      const few = ends.length > 0 && this.#sizes.nodesBetween(from, to) <= SELECTED_NODES;
+      if (few) pinned.push(...Array.from({ length: to - from }, (_, offset) => from + offset));
+    }
+    return pinned.filter((index) => index !== undefined);
+  }
+
+  /** The item that a node is in. @param {Node | null} node */
+  #indexAt(node) {
+    if (node === null || !this.#root.contains(node)) return undefined;
+    const key = [...this.#elements].find(([, element]) => element.contains(node))?.[0];
+    return key === undefined ? undefined : this.#indexOf.get(key);
+  }
+
+  /** The items in the document around what is read, by what they are now. @returns {Span} */
+  #stillThere() {
+    const { first } = this.#anchor;
+    const known = this.#follow.following || first === undefined ? Math.max(-1, ...this.indices) : (this.#indexOf.get(first.key) ?? -1);
+    if (known === -1) return { from: this.#sizes.count, to: this.#sizes.count };
+    const there = new Set(this.indices);
+    const span = { from: known, to: known + 1 };
+    while (there.has(span.from - 1)) span.from -= 1;
+    while (there.has(span.to)) span.to += 1;
+    return span;
+  }
+
+  /** An element in the document has another size than before. */
+  #grown() {
+    const changed = [...this.#elements.keys()].filter((key) => this.#measure(key));
+    if (changed.length === 0) return;
+    this.#bringBack();
+    this.#hold();
+    this.#ask();
+  }
+
+  #resized() {
+    this.#spaced.measure();
+    this.#bringBack();
+    this.#ask();
+  }
+
+  #ask() {
+    if (this.#frameAsked) return;
+    this.#frameAsked = true;
+    requestAnimationFrame(() => {
+      this.#frameAsked = false;
+      this.place();
+    });
+  }
+}
+
+/** @param {Span} one @param {Span} other */
+function isSame(one, other) {
+  return one.from === other.from && one.to === other.to;
+}

@@ -1,0 +1,74 @@
+import { LinkState } from "../../client/link.js";
+import { part } from "../elements/dom.js";
+
+/** @typedef {import("./transcript.js").Transcript} Transcript */
+
+/** Messages a page: as many as the service gives. */
+const PAGE = 200;
+const OFFER = "Show earlier messages";
+const LOADING = "Earlier messages are on their way";
+
+/** Brings older messages when the reader comes near the first one that is here; the button is for the keyboard, and for what failed. */
+export class OlderPages {
+  #button = part("older", HTMLButtonElement);
+  #scroller = part("scroller", HTMLElement);
+  #client;
+  #reporter;
+  #current;
+  #onCame;
+  /** @type {Set<Transcript>} Those whose page is awaited. */ #asked = new Set();
+  /** @type {Set<Transcript>} Those whose last page could not be had: the user asks for it again. */ #failed = new Set();
+
+  /**
+   * @param {object} parts
+   * @param {import("../../client/chat-client.js").ChatClient} parts.client
+   * @param {import("../reporter.js").Reporter} parts.reporter
+   * @param {() => Transcript} parts.current  the one that is shown
+   * @param {() => void} parts.onCame         older messages are there to be shown
+   */
+  constructor({ client, reporter, current, onCame }) {
+    this.#client = client;
+    this.#reporter = reporter;
+    this.#current = current;
+    this.#onCame = onCame;
+    this.#button.addEventListener("click", () => void this.#load(this.#current()));
+  }
+
+  /** Shows whether there are older messages. */
+  show() {
+    const transcript = this.#current();
+    const asked = this.#asked.has(transcript);
+    if (!transcript.hasMore && document.activeElement === this.#button) this.#scroller.focus();
+    this.#button.hidden = !transcript.hasMore;
+    this.#button.setAttribute("aria-disabled", String(asked));
+    const word = asked ? LOADING : OFFER;
+    if (this.#button.textContent !== word) this.#button.textContent = word;
+  }
+
+  /** On a new connection what failed before may be asked for by itself. */
+  again() {
+    this.#failed.clear();
+  }
+
+  /** The reader is near the first message. */
+  near() {
+    const transcript = this.#current();
+    const connected = this.#client.connection.state === LinkState.CONNECTED;
+    if (connected && transcript.hasMore && !this.#failed.has(transcript)) void this.#load(transcript);
+  }
+
+  /** @param {Transcript} transcript */
+  async #load(transcript) {
+    if (this.#asked.has(transcript)) return;
+    this.#asked.add(transcript);
+    this.show();
+    const { conversationId, oldest: before } = transcript;
+    const page = await this.#reporter.answer(this.#client.history({ conversationId, before, limit: PAGE }));
+    this.#asked.delete(transcript);
+    if (page === null || page.messages.length === 0) this.#failed.add(transcript);
+    else this.#failed.delete(transcript);
+    // The branch may have become another one meanwhile.
+    if (page !== null && transcript.oldest === before) transcript.prepend(page);
+    this.#onCame();
+  }
+}

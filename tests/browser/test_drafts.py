@@ -1,0 +1,148 @@
+"""What was written and not sent yet: it stays with its conversation, outlives a reload, and goes when it is to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.async_api import BrowserContext, expect
+
+from tests.browser.acts import begin, visit
+from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import Complaints
+from tests.browser.peer import Line, Peer
+from tests.browser.test_modules import run
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+KEPT = "JSON.stringify([localStorage, sessionStorage])"
+
+
+async def go_to(chat: ChatPage, conversation: str) -> None:
+    """Follows the link to a conversation."""
+    await chat.client(f"location.hash = '#/{conversation}'")
+
+
+async def list_conversations(line: Line, *names: str) -> None:
+    """Answers a request for the list."""
+    asked = await line.hear("conversations")
+    listed = [{"conversation_id": name, "title": name, "updated_at": 1, "messages": 2} for name in names]
+    await line.say("conversations", ref=asked["ref"], conversations=listed, has_more=False)
+
+
+async def test_a_draft_outlives_a_reload(chat: ChatPage, peer: Peer) -> None:
+    await visit(chat, peer)
+    await chat.box.fill("Half a thou")
+    await chat.page.reload()
+    await expect(chat.box).to_have_value("Half a thou")
+    await expect(chat.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
+
+
+async def test_each_conversation_has_its_own_draft(chat: ChatPage, peer: Peer) -> None:
+    await visit(chat, peer)
+    await go_to(chat, "one")
+    await chat.box.fill("For one")
+    await go_to(chat, "two")
+    await expect(chat.box).to_have_value("")
+    await chat.box.fill("For two")
+    await go_to(chat, "one")
+    await expect(chat.box).to_have_value("For one")
+    await chat.page.go_back()
+    await expect(chat.box).to_have_value("For two")
+
+
+async def test_what_was_begun_in_a_new_conversation_is_there_again(chat: ChatPage, peer: Peer) -> None:
+    await visit(chat, peer)
+    await chat.box.fill("Begun")
+    await go_to(chat, "one")
+    await expect(chat.box).to_have_value("")
+    await chat.page.get_by_role("button", name="New conversation").click()
+    await expect(chat.box).to_have_value("Begun")
+
+
+async def test_a_draft_is_gone_once_it_is_sent(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    await chat.box.fill("Secret plan")
+    assert "Secret plan" in await chat.client(KEPT)
+    await begin(chat, line, text="Secret plan")
+    assert "Secret plan" not in await chat.client(KEPT)
+    await chat.page.reload()
+    await expect(chat.box).to_have_value("")
+
+
+async def test_a_draft_goes_with_its_conversation(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    await list_conversations(line, "one")
+    await go_to(chat, "one")
+    await chat.box.fill("Secret plan")
+    await line.say("deleted", conversation_id="one")
+    await expect(chat.box).to_have_value("")
+    assert "Secret plan" not in await chat.client(KEPT)
+
+
+async def test_what_is_edited_is_no_draft(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    send = await begin(chat, line, "one")
+    await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    await chat.page.get_by_role("button", name="Edit this message").click()
+    await chat.page.get_by_label("Your message, edited").fill("Secret plan")
+    assert "Secret plan" not in await chat.client(KEPT)
+
+
+async def test_a_draft_goes_with_a_key_that_goes_with_the_tab(
+    chat: ChatPage, peer: Peer, context: BrowserContext, complaints: Complaints
+) -> None:
+    """Whoever opens the browser next has neither."""
+    complaints.expected = ["Failed to load resource"]
+    await context.route("**/v1/tickets", lambda route: route.fulfill(status=404))
+    await chat.page.goto(peer.url)
+    line = await peer.stranger()
+    await line.hear("hello")
+    await line.drop(4401, "unauthenticated")
+    await chat.page.get_by_label("Key", exact=True).fill("right")
+    await chat.page.keyboard.press("Enter")
+    await peer.line()
+    await chat.connected()
+    await chat.box.fill("Secret plan")
+    assert "Secret plan" not in await chat.client("JSON.stringify(localStorage)")
+    await chat.page.reload()
+    await expect(chat.box).to_have_value("Secret plan")
+    other = ChatPage(await context.new_page())
+    await other.page.goto(chat.page.url)
+    await expect(other.box).to_have_value("")
+
+
+DRAFTS = """
+    localStorage.clear();
+    const drafts = new module.KeptTexts("midstream.drafts", { lasting: localStorage, session: sessionStorage, forTab: () => false });
+    for (const [id, text] of argument) drafts.keep(id, text);
+    return argument.map(([id]) => drafts.of(id).length);
+"""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kept"),
+    [
+        ([1] * 33, [0] * 3 + [1] * 30),
+        ([150_000, 60_000, 100_000], [0, 60_000, 100_000]),
+        ([10, 300_000], [0, 0]),
+    ],
+)
+async def test_drafts_are_bounded_in_number_and_size_and_the_oldest_go(
+    chat: ChatPage, peer: Peer, sizes: list[int], kept: list[int]
+) -> None:
+    written: list[Any] = [[f"c{number}", "x" * size] for number, size in enumerate(sizes)]
+    assert await run(chat, peer, "ui/settings/kept-texts.js", DRAFTS, written) == kept
+
+
+async def test_a_storage_that_holds_something_else_or_is_full_hinders_nobody(
+    chat: ChatPage, peer: Peer
+) -> None:
+    body = """
+        localStorage.setItem("midstream.drafts", "[[");
+        const full = { getItem: (key) => localStorage.getItem(key), setItem() { throw new DOMException("", "QuotaExceededError"); } };
+        const drafts = new module.KeptTexts("midstream.drafts", { lasting: full, session: null, forTab: () => false });
+        drafts.keep("one", "text");
+        return drafts.of("one");
+    """
+    assert await run(chat, peer, "ui/settings/kept-texts.js", body, None) == ""

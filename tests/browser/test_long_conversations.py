@@ -1,0 +1,340 @@
+"""Conversations of any length: what is in the document, what stays where it is, and what is never lost on the way."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.acts import delta
+from tests.browser.chat_page import ChatPage
+from tests.browser.long_history import (
+    CONVERSATION,
+    FRAMES,
+    SCROLLER,
+    loaded_all,
+    moved,
+    nodes,
+    open_long,
+    scroll_by,
+    scroll_to,
+    settled,
+    tops,
+)
+from tests.browser.peer import Line, Peer
+from tests.browser.test_modules import run
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+MOST_NODES = 3_000
+LATEST = "Latest"
+
+
+async def say(chat: ChatPage, line: Line, text: str) -> dict[str, Any]:
+    """A message behind the history, accepted as turn `t`."""
+    await chat.type(text)
+    send = await line.hear("send")
+    await line.accept(send, turn="t", seq=9_001, parent_id=None)
+    return send
+
+
+async def test_only_what_is_near_the_view_is_in_the_document(chat: ChatPage, peer: Peer) -> None:
+    line = await open_long(chat, peer, 700)
+    await loaded_all(chat)
+    for share in (0, 0.2, 0.5, 0.77, 1):
+        await scroll_to(chat, share)
+        assert await tops(chat)
+        assert await nodes(chat) < MOST_NODES
+    send = await say(chat, line, "And now?")
+    for seq in range(12):
+        await delta(line, send, "More of it.\n\n", off=13 * seq, seq=9_002 + seq)
+    await chat.until_shown("More of it.")
+    assert await nodes(chat) < MOST_NODES
+
+
+async def test_older_messages_come_as_the_reader_scrolls_up_and_move_nothing(
+    chat: ChatPage, peer: Peer
+) -> None:
+    await open_long(chat, peer, 200)
+    first = chat.questions.get_by_text("Question 175", exact=True)
+    await scroll_by(chat, -100_000)
+    await expect(first).to_be_in_viewport()
+    before = await tops(chat)
+    await expect(chat.page.get_by_text("Earlier messages are on their way")).to_be_hidden()
+    await settled(chat)
+    assert abs(moved(before, await tops(chat))) <= 1
+    await loaded_all(chat)
+    await scroll_to(chat, 0)
+    await expect(chat.questions.first).to_have_text("Question 0")
+
+
+async def test_what_is_read_moves_only_as_it_is_scrolled(chat: ChatPage, peer: Peer) -> None:
+    """Of what comes into the document above it nobody knew the height before."""
+    await open_long(chat, peer, 100)
+    for _ in range(60):
+        before = await tops(chat)
+        await scroll_by(chat, -150)
+        assert abs(moved(before, await tops(chat)) - 150) <= 1
+
+
+async def test_a_leap_to_anywhere_shows_messages_and_no_empty_space(chat: ChatPage, peer: Peer) -> None:
+    await open_long(chat, peer, 300)
+    await loaded_all(chat)
+    for share in (0.9, 0.1, 0.6, 0.35, 0):
+        await scroll_to(chat, share)
+        seen = await tops(chat)
+        assert min(seen.values()) <= 60
+        assert len(seen) >= 2
+        numbers = [int(number) for text in seen for number in re.findall(r"(?:Question|Reply) (\d+)", text)]
+        assert abs(numbers[0] / 300 - share) < 0.12
+
+
+@pytest.mark.parametrize("exchanges", [1, 60])
+async def test_a_reply_that_grows_above_the_view_moves_nothing(
+    chat: ChatPage, peer: Peer, exchanges: int
+) -> None:
+    """Neither where a space above it can take that up, nor where the view has to be moved."""
+    line = await open_long(chat, peer, exchanges)
+    send = await say(chat, line, "Tell me.")
+    await delta(line, send, "Once ", off=0, seq=9_002)
+    await chat.until_shown("Once")
+    theirs = {"conversation_id": CONVERSATION, "client_msg_id": "theirs"}
+    long = "\n".join(f"Line {number}" for number in range(120))
+    await line.accept(theirs, turn="u", seq=9_003, content=long, parent_id="t-reply")
+    await expect(chat.questions.last).to_contain_text("Line 119")
+    await scroll_by(chat, -600)
+    before = await tops(chat)
+    await delta(line, send, "upon a time.\n\n" * 30, off=5, seq=9_004)
+    grown = chat.page.locator(".reply", has_text="upon a time.")
+    await expect(grown).to_be_attached()
+    await settled(chat)
+    assert await grown.evaluate("(one) => one.offsetHeight") > 600
+    assert abs(moved(before, await tops(chat))) <= 1
+
+
+async def test_a_reply_outside_of_the_view_goes_on_and_stop_counts_all_of_it(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await open_long(chat, peer, 200)
+    send = await say(chat, line, "Tell me.")
+    await delta(line, send, "Once ", off=0, seq=9_002)
+    await chat.until_shown("Once")
+    await scroll_to(chat, 0.3)
+    await expect(chat.page.get_by_text("Once")).to_have_count(0)
+    await delta(line, send, "upon a time.", off=5, seq=9_003)
+    await line.say("limits", name="requests", remaining=0, reset_s=1)  # told behind it, and seen
+    await expect(chat.page.locator(".notice")).to_be_visible()
+    await chat.page.evaluate(f"async () => {{ {FRAMES} }}")
+    await chat.stop.click()
+    assert (await line.hear("cancel"))["seen_off"] == len("Once upon a time.")
+    await chat.page.get_by_role("button", name=LATEST).click()
+    await expect(chat.replies.last.locator(".prose")).to_have_text("Once upon a time.")
+
+
+async def test_what_has_the_focus_stays_in_the_document(chat: ChatPage, peer: Peer) -> None:
+    await open_long(chat, peer, 200)
+    again = chat.replies.last.get_by_role("button", name="Make this reply anew")
+    await again.focus()
+    await scroll_to(chat, 0.2)
+    await expect(chat.replies.last).to_contain_text("Reply 199")
+    assert await chat.page.evaluate("document.activeElement.classList.contains('again')")
+    await chat.page.keyboard.press("Shift+Tab")
+    await expect(chat.replies.last.get_by_role("button", name="Copy the reply")).to_be_focused()
+
+
+async def test_a_box_that_a_message_is_edited_in_keeps_its_text_wherever_the_reader_goes(
+    chat: ChatPage, peer: Peer
+) -> None:
+    await open_long(chat, peer, 200)
+    await chat.questions.last.hover()
+    await chat.page.locator(".user").last.get_by_role("button", name="Edit this message").click()
+    await chat.page.get_by_label("Your message, edited").fill("Question 199, said otherwise")
+    await chat.page.locator("#message").focus()
+    await scroll_to(chat, 0.2)
+    await expect(chat.page.get_by_label("Your message, edited")).to_have_count(0)
+    await scroll_to(chat, 1)
+    await expect(chat.page.get_by_label("Your message, edited")).to_have_value("Question 199, said otherwise")
+
+
+async def test_a_selection_outlives_a_scroll(chat: ChatPage, peer: Peer) -> None:
+    await open_long(chat, peer, 200)
+    select = """() => {
+      const [from, to] = [...document.querySelectorAll(".bubble")].slice(-2);
+      document.getSelection().setBaseAndExtent(from.firstChild, 0, to.firstChild, to.firstChild.length);
+    }"""
+    await chat.page.evaluate(select)
+    selected = await chat.page.evaluate("document.getSelection().toString()")
+    assert "Question 198" in selected
+    assert "Reply 198" in selected
+    await scroll_by(chat, -6_000)
+    await settled(chat)
+    assert await chat.page.evaluate("document.getSelection().toString()") == selected
+
+
+async def test_the_first_and_the_last_key_go_to_the_first_and_the_last_message(
+    chat: ChatPage, peer: Peer
+) -> None:
+    await open_long(chat, peer, 150)
+    await loaded_all(chat)
+    await chat.page.locator("#scroller").focus()
+    await chat.page.keyboard.press("End")
+    await expect(chat.questions.get_by_text("Question 149", exact=True)).to_be_in_viewport()
+    await chat.page.keyboard.press("Home")
+    await expect(chat.questions.get_by_text("Question 0", exact=True)).to_be_in_viewport()
+    assert await chat.page.evaluate(f"{SCROLLER}.scrollTop") == 0
+    await chat.page.keyboard.press("PageDown")
+    await expect(chat.questions.get_by_text("Question 0", exact=True)).not_to_be_in_viewport()
+    await chat.page.keyboard.press("End")
+    await expect(chat.replies.last).to_contain_text("Reply 149")
+
+
+async def test_those_who_do_not_see_are_told_which_message_of_how_many_it_is(
+    chat: ChatPage, peer: Peer
+) -> None:
+    await open_long(chat, peer, 60)
+    await expect(chat.replies.last).to_have_attribute("aria-setsize", "-1")
+    await loaded_all(chat)
+    await scroll_to(chat, 1)
+    await expect(chat.replies.last).to_have_attribute("aria-posinset", "120")
+    await expect(chat.replies.last).to_have_attribute("aria-setsize", "120")
+    await expect(chat.page.get_by_role("feed").get_by_role("article")).not_to_have_count(120)
+
+
+async def test_what_was_opened_is_open_when_the_reader_comes_back(chat: ChatPage, peer: Peer) -> None:
+    await open_long(chat, peer, 200)
+    peer.histories[CONVERSATION][-1]["reasoning"] = "Let me think."
+    await chat.page.reload()
+    await peer.line()
+    thought = chat.page.locator(".thought:not([hidden])")
+    await thought.locator("summary").click()
+    await chat.box.focus()
+    await scroll_to(chat, 0.2)
+    await expect(thought).to_have_count(0)
+    await scroll_to(chat, 1)
+    await expect(chat.page.get_by_text("Let me think.")).to_be_visible()
+
+
+async def test_a_page_of_older_messages_that_is_refused_is_asked_for_by_hand(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await open_long(chat, peer, 100)
+    await line.hear("history")
+    kept = peer.histories.pop(CONVERSATION)
+    await scroll_by(chat, -100_000)
+    asked = await line.hear("history")
+    refusal = {"code": "store_unavailable", "message": "The store does not answer.", "retryable": True}
+    await line.say("error", ref=asked["ref"], **refusal)
+    button = chat.page.get_by_role("button", name="Show earlier messages")
+    await expect(button).to_be_visible()
+    await scroll_by(chat, 40)
+    await scroll_by(chat, -40)
+    assert line.kept("history") == []
+    peer.histories[CONVERSATION] = kept
+    await button.click()
+    await expect(chat.page.locator("#older")).to_be_hidden()
+    await scroll_to(chat, 0)
+    await expect(chat.questions.first).to_have_text("Question 0")
+
+
+async def test_the_title_is_the_first_message_or_what_the_list_says_and_never_the_first_that_is_here(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await open_long(chat, peer, 100)
+    title = chat.page.locator("#title")
+    await expect(title).to_have_text("Conversation")
+    await loaded_all(chat)
+    await expect(title).to_have_text("Question 0")
+    asked = await line.hear("conversations")
+    listed = [{"conversation_id": CONVERSATION, "title": "A long talk", "updated_at": 1, "messages": 200}]
+    await line.say("conversations", ref=asked["ref"], conversations=listed, has_more=False)
+    await expect(title).to_have_text("A long talk")
+
+
+GROW = """
+    const { Reply, ReplyState } = await import("/static/client/reply.js");
+    const message = (number, role) => ({ message_id: `${role}${number}`, role, turn_id: `t${number}`, content: "", status: "complete" });
+    const history = Array.from({ length: argument }, (_, number) => [message(number, "user"), message(number, "assistant")]).flat();
+    const reply = Object.assign(new Reply("c"), { clientMsgId: "x", content: "new", state: ReplyState.STREAMING });
+    const [arrangement, replies] = [new module.Arrangement(), new Set([reply])];
+    const before = arrangement.of(history, replies);
+    const items = [...before];
+    reply.append({ off: 0, text: "grown", tokens: 1 }, 0);
+    const after = arrangement.of(history, replies);
+    const remade = after.filter((item, index) => item !== items[index]).length;
+    const grown = JSON.stringify(after) === JSON.stringify(module.arrange(history, [reply]));
+    reply.finish({ chars: 5, reason: "stop", message_id: "r" });
+    return { same: before === after, remade, grown, moved: arrangement.of(history, replies) !== after };
+"""
+
+
+async def test_while_a_reply_grows_its_item_alone_is_made_again(chat: ChatPage, peer: Peer) -> None:
+    found = await run(chat, peer, "ui/transcript/arrangement.js", GROW, 500)
+    assert found == {"same": True, "remade": 1, "grown": True, "moved": True}
+
+
+SPANS = """
+    const { Sizes } = await import("/static/ui/scrolling/sizes.js");
+    const sizes = new Sizes();
+    sizes.arrange(argument.heights.map((_, index) => String(index)), (index) => ({ height: argument.heights[index], nodes: 10 }));
+    const { index, top, view } = argument;
+    const span = module.spanAround({ index, top }, view, sizes, { margin: argument.margin, nodes: argument.nodes });
+    const above = sizes.between(span.from, index) - top;
+    const below = top + sizes.between(index, span.to) - view;
+    return { ...span, above, below };
+"""
+
+
+@pytest.mark.parametrize("place", [(0, 0), (3, -40), (50, 200), (99, 100), (100, 500)])
+@pytest.mark.parametrize("wanted", [(250, 1_000), (5_000, 100), (0, 0)])
+async def test_a_span_covers_the_view_and_as_much_beside_it_as_is_wanted(
+    chat: ChatPage, peer: Peer, place: tuple[int, float], wanted: tuple[float, int]
+) -> None:
+    heights = [30 + 37 * (number % 9) for number in range(100)]
+    (index, top), (margin, nodes) = place, wanted
+    around = {"index": index, "top": top, "margin": margin, "nodes": nodes}
+    span = await run(chat, peer, "ui/scrolling/span.js", SPANS, {"heights": heights, "view": 500, **around})
+    assert span["above"] >= 0 or span["from"] == 0
+    assert span["below"] >= 0 or span["to"] == 100
+    wide = [span["above"] >= margin or span["from"] == 0, span["below"] >= margin or span["to"] == 100]
+    assert all(wide) or 10 * (span["to"] - span["from"]) >= nodes
+    assert max(span["above"], span["below"]) <= margin + max(heights) + 500
+
+
+LIST = """
+    const { Follow } = await import("/static/ui/scrolling/follow.js");
+    const [scroller, root] = [document.createElement("div"), document.createElement("div")];
+    Object.assign(scroller.style, { height: "400px", overflow: "auto", overflowAnchor: "none" });
+    Object.assign(root.style, { display: "flex", flexDirection: "column", gap: "10px" });
+    scroller.append(root);
+    document.body.replaceChildren(scroller);
+    const element = (index) => {
+      const made = document.createElement("div");
+      Object.assign(made.style, { height: `${20 + (index * 37) % 300}px`, flex: "none" });
+      made.textContent = String(index);
+      return made;
+    };
+    const source = { element, dropped() {}, guess: () => ({ height: 50, nodes: 20 }) };
+    const list = new module.VirtualList({ scroller, root, follow: new Follow(scroller, () => {}), source });
+    list.arrange(Array.from({ length: 5000 }, (_, index) => String(index)));
+    list.place();
+    const last = root.lastElementChild.textContent;
+    return [last, ...argument.map((key) => {
+      const found = list.reveal(key);
+      if (found === null) return null;
+      const [box, view] = [found.getBoundingClientRect(), scroller.getBoundingClientRect()];
+      return { key: found.textContent, off: box.top + box.height / 2 - view.top - view.height / 2, few: root.children.length < 80 };
+    })];
+"""
+
+
+async def test_any_item_of_a_list_can_be_brought_into_the_middle_of_the_view(
+    chat: ChatPage, peer: Peer
+) -> None:
+    last, *found, none = await run(
+        chat, peer, "ui/scrolling/virtual-list.js", LIST, ["2500", "4000", "17", "x"]
+    )
+    assert (last, none) == ("4999", None)
+    assert [one["key"] for one in found] == ["2500", "4000", "17"]
+    assert all(abs(one["off"]) <= 1 and one["few"] for one in found)
