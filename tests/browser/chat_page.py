@@ -8,6 +8,13 @@ from playwright.async_api import Locator, Page, expect
 
 UNDER_WAY = ".reply[aria-busy=true]"
 CONNECTED = "#connection[data-state=connected]"
+PACE = """
+    async (pace) => {
+      const { conversationAt } = await import("/static/ui/conversations/address.js");
+      const chosen = [[conversationAt(location.hash), JSON.stringify({ pace })]];
+      localStorage.setItem("midstream.choices", JSON.stringify(chosen));
+    }
+"""
 
 
 class ChatPage:
@@ -30,6 +37,10 @@ class ChatPage:
     async def connected(self) -> None:
         """Waits for the connection; the page itself waits up to 20 s between its attempts."""
         await expect(self.page.locator(CONNECTED)).to_be_attached(timeout=45_000)
+
+    async def read_at(self, chars_per_s: int) -> None:
+        """Has replies of this conversation told so fast, however fast the machine is: there is time to do something."""
+        await self.page.evaluate(PACE, chars_per_s)
 
     async def type(self, text: str) -> None:
         """Writes a message and presses Enter."""

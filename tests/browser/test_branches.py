@@ -63,6 +63,7 @@ async def test_the_active_branch_is_what_a_later_visit_and_the_next_message_go_o
 
 async def test_a_reply_is_made_anew_beside_the_old_one(chat: ChatPage, server: ServerProcess) -> None:
     await chat.open(server.url)
+    await chat.read_at(60)
     await chat.type(COUNT)
     await chat.until_shown("5,")
     await chat.stop.click()

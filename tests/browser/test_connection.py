@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 A_LONG_BEAT = 3_600_000
 STATE = "data-state"
-PULSE = "getComputedStyle(document.querySelector('.reply'), '::before').animationName"
+PULSE = "getComputedStyle(document.querySelector('.reply .said'), '::before').animationName"
 
 
 async def hide_network(chat: ChatPage) -> None:

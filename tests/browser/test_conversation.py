@@ -16,6 +16,7 @@ COUNT = "Count from 1 to 300."
 
 async def count_until(chat: ChatPage, number: int) -> None:
     """Asks for a long count and waits until it has come to a number."""
+    await chat.read_at(60)
     await chat.type(COUNT)
     await chat.until_shown(f"{number},")
 
@@ -67,6 +68,7 @@ async def test_a_new_message_stops_the_reply_that_runs(chat: ChatPage, server: S
 
 async def test_each_reply_tells_how_fast_it_came(chat: ChatPage, server: ServerProcess) -> None:
     await chat.open(server.url)
+    await chat.read_at(1000)
     await chat.ask(COUNT)
     figures = chat.replies.last.locator(".figures")
     await expect(figures).to_contain_text("to first token")

@@ -13,16 +13,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 COUNT = "Count from 1 to 300."
 
 
-async def read_slowly(chat: ChatPage) -> None:
-    """Has replies told at a slow reader's pace, so that there is time to stop them."""
-    await chat.page.get_by_role("button", name="Settings", exact=True).click()
-    await chat.page.get_by_label("Pace of the text").select_option(label="Calm")
-    await chat.page.get_by_role("button", name="Save").click()
-
-
 async def test_a_stopped_reply_goes_on_where_it_stands(chat: ChatPage, server: ServerProcess) -> None:
     await chat.open(server.url)
-    await read_slowly(chat)
+    await chat.read_at(60)
     await chat.type(COUNT)
     await chat.until_shown("5,")
     await chat.stop.click()
@@ -45,7 +38,7 @@ async def test_a_reply_that_is_whole_or_has_successors_can_not_go_on(
     chat: ChatPage, server: ServerProcess
 ) -> None:
     await chat.open(server.url)
-    await read_slowly(chat)
+    await chat.read_at(60)
     await chat.type(COUNT)
     await chat.until_shown("5,")
     await chat.stop.click()
@@ -69,6 +62,20 @@ async def test_the_longest_reply_is_what_the_settings_say(chat: ChatPage, server
     await chat.page.get_by_role("button", name="Save").click()
     await chat.ask("What is 7 plus 8?")
     await expect(chat.badge()).to_have_count(0)
+
+
+async def test_a_text_comes_at_the_pace_that_was_chosen(chat: ChatPage, server: ServerProcess) -> None:
+    """And a stop keeps what had come, though the model has long written all of it."""
+    await chat.open(server.url)
+    await chat.page.get_by_role("button", name="Settings", exact=True).click()
+    await chat.page.get_by_label("Pace of the text").select_option(label="Slow")
+    await chat.page.get_by_role("button", name="Save").click()
+    await chat.type(COUNT)
+    await chat.until_shown("2,")
+    await chat.stop.click()
+    await expect(chat.badge()).to_have_text("Stopped")
+    assert len(await chat.last_reply()) < 60
+    await expect(chat.replies.last.locator(".figures")).to_contain_text("tokens")
 
 
 async def test_a_theme_is_chosen_and_given_back(chat: ChatPage, server: ServerProcess) -> None:

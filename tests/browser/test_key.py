@@ -140,17 +140,6 @@ async def test_who_has_no_key_and_writes_all_the_same_is_asked_again(chat: ChatP
     assert (await (await peer.line()).hear("send"))["content"] == "Hello?"
 
 
-async def test_who_has_no_key_and_takes_a_suggestion_is_asked_again(chat: ChatPage, peer: Peer) -> None:
-    await meet(chat, peer)
-    await refuse(peer)
-    await chat.page.get_by_role("button", name="Not now").click()
-    await chat.page.get_by_role("button", name="Count from 1 to 300.").click()
-    await refuse(peer)
-    await expect(chat.page.get_by_role("dialog", name="This chat needs a key")).to_be_visible()
-    await enter(chat, "right")
-    assert (await (await peer.line()).hear("send"))["content"] == "Count from 1 to 300."
-
-
 async def told(chat: ChatPage, line: Line, secret: str) -> None:
     """A conversation whose title, messages and draft hold a secret."""
     send = await begin(chat, line, f"{secret} reply", text=f"{secret} question")

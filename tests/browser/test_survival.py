@@ -21,6 +21,7 @@ COUNT = "Count from 1 to 500."
 async def counting(chat: ChatPage, url: str) -> None:
     """The page, in the middle of a long count."""
     await chat.open(url)
+    await chat.read_at(60)
     await chat.type(COUNT)
     await chat.until_shown("5,")
 
@@ -84,6 +85,7 @@ async def test_a_restart_keeps_the_conversations_and_what_came_of_a_reply(
     other = ChatPage(await context.new_page())
     await other.open(own_server.url)
     await other.page.get_by_role("button", name="New conversation").click()
+    await other.read_at(60)
     await other.type(COUNT)
     await other.until_shown("5,")
     with own_server.engine_held():

@@ -18,6 +18,7 @@ export class TranscriptView {
   /** @type {Item[]} */ #items = [];
   #hasMore = false;
   #scroller;
+  #root;
   #list;
   #actions;
 
@@ -30,6 +31,7 @@ export class TranscriptView {
    */
   constructor({ scroller, root, follow, actions }) {
     this.#scroller = scroller;
+    this.#root = root;
     this.#actions = actions;
     const source = {
       element: (/** @type {number} */ index) => this.#elementOf(index),
@@ -45,6 +47,7 @@ export class TranscriptView {
    * @param {{hasMore: boolean}} transcript  whether there are older ones than these
    */
   show(items, { hasMore }) {
+    this.#root.hidden = items.length === 0; // A feed without an article is none.
     const moved = items !== this.#items || hasMore !== this.#hasMore;
     [this.#items, this.#hasMore] = [items, hasMore];
     if (moved) this.#list.arrange(items.map(({ key }) => key));
