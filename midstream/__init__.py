@@ -4,7 +4,7 @@ from midstream.calls import Call, CallState
 from midstream.client import Client, Reconnecting, connect
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
 from midstream.reply import Reasoning, Reply, Status
-from midstream.requests import Page
+from midstream.requests import Found, Page
 
 __all__ = [
     "Call",
@@ -12,6 +12,7 @@ __all__ = [
     "Client",
     "ClientError",
     "Disconnected",
+    "Found",
     "NotConnected",
     "Page",
     "Reasoning",

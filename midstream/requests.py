@@ -23,6 +23,14 @@ class Page(list[Frame]):
         self.has_more = has_more
 
 
+class Found(list[Frame]):
+    """What a search found; it goes on at `next`, None where all was looked at."""
+
+    def __init__(self, hits: Iterable[Frame], *, next: str | None) -> None:  # noqa: A002 - the protocol's word
+        super().__init__(hits)
+        self.next = next
+
+
 class Requests(ABC):
     """The frames of the protocol. How they reach the server, `Client` knows."""
 
@@ -96,6 +104,26 @@ class Requests(ABC):
         """
         page = await self.request({"type": "conversations", "limit": limit} | _given(before=before))
         return Page(page["conversations"], has_more=page["has_more"])
+
+    async def search(self, query: str, *, limit: int = 20, before: str | None = None) -> Found:
+        """The conversations that have the words of a query, newest first, or those behind `before`, the `next` of the page before.
+
+        A page may have fewer than `limit`, or none, and a `next` all the same. Raises Refused, Disconnected.
+        """
+        page = await self.request({"type": "search", "query": query, "limit": limit} | _given(before=before))
+        return Found(page["hits"], next=page.get("next"))
+
+    async def share(self, conversation_id: str) -> str:
+        """Lets whoever has a link read what a conversation says now; gives the link's id, as in `/s/ID`.
+
+        Asked again it shares what is said then. Raises Refused (`not_found`), Disconnected.
+        """
+        shared = await self.request({"type": "share", "conversation_id": conversation_id})
+        return str(shared["share_id"])
+
+    async def unshare(self, conversation_id: str) -> None:
+        """Has the link of a conversation lead nowhere. Raises Refused, Disconnected."""
+        await self.request({"type": "unshare", "conversation_id": conversation_id})
 
     async def rename(self, conversation_id: str, title: str) -> Frame:
         """Gives a conversation a title; gives its row. Raises Refused (`not_found`, `bad_params`), Disconnected."""

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 HELP = {
     "/new": "begins another conversation",
     "/list [more]": "lists your conversations, newest first",
+    "/search WORDS": "lists those that have these words; /search alone goes on",
     "/open NUMBER": "opens one of the list; its id will do, too",
     "/rename TITLE": "gives the open conversation a title",
     "/delete [NUMBER]": "removes the open conversation, or one of the list, for good",

@@ -46,6 +46,7 @@ class Conversations:
         self._client = client
         self._face = face
         self._listed: list[str] = []
+        self._search: tuple[str, str] | None = None  # what was looked for last, and where that goes on
         self.open_id = open_id
         self.last = Last()
 
@@ -84,6 +85,27 @@ class Conversations:
         self._face.tell(*(lines or ["There are no more." if before else "There are no conversations yet."]))
         if rows.has_more:
             self._face.note("/list more shows older ones, /open NUMBER opens one.")
+
+    async def search(self, query: str) -> None:
+        """Lists conversations that have the words of a query, or goes on with the last one. Raises Refused, Disconnected."""
+        asked, before = (query, None) if query or self._search is None else self._search
+        if not asked:
+            self._face.fail("Words are missing: /search WORDS")
+            return
+        found = await self._client.search(asked, limit=LISTED, before=before)
+        if before is None:
+            self._listed = []
+        first = len(self._listed) + 1
+        self._listed += [hit["conversation_id"] for hit in found]
+        self._search = None if found.next is None else (asked, found.next)
+        lines = [line for number, hit in enumerate(found, first) for line in self._found(number, hit)]
+        self._face.tell(*(lines or ["Nothing found so far." if found.next else "Nothing found."]))
+        if found.next is not None:
+            self._face.note("/search goes on with older ones, /open NUMBER opens one.")
+
+    def _found(self, number: int, hit: Frame) -> list[str]:
+        row = self._line(number, hit)
+        return [row, f"     {hit['snippet']}"] if "message_id" in hit else [row]
 
     async def open(self, which: str) -> None:
         """Opens a conversation by its number or its id. Raises Refused, Disconnected."""

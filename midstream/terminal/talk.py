@@ -93,6 +93,7 @@ class Talk:
             "new": lambda _: self._new(),
             "list": self._place.show_list,
             "open": self._open,
+            "search": self._place.search,
             "rename": self._place.rename,
             "delete": self._place.delete,
             "retry": self._retry,

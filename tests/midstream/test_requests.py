@@ -24,6 +24,26 @@ async def test_a_conversation_is_renamed(running: Running) -> None:
             await client.rename("stones", "Old stones")
 
 
+async def test_conversations_are_found_by_their_words(running: Running) -> None:
+    async with midstream.connect(running.ws_url) as client:
+        await (await client.send("About old trees.", conversation_id="trees")).wait()
+        found = await client.search("trees old")
+        assert [(hit["conversation_id"], hit["snippet"]) for hit in found] == [("trees", "About old trees.")]
+        assert found.next is None
+        assert await client.search("stones") == []
+
+
+async def test_a_conversation_is_shared_and_taken_back(running: Running) -> None:
+    async with midstream.connect(running.ws_url) as client:
+        await (await client.send("About trees.", conversation_id="trees")).wait()
+        share_id = await client.share("trees")
+        assert await client.share("trees") == share_id
+        await client.unshare("trees")
+        assert await client.share("trees") != share_id
+        with pytest.raises(midstream.Refused, match="not_found"):
+            await client.share("stones")
+
+
 async def test_lists_are_read_page_by_page(running: Running) -> None:
     async with midstream.connect(running.ws_url) as client:
         for number in range(3):

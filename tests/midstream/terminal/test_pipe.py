@@ -91,7 +91,7 @@ async def test_a_named_conversation_is_gone_on_with_by_a_command(running: Runnin
 
 
 @pytest.mark.parametrize(
-    "command", ["/retry", "/continue", "/edit Hello.", "/open", "/open 7", "/rename", "/model gtp"]
+    "command", ["/retry", "/continue", "/edit Hello.", "/open", "/open 7", "/rename", "/search", "/model gtp"]
 )
 async def test_a_command_that_lacks_something_says_so(command: str, running: Running, tmp_path: Path) -> None:
     code, out, err = await piped(running.ws_url, tmp_path, f"{command}\n")
@@ -111,6 +111,13 @@ async def test_conversations_are_listed_opened_renamed_and_deleted(running: Runn
     )
     assert before == ""
     assert after == "   1  “About stones.”, 2 messages, just now\nThere are no conversations yet.\n"
+
+
+async def test_conversations_are_found_and_opened(running: Running, tmp_path: Path) -> None:
+    await piped(running.ws_url, tmp_path, "About trees.\n/new\nAbout stones.\n")
+    code, out, err = await piped(running.ws_url, tmp_path, "/search TREES\n/open 1\n/search ash\n")
+    assert (code, err) == (0, "")
+    assert out == "   1  “About trees.”, 2 messages, just now\n     About trees.\nNothing found.\n"
 
 
 async def test_a_model_and_a_system_prompt_may_be_chosen(running: Running, tmp_path: Path) -> None:
