@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
 _FIN = 0x80
 _MASKED = 0x80
 _CHUNK = 64 * 1024
+_LENGTH = re.compile(r"^content-length: *(\d+)", re.IGNORECASE | re.MULTILINE)
 
 
 class Refused(Exception):
@@ -42,6 +44,7 @@ class ThinSocket:
         self._socket = opened
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
+        self._body = 0  # of the last HTTP answer: bytes that were not read yet
 
     @classmethod
     async def connect(
@@ -77,12 +80,17 @@ class ThinSocket:
         return await self.get()
 
     async def answer(self) -> tuple[int, str]:
-        """Reads an HTTP answer's head; gives its status and reason. Raises Dropped."""
+        """Reads an HTTP answer's head; gives its status and reason. The body of the one before is passed over. Raises Dropped."""
+        while len(self._received) < self._body:
+            await self._fill()
+        del self._received[: self._body]
         while (end := self._received.find(b"\r\n\r\n")) < 0:
             await self._fill()
         head = self._received[:end].decode("latin-1")
         del self._received[: end + 4]
         _, status, reason = head.partition("\r\n")[0].split(" ", 2)
+        length = _LENGTH.search(head)
+        self._body = int(length[1]) if length else 0
         return int(status), reason
 
     async def put(self, **frame: Any) -> None:
