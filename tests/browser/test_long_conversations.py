@@ -54,6 +54,19 @@ async def test_only_what_is_near_the_view_is_in_the_document(chat: ChatPage, pee
     assert await nodes(chat) < MOST_NODES
 
 
+async def test_all_of_it_is_there_while_it_is_printed(chat: ChatPage, peer: Peer) -> None:
+    await open_long(chat, peer, 100)
+    await loaded_all(chat)
+    articles = chat.page.locator("#messages article")
+    near = await articles.count()
+    await chat.client("window.dispatchEvent(new Event('beforeprint'))")
+    await expect(articles).to_have_count(200)
+    await chat.client("window.dispatchEvent(new Event('afterprint'))")
+    await settled(chat)
+    assert near < 100
+    assert await articles.count() < 150
+
+
 async def test_older_messages_come_as_the_reader_scrolls_up_and_move_nothing(
     chat: ChatPage, peer: Peer
 ) -> None:

@@ -41,6 +41,8 @@ export class VirtualList {
   /** The space right above the span: what stands for which items, and by how much it differs from what these are guessed to be. */
   #lead = { from: 0, to: 0, drift: 0 };
   #frameAsked = false;
+  /** Whether all of it is in the document: it is being printed. */
+  #whole = false;
   #observer = new ResizeObserver(() => this.#grown());
 
   /**
@@ -58,6 +60,8 @@ export class VirtualList {
     this.#spaced = new Spaced(root);
     this.#anchor = new Anchor(scroller);
     new ResizeObserver(() => this.#resized()).observe(scroller);
+    addEventListener("beforeprint", () => this.#print(true));
+    addEventListener("afterprint", () => this.#print(false));
   }
 
   /** The indices of the items in the document. */
@@ -105,6 +109,7 @@ export class VirtualList {
 
   /** Has in the document what is to be there now, and brings what was in view back to where it was; or the end into view. */
   place() {
+    if (this.#whole) return this.#lay({ from: 0, to: this.#keys.length });
     for (let round = 0; round < ROUNDS; round += 1) {
       const span = nextSpan(this.#span, { ...this.#aim(), step: round === 0 ? STEP : 0 });
       if (round > 0 && isSame(span, this.#span)) break;
@@ -289,6 +294,12 @@ export class VirtualList {
     this.#spaced.measure();
     this.#bringBack();
     this.#ask();
+  }
+
+  /** @param {boolean} whole */
+  #print(whole) {
+    this.#whole = whole;
+    this.place();
   }
 
   #ask() {
