@@ -6,10 +6,12 @@ import { preloadHighlighter } from "./ui/replies/highlighter.js";
 import { lastingStorage, sessionStorage } from "./ui/settings/storage.js";
 import { notifications } from "./ui/settings/notifications.js";
 import { Theme } from "./ui/settings/theme.js";
+import { translateDocument } from "./ui/words/translate.js";
 
 const url = new URL("/v1/ws", location.href);
 url.protocol = url.protocol.replace("http", "ws");
 
+translateDocument();
 const storage = lastingStorage();
 const credentials = new Credentials({ session: sessionStorage(), lasting: storage, ticketUrl: "/v1/tickets" });
 const theme = new Theme(storage);

@@ -2,10 +2,13 @@
 import { part } from "./ui/elements/dom.js";
 import { Follow } from "./ui/scrolling/follow.js";
 import { TranscriptView } from "./ui/transcript/transcript-view.js";
+import { t, translateDocument } from "./ui/words/translate.js";
 
 /** @typedef {import("./ui/transcript/arrangement.js").Item} Item */
 /** @typedef {{message_id: string, role: "user" | "assistant", content: string, status: string, created_at: number}} SharedMessage */
 /** @typedef {{title: string, messages: SharedMessage[], has_more: boolean}} SharedPage */
+
+translateDocument();
 
 const nothing = () => {};
 /** Nothing can be done with these messages but copy them. */
@@ -42,8 +45,8 @@ async function answered() {
 
 /** Why nothing is shown, in words. @param {Response | null} response */
 function wordsFor(response) {
-  if (response?.status === 404) return "There is no such shared conversation, or it is shared no more.";
-  return "The conversation can't be shown now. Try again in a moment.";
+  if (response?.status === 404) return t("There is no such shared conversation, or it is shared no more.");
+  return t("The conversation can't be shown now. Try again in a moment.");
 }
 
 async function showMore() {

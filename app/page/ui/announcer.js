@@ -2,6 +2,7 @@ import { ReplyState } from "../client/reply.js";
 import { part } from "./elements/dom.js";
 import { spoken } from "./markdown/speech.js";
 import { splitThought } from "./replies/thoughts.js";
+import { t } from "./words/translate.js";
 
 /** Tells screen readers how a reply ended and what it says, and which calls ask for permission: once, instead of word by word. */
 export class Announcer {
@@ -19,12 +20,12 @@ export class Announcer {
   #ask(call) {
     if (this.#asked.has(call)) return;
     this.#asked.add(call);
-    this.#root.textContent = `${call.name} asks for your permission. Allow or deny it among the messages.`;
+    this.#root.textContent = t("{name} asks for your permission. Allow or deny it among the messages.", { name: call.name });
   }
 
   /** @param {import("../client/reply.js").Reply} reply */
   async #ended(reply) {
-    const how = reply.done?.reason === "stop" ? "Reply" : "Reply, cut short";
+    const how = reply.done?.reason === "stop" ? t("Reply") : t("Reply, cut short");
     this.#root.textContent = `${how}: ${await spoken(splitThought(reply.text).answer)}`;
   }
 }

@@ -1,6 +1,7 @@
 import { ReplyState } from "../client/reply.js";
 import { addressOf } from "./conversations/address.js";
 import { notifications } from "./settings/notifications.js";
+import { t } from "./words/translate.js";
 
 /** @typedef {import("../client/reply.js").Reply} Reply */
 
@@ -31,7 +32,7 @@ export class Attention {
       focus();
       location.hash = addressOf(conversationId);
     };
-    notifications.tell({ title: "A reply has ended", body: this.#titleOf(conversationId), tag: conversationId, onClick });
+    notifications.tell({ title: t("A reply has ended"), body: this.#titleOf(conversationId), tag: conversationId, onClick });
   }
 }
 

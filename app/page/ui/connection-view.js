@@ -1,22 +1,23 @@
 import { CloseCode, LinkState } from "../client/link.js";
 import { part } from "./elements/dom.js";
+import { t } from "./words/translate.js";
 
 /** @type {Record<string, string>} */
 const WORDS = {
-  [LinkState.CLOSED]: "Closed",
-  [LinkState.CONNECTING]: "Connecting",
-  [LinkState.CONNECTED]: "Connected",
-  [LinkState.RECONNECTING]: "Reconnecting",
-  [LinkState.OFFLINE]: "Offline",
-  [LinkState.REFUSED]: "Closed by the service",
+  [LinkState.CLOSED]: t("Closed"),
+  [LinkState.CONNECTING]: t("Connecting"),
+  [LinkState.CONNECTED]: t("Connected"),
+  [LinkState.RECONNECTING]: t("Reconnecting"),
+  [LinkState.OFFLINE]: t("Offline"),
+  [LinkState.REFUSED]: t("Closed by the service"),
 };
 /** Of a connection that was refused, by its close code. @type {Record<number, string>} */
 const REFUSED = {
-  [CloseCode.UNAUTHENTICATED]: "A key is needed",
-  [CloseCode.FORBIDDEN]: "You are not let in",
+  [CloseCode.UNAUTHENTICATED]: t("A key is needed"),
+  [CloseCode.FORBIDDEN]: t("You are not let in"),
 };
 /** What is shown of a connection that stands, and whose other side says nothing. */
-const QUIET = { state: "quiet", word: "No answer" };
+const QUIET = { state: "quiet", word: t("No answer") };
 /** For so long it is said that a connection is back. */
 const BACK_MS = 4_000;
 /** @type {Set<string>} */
@@ -46,11 +47,11 @@ export class ConnectionView {
     const { state, retryMs, code, reason } = status;
     const { state: shown, word } = toldOf(status);
     this.#root.dataset.state = shown;
-    this.#root.title = code === null ? word : `Closed with ${code}${reason === "" ? "" : `: ${reason}`}`;
+    this.#root.title = code === null ? word : `${t("Closed with {code}", { code })}${reason === "" ? "" : `: ${reason}`}`;
     if (this.#word.textContent !== word) this.#word.textContent = word;
     this.#tellBack(shown);
     this.#retry.hidden = !CAN_RETRY.has(state);
-    this.#retry.textContent = code === CloseCode.UNAUTHENTICATED ? "Enter a key" : "Try now";
+    this.#retry.textContent = code === CloseCode.UNAUTHENTICATED ? t("Enter a key") : t("Try now");
     this.#count(retryMs);
   }
 
@@ -75,7 +76,7 @@ export class ConnectionView {
     const at = performance.now() + retryMs;
     const tell = () => {
       const seconds = Math.ceil((at - performance.now()) / 1000);
-      this.#wait.textContent = seconds > 0 ? `retry in ${seconds} s` : "";
+      this.#wait.textContent = seconds > 0 ? t("retry in {seconds} s", { seconds }) : "";
     };
     this.#countdown = setInterval(tell, 500);
     tell();

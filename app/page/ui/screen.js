@@ -4,6 +4,7 @@ import { PageTitle } from "./page-title.js";
 import { Follow } from "./scrolling/follow.js";
 import { TranscriptView } from "./transcript/transcript-view.js";
 import { Welcome } from "./transcript/welcome.js";
+import { t } from "./words/translate.js";
 
 /** @typedef {import("./transcript/transcript.js").Transcript} Transcript */
 /** @typedef {import("./conversations/conversation-list.js").ListActions} ListActions */
@@ -13,9 +14,9 @@ import { Welcome } from "./transcript/welcome.js";
  * @property {() => void} onNear                             the reader is near the first message that is here
  */
 
-const NEW_TITLE = "New conversation";
+const NEW_TITLE = t("New conversation");
 /** Of one that is not among the listed, and whose first message is not here. */
-const UNKNOWN_TITLE = "Conversation";
+const UNKNOWN_TITLE = t("Conversation");
 /** From so many heights of the view on, older messages are asked for. */
 const NEAR_VIEWS = 2;
 

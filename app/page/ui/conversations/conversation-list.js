@@ -1,6 +1,7 @@
 import { element, icon, part } from "../elements/dom.js";
 import { addressOf } from "./address.js";
 import { RenameBox } from "./rename-box.js";
+import { t } from "../words/translate.js";
 
 /** @typedef {{id: string, title: string, running: boolean}} Entry */
 /**
@@ -46,10 +47,10 @@ export class ConversationList {
   #row(entry, current) {
     const link = element("a", { href: addressOf(entry.id), "aria-current": current ? "page" : null, dir: "auto" });
     link.append(element("span", { class: "name", text: entry.title }));
-    if (entry.running) link.append(element("span", { class: "running", role: "img", "aria-label": "A reply is running" }));
+    if (entry.running) link.append(element("span", { class: "running", role: "img", "aria-label": t("A reply is running") }));
     const row = element("li", {}, link);
-    const rename = rowButton("edit", `Rename “${entry.title}”`, () => this.#rename(entry, link));
-    const remove = rowButton("trash", `Delete “${entry.title}”`, () => this.#actions.onDelete(entry));
+    const rename = rowButton("edit", t("Rename “{title}”", { title: entry.title }), () => this.#rename(entry, link));
+    const remove = rowButton("trash", t("Delete “{title}”", { title: entry.title }), () => this.#actions.onDelete(entry));
     row.append(element("span", { class: "row-tools" }, rename, remove));
     return row;
   }

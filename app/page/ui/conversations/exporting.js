@@ -1,5 +1,7 @@
 /** A conversation as a file: what its active branch says, as the server keeps it. */
 
+import { t } from "../words/translate.js";
+
 /** @typedef {import("../../client/frames.js").Message} Message */
 /** @typedef {{title: string, messages: Message[]}} Told */
 
@@ -42,7 +44,7 @@ export function save(format, told) {
 
 /** @param {Told} told */
 export function markdownOf({ title, messages }) {
-  const parts = messages.map((message) => `## ${message.role === "user" ? "You" : "Reply"}\n\n${bodyOf(message)}`);
+  const parts = messages.map((message) => `## ${message.role === "user" ? t("You") : t("Reply")}\n\n${bodyOf(message)}`);
   return `${[`# ${title}`, ...parts].join("\n\n")}\n`;
 }
 

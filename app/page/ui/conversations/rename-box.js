@@ -1,11 +1,12 @@
 import { element } from "../elements/dom.js";
+import { t } from "../words/translate.js";
 
 /** Of a title, in code points; `maxlength` counts UTF-16 units, which are no fewer. */
 const MAX_CHARS = 200;
 
 /** Where a title is written in the place of the old one. Enter keeps it, Esc and leaving keep the old one. */
 export class RenameBox {
-  #field = element("input", { type: "text", maxlength: MAX_CHARS, "aria-label": "Title", autocomplete: "off", dir: "auto" });
+  #field = element("input", { type: "text", maxlength: MAX_CHARS, "aria-label": t("Title"), autocomplete: "off", dir: "auto" });
   root = element("form", { class: "rename" }, this.#field);
   #before;
   #onClose;

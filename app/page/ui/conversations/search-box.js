@@ -1,6 +1,7 @@
 import { dropCodePoints, takeCodePoints } from "../../client/code-points.js";
 import { element, part } from "../elements/dom.js";
 import { addressOf } from "./address.js";
+import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/frames.js").Hit} Hit */
 /** @typedef {import("../../client/frames.js").Found} Found */
@@ -87,7 +88,7 @@ export class SearchBox {
   /** @param {Hit} hit */
   #row(hit) {
     const link = element("a", { href: addressOf(hit.conversation_id), dir: "auto" });
-    link.append(element("span", { class: "name", text: hit.title || "New conversation" }));
+    link.append(element("span", { class: "name", text: hit.title || t("New conversation") }));
     if (hit.message_id !== undefined) link.append(element("span", { class: "snippet" }, ...marked(hit)));
     link.addEventListener("click", (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab
@@ -109,6 +110,6 @@ function marked({ snippet, at, chars }) {
  * @param {boolean} more  whether older conversations were not looked at yet
  */
 function wordsFor(hits, more) {
-  if (hits === 0) return more ? "Nothing found so far." : "Nothing found.";
-  return hits === 1 ? "1 conversation" : `${hits} conversations`;
+  if (hits === 0) return more ? t("Nothing found so far.") : t("Nothing found.");
+  return hits === 1 ? t("1 conversation") : t("{count} conversations", { count: hits });
 }

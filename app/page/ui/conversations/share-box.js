@@ -1,5 +1,6 @@
 import { copyButton } from "../elements/copy-button.js";
 import { part } from "../elements/dom.js";
+import { t } from "../words/translate.js";
 
 /** Shows the link under which a conversation can be read, to be copied or taken back. */
 export class ShareBox {
@@ -8,7 +9,7 @@ export class ShareBox {
   #stop = part("share-stop", HTMLButtonElement);
 
   constructor() {
-    this.#link.after(copyButton("Copy the link", () => this.#link.value));
+    this.#link.after(copyButton(t("Copy the link"), () => this.#link.value));
     part("share-done", HTMLButtonElement).addEventListener("click", () => this.#dialog.close());
   }
 

@@ -1,4 +1,5 @@
 import { element } from "./dom.js";
+import { number, t } from "../words/translate.js";
 
 /** UTF-16 units that are shown at first, and with each further request: what a browser lays out without a pause. */
 const FIRST = 2000;
@@ -29,7 +30,7 @@ export class BoundedText {
     this.#shown.data = this.#text.slice(0, whole(this.#text, end));
     const left = this.#text.length - this.#shown.length;
     this.#more.hidden = left === 0;
-    this.#more.textContent = `Show more (${left.toLocaleString("en")} characters left)`;
+    this.#more.textContent = t("Show more ({count} characters left)", { count: number(left) });
   }
 }
 

@@ -1,4 +1,5 @@
 import { part } from "./dom.js";
+import { t } from "../words/translate.js";
 
 /**
  * Asks whether a conversation is to be deleted. False also where the question was closed with Esc.
@@ -7,7 +8,7 @@ import { part } from "./dom.js";
  */
 export function confirmDelete(title) {
   const dialog = part("confirm", HTMLDialogElement);
-  part("confirm-text", HTMLElement).textContent = `“${title}” and all of its messages will be gone for good.`;
+  part("confirm-text", HTMLElement).textContent = t("“{title}” and all of its messages will be gone for good.", { title });
   part("confirm-no", HTMLButtonElement).onclick = () => dialog.close("no");
   part("confirm-yes", HTMLButtonElement).onclick = () => dialog.close("yes");
   dialog.returnValue = "no";

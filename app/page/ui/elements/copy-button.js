@@ -1,4 +1,5 @@
 import { element, icon } from "./dom.js";
+import { t } from "../words/translate.js";
 
 const SHOWN_MS = 1600;
 
@@ -16,7 +17,7 @@ export function copyButton(label, text) {
   button.addEventListener("click", async () => {
     await copy(text());
     button.replaceChildren(icon("check"));
-    button.setAttribute("aria-label", "Copied");
+    button.setAttribute("aria-label", t("Copied"));
     setTimeout(rest, SHOWN_MS);
   });
   rest();

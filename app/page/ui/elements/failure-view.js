@@ -1,5 +1,6 @@
 import { element } from "./dom.js";
 import { detailOf, wordsFor } from "./words.js";
+import { t } from "../words/translate.js";
 
 /** A failure in plain words, with the service's own words and its code behind them. @param {import("./words.js").Failure} failure */
 export function failureView(failure) {
@@ -9,5 +10,5 @@ export function failureView(failure) {
 /** @param {import("./words.js").Failure} failure */
 export function detailView(failure) {
   const told = element("span", { class: "detail-text", text: detailOf(failure) });
-  return element("details", { class: "detail" }, element("summary", { text: "Details" }), told);
+  return element("details", { class: "detail" }, element("summary", { text: t("Details") }), told);
 }

@@ -1,6 +1,7 @@
 import { element, icon, part } from "./dom.js";
 import { failureView } from "./failure-view.js";
 import { wordsFor } from "./words.js";
+import { t } from "../words/translate.js";
 
 /** What belongs to no message, shown over the composer until it is closed. */
 export class Notices {
@@ -22,7 +23,7 @@ export class Notices {
    */
   #add(words, view) {
     if (this.#root.textContent?.includes(words)) return;
-    const close = element("button", { class: "quiet", type: "button", "aria-label": "Close this notice" });
+    const close = element("button", { class: "quiet", type: "button", "aria-label": t("Close this notice") });
     close.append(icon("close"));
     const notice = element("div", { class: "notice" }, icon("alert"), view, close);
     close.addEventListener("click", () => notice.remove());

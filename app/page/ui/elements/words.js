@@ -1,31 +1,33 @@
 /** Plain words for what was refused or failed, and for what is left. Pure: errors and limits in, text out. */
 
+import { t } from "../words/translate.js";
+
 /** @typedef {{code: string, message: string, retryAfterMs?: number | null, retry_after_ms?: number | null}} Failure */
 
 /** What each code of the protocol means for people; a time to come again follows where LATER has it. @type {Record<string, string>} */
 const WORDS = {
-  bad_frame: "This page and the service did not understand each other. Reload the page.",
-  bad_params: "The service can't do this as it was asked.",
-  busy: "A reply is still being written here. Stop it, or wait for its end.",
-  conflict: "This conversation went on elsewhere in the meantime. Look at it again first.",
-  content_too_long: "This message is too long. Shorten it, or send it in parts.",
-  context_overflow: "This is more than the model can read at once. Shorten the message.",
-  disconnected: "The connection was lost. Try again.",
-  draining: "The service is about to restart.",
-  engine_unavailable: "The model does not answer at the moment. Try again.",
-  filtered: "The rules of this service don't allow this message. Say it in other words.",
-  forbidden: "This service does not let you do that.",
-  internal: "Something went wrong in the service. Try again.",
-  model_not_found: "The model that was asked for is not here. Choose another one.",
-  not_connected: "There is no connection at the moment. Try again when it is back.",
-  not_found: "This is not there any more.",
-  overloaded: "The service has no room at the moment.",
-  queue_full: "Too many messages wait here already. Let a reply come first.",
-  rate_limited: "That is more than this service takes at a time.",
-  store_unavailable: "The service can't keep messages at the moment.",
-  unauthenticated: "The service asks for a valid key.",
+  bad_frame: t("This page and the service did not understand each other. Reload the page."),
+  bad_params: t("The service can't do this as it was asked."),
+  busy: t("A reply is still being written here. Stop it, or wait for its end."),
+  conflict: t("This conversation went on elsewhere in the meantime. Look at it again first."),
+  content_too_long: t("This message is too long. Shorten it, or send it in parts."),
+  context_overflow: t("This is more than the model can read at once. Shorten the message."),
+  disconnected: t("The connection was lost. Try again."),
+  draining: t("The service is about to restart."),
+  engine_unavailable: t("The model does not answer at the moment. Try again."),
+  filtered: t("The rules of this service don't allow this message. Say it in other words."),
+  forbidden: t("This service does not let you do that."),
+  internal: t("Something went wrong in the service. Try again."),
+  model_not_found: t("The model that was asked for is not here. Choose another one."),
+  not_connected: t("There is no connection at the moment. Try again when it is back."),
+  not_found: t("This is not there any more."),
+  overloaded: t("The service has no room at the moment."),
+  queue_full: t("Too many messages wait here already. Let a reply come first."),
+  rate_limited: t("That is more than this service takes at a time."),
+  store_unavailable: t("The service can't keep messages at the moment."),
+  unauthenticated: t("The service asks for a valid key."),
 };
-const UNKNOWN = "The service could not do this.";
+const UNKNOWN = t("The service could not do this.");
 
 /** Those that pass by themselves. */
 const LATER = new Set(["draining", "overloaded", "rate_limited", "store_unavailable"]);
@@ -55,14 +57,14 @@ export function isHopeless({ code }) {
  */
 export function wordsForLimit({ name, remaining, reset_s: resetS }) {
   if (remaining > 0) return "";
-  return `Nothing is left of the limit on ${name.replaceAll("_", " ")}. ${again(resetS * 1000)}`;
+  return `${t("Nothing is left of the limit on {name}.", { name: name.replaceAll("_", " ") })} ${again(resetS * 1000)}`;
 }
 
 /** @param {number | null} ms */
 function again(ms) {
-  if (ms === null) return "Try again in a while.";
+  if (ms === null) return t("Try again in a while.");
   const seconds = Math.max(1, Math.ceil(ms / 1000));
-  if (seconds < 120) return `Try again in ${seconds === 1 ? "a second" : `${seconds} seconds`}.`;
+  if (seconds < 120) return seconds === 1 ? t("Try again in a second.") : t("Try again in {seconds} seconds.", { seconds });
   const minutes = Math.ceil(seconds / 60);
-  return minutes < 120 ? `Try again in ${minutes} minutes.` : `Try again in ${Math.ceil(minutes / 60)} hours.`;
+  return minutes < 120 ? t("Try again in {minutes} minutes.", { minutes }) : t("Try again in {hours} hours.", { hours: Math.ceil(minutes / 60) });
 }

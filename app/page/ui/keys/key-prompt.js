@@ -1,14 +1,15 @@
 import { part } from "../elements/dom.js";
 import { detailView } from "../elements/failure-view.js";
+import { t } from "../words/translate.js";
 
 /** @enum {string} Why a key is asked for. */
 export const Why = Object.freeze({
   /** None was given. */
-  NONE: "You get one from whoever runs this service. It works like a password: enter it here, and the chat opens.",
+  NONE: t("You get one from whoever runs this service. It works like a password: enter it here, and the chat opens."),
   /** The one given opened the service before. */
-  LAPSED: "Your key has run out or was withdrawn. Enter another one to go on.",
+  LAPSED: t("Your key has run out or was withdrawn. Enter another one to go on."),
   /** The one given does not open it. */
-  WRONG: "This key does not open this chat. Check that it is whole, or enter another one.",
+  WRONG: t("This key does not open this chat. Check that it is whole, or enter another one."),
 });
 
 /** Asks for the key that the service wants. Calls `onKey` with it, and whether it is to be kept for later visits. */

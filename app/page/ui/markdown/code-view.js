@@ -4,6 +4,7 @@ import { highlighter, loadHighlighter } from "../replies/highlighter.js";
 import { highlighted, languageOf } from "./highlighting.js";
 import { hasLongLine, pieceEnd } from "./blocks/pieces.js";
 import { later } from "./slices.js";
+import { t } from "../words/translate.js";
 
 /** A text node longer than this is laid out anew with each word that it gets. */
 const MAX_NODE_UNITS = 1000;
@@ -31,7 +32,7 @@ export class CodeView {
   #waits = false;
 
   constructor() {
-    const copy = copyButton("Copy the code", () => this.#text);
+    const copy = copyButton(t("Copy the code"), () => this.#text);
     const head = element("div", { class: "code-head" }, this.#name, copy);
     this.root = element("div", { class: "code", dir: "ltr" }, head, element("pre", { tabindex: 0 }, this.#code));
     this.#setLanguage("");

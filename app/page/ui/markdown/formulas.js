@@ -1,6 +1,7 @@
 import { DOMPurify } from "../../vendor/markdown.js";
 import { element } from "../elements/dom.js";
 import { later } from "./slices.js";
+import { t } from "../words/translate.js";
 
 /**
  * Formulas in TeX. Until the bundle that sets them has come, and where it can't read one, they are shown as they were written.
@@ -84,7 +85,7 @@ function likely(formula) {
  */
 export function formulaElement({ raw, text, display }) {
   // One that stands alone may be wider than the page: the keyboard scrolls it.
-  const alone = { class: "formula display", tabindex: 0, role: "group", "aria-label": "Formula" };
+  const alone = { class: "formula display", tabindex: 0, role: "group", "aria-label": t("Formula") };
   const root = element("span", { ...(display ? alone : { class: "formula" }), text: raw });
   const key = `${display ? "=" : "-"}${text}`;
   const set = kept.get(key);

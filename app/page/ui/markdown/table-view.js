@@ -3,6 +3,7 @@ import { fill } from "./inline.js";
 import { cellsOf } from "./blocks/lines.js";
 import { mentions } from "./links.js";
 import { later } from "./slices.js";
+import { t } from "../words/translate.js";
 
 /** Rows that are made at once. What a stream brings is less; a whole table comes in slices. */
 const AT_ONCE = 20;
@@ -13,7 +14,7 @@ export class TableView {
   #body = element("tbody");
   #table = element("table", {}, element("thead", {}, this.#head), this.#body);
   // A group, not a region: landmarks need names of their own, and a reply may have ten tables.
-  root = element("div", { class: "table", tabindex: 0, role: "group", "aria-label": "Table" }, this.#table);
+  root = element("div", { class: "table", tabindex: 0, role: "group", "aria-label": t("Table") }, this.#table);
   /** @type {string[]} As they are shown. */ #shown = [];
   /** @type {import("./blocks/leaves.js").Table} */ #block = { kind: "table", head: [], alignments: [], rows: [] };
   #key = "";

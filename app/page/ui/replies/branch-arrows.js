@@ -1,11 +1,12 @@
 import { element, icon } from "../elements/dom.js";
+import { t } from "../words/translate.js";
 
 /** @typedef {import("../transcript/arrangement.js").Item} Item */
 
 /** The way between a message's branches: ‹ 2/3 ›. Out of sight where there is one alone. */
 export class BranchArrows {
-  #back = arrow("back", "Previous version");
-  #forward = arrow("forward", "Next version");
+  #back = arrow("back", t("Previous version"));
+  #forward = arrow("forward", t("Next version"));
   #place = element("span", { class: "place" });
   root = element("span", { class: "branches", role: "group", hidden: true }, this.#back, this.#place, this.#forward);
   /** @type {string[]} */ #siblings = [];
@@ -25,7 +26,7 @@ export class BranchArrows {
     if (this.root.hidden) return;
     const place = `${siblingIndex + 1}/${siblingCount}`;
     if (this.#place.textContent !== place) this.#place.textContent = place;
-    this.root.setAttribute("aria-label", `Version ${siblingIndex + 1} of ${siblingCount}`);
+    this.root.setAttribute("aria-label", t("Version {number} of {count}", { number: siblingIndex + 1, count: siblingCount }));
     this.#back.disabled = this.#index === 0;
     this.#forward.disabled = this.#index === siblings.length - 1;
   }

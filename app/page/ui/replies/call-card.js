@@ -2,6 +2,7 @@ import { BoundedText } from "../elements/bounded-text.js";
 import { adviceOf, stateOf } from "./call-words.js";
 import { element, icon } from "../elements/dom.js";
 import { laidOut } from "../elements/json-text.js";
+import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/call.js").Call} Call */
 /**
@@ -12,13 +13,13 @@ import { laidOut } from "../elements/json-text.js";
 /** One call of a tool: its name, its arguments, where it is, what came of it, and two buttons where it asks for permission. */
 export class CallCard {
   #state = element("span", { class: "call-state" });
-  #args = new BoundedText("Arguments");
-  #progress = element("progress", { max: 1, "aria-label": "Progress", hidden: true });
+  #args = new BoundedText(t("Arguments"));
+  #progress = element("progress", { max: 1, "aria-label": t("Progress"), hidden: true });
   #message = element("p", { class: "call-message", dir: "auto", hidden: true });
   #advice = element("p", { class: "call-advice", hidden: true });
   #ask = element("div", { class: "call-ask", hidden: true });
   #came = element("summary");
-  #result = new BoundedText("Result");
+  #result = new BoundedText(t("Result"));
   #fold = element("details", { class: "call-result", hidden: true }, this.#came, this.#result.root);
   #actions;
   /** @type {Call} */ #call;
@@ -31,9 +32,9 @@ export class CallCard {
     this.#actions = actions;
     const name = element("code", { class: "call-name", text: call.name });
     const head = element("div", { class: "call-head" }, icon("tool"), name, this.#state);
-    this.#ask.append(this.#button("allow", "Allow"), this.#button("deny", "Deny"));
+    this.#ask.append(this.#button("allow", t("Allow")), this.#button("deny", t("Deny")));
     const parts = [head, this.#args.root, this.#progress, this.#message, this.#advice, this.#ask, this.#fold];
-    const label = `Call of ${call.name}`;
+    const label = t("Call of {name}", { name: call.name });
     this.root = element("div", { class: "call", role: "group", "aria-label": label, tabindex: -1 }, ...parts);
   }
 
@@ -73,7 +74,7 @@ export class CallCard {
   /** @param {Call} call */
   #showResult({ content, error }) {
     this.#fold.hidden = content === null && error === null;
-    this.#came.textContent = content === null ? "What went wrong" : "Result";
+    this.#came.textContent = content === null ? t("What went wrong") : t("Result");
     this.#result.show(content ?? error ?? "");
   }
 

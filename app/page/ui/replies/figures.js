@@ -2,6 +2,7 @@
 
 import { paceOf } from "../../client/reply.js";
 import { wordsFor } from "../elements/words.js";
+import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
 /** @typedef {import("../../client/frames.js").Usage} Usage */
@@ -9,22 +10,22 @@ import { wordsFor } from "../elements/words.js";
 
 /** Reasons that deserve a badge; a complete reply needs none. @type {Record<string, {label: string, kind: string}>} */
 const BADGES = {
-  cancelled: { label: "Stopped", kind: "stopped" },
-  interrupted: { label: "Interrupted by a failure", kind: "failed" },
-  timeout: { label: "Out of time", kind: "stopped" },
-  length: { label: "Length limit reached", kind: "limit" },
-  filtered: { label: "Filtered", kind: "failed" },
-  error: { label: "Failed", kind: "failed" },
-  lost: { label: "Connection lost", kind: "limit" },
+  cancelled: { label: t("Stopped"), kind: "stopped" },
+  interrupted: { label: t("Interrupted by a failure"), kind: "failed" },
+  timeout: { label: t("Out of time"), kind: "stopped" },
+  length: { label: t("Length limit reached"), kind: "limit" },
+  filtered: { label: t("Filtered"), kind: "failed" },
+  error: { label: t("Failed"), kind: "failed" },
+  lost: { label: t("Connection lost"), kind: "limit" },
 };
 
 /** Whose doing a cancellation was. @type {Record<string, string>} */
 const CAUSES = {
-  client: "You stopped this reply here.",
-  interrupt: "Your next message stopped this reply here.",
-  disconnect: "The connection was lost here.",
-  drain: "The service was shut down here.",
-  operator: "The operator of the service stopped this reply here.",
+  client: t("You stopped this reply here."),
+  interrupt: t("Your next message stopped this reply here."),
+  disconnect: t("The connection was lost here."),
+  drain: t("The service was shut down here."),
+  operator: t("The operator of the service stopped this reply here."),
 };
 
 /**
@@ -36,20 +37,20 @@ export function waitOf(status) {
     case "queued":
       return queuedAt(status.queue_position ?? null);
     case "prefill":
-      return `Reading${status.progress === undefined ? "" : `, ${Math.floor(status.progress * 100)} %`}`;
+      return status.progress === undefined ? t("Reading") : t("Reading, {percent} %", { percent: Math.floor(status.progress * 100) });
     case "retrying":
-      return "Trying again";
+      return t("Trying again");
     case "fallback":
-      return "Trying elsewhere";
+      return t("Trying elsewhere");
     default:
-      return "Thinking";
+      return t("Thinking");
   }
 }
 
 /** @param {number | null} position  1 is the next to start */
 function queuedAt(position) {
-  if (position === null) return "Waiting";
-  return position > 1 ? `Waiting, ${position - 1} before you` : "Waiting, you are next";
+  if (position === null) return t("Waiting");
+  return position > 1 ? t("Waiting, {count} before you", { count: position - 1 }) : t("Waiting, you are next");
 }
 
 /**
@@ -81,9 +82,9 @@ export function figuresOf(reply, usage) {
   const rate = rateOf(reply);
   const tokens = usage?.generated_tokens ?? null;
   const figures = [];
-  if (firstMs !== null) figures.push(`${duration(firstMs)} to first token`);
-  if (rate !== null) figures.push(`${rate < 10 ? rate.toFixed(1) : Math.round(rate)} tokens/s`);
-  if (tokens !== null) figures.push(tokens === 1 ? "1 token" : `${tokens} tokens`);
+  if (firstMs !== null) figures.push(t("{time} to first token", { time: duration(firstMs) }));
+  if (rate !== null) figures.push(t("{rate} tokens/s", { rate: rate < 10 ? rate.toFixed(1) : Math.round(rate) }));
+  if (tokens !== null) figures.push(tokens === 1 ? t("1 token") : t("{count} tokens", { count: tokens }));
   return figures;
 }
 
@@ -96,12 +97,12 @@ export function serverFigures(reply) {
   if (done === null || done === undefined) return "";
   const { queued_ms: queued, first_token_ms: first, total_ms: total } = done.timing;
   const times = [
-    queued === null ? "" : `queued ${duration(queued)}`,
-    first === null ? "" : `first token ${duration(first)}`,
-    `total ${duration(total)}`,
+    queued === null ? "" : t("queued {time}", { time: duration(queued) }),
+    first === null ? "" : t("first token {time}", { time: duration(first) }),
+    t("total {time}", { time: duration(total) }),
   ];
-  const prompt = `prompt ${done.usage.prompt_tokens} tokens, ${done.usage.cached_tokens} of them from the cache`;
-  return `Measured by the server: ${times.filter(Boolean).join(", ")}; ${prompt}.`;
+  const prompt = t("prompt {count} tokens, {cached} of them from the cache", { count: done.usage.prompt_tokens, cached: done.usage.cached_tokens });
+  return t("Measured by the server: {times}; {prompt}.", { times: times.filter(Boolean).join(", "), prompt });
 }
 
 /** @param {number} ms */

@@ -8,6 +8,7 @@ import { failureView } from "../elements/failure-view.js";
 import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
 import { ThoughtFold, splitThought } from "./thoughts.js";
+import { t } from "../words/translate.js";
 
 /** @typedef {import("../transcript/arrangement.js").Item} Item */
 
@@ -34,7 +35,7 @@ export class ReplyView {
   constructor(actions) {
     this.#actions = actions;
     this.arrows = new BranchArrows(actions.onBranch);
-    const name = element("h2", { class: "visually-hidden", text: "Reply" });
+    const name = element("h2", { class: "visually-hidden", text: t("Reply") });
     const said = element("div", { class: "said" }, this.#thought.root, this.#body, this.#calls, this.#waiting);
     this.root = element("article", { class: "message reply" }, name, said, this.#foot);
   }
@@ -115,21 +116,21 @@ export class ReplyView {
     if (badge !== null) parts.push(element("span", { class: `badge ${badge.kind}`, text: badge.label, title: why || null }));
     if (badge?.kind === "failed" && why !== "") parts.push(whyFailed(item, why));
     if (figures.length > 0) parts.push(figureList(figures, serverFigures(item.reply)));
-    if (this.#shown.answer !== "") parts.push(copyButton("Copy the reply", () => this.#shown.answer));
+    if (this.#shown.answer !== "") parts.push(copyButton(t("Copy the reply"), () => this.#shown.answer));
     if (item.messageId !== null) parts.push(this.#again(item));
     return parts;
   }
 
   /** The twin of Stop. @param {Item} item */
   #onward(item) {
-    const button = element("button", { class: "onward", type: "button" }, icon("onward"), "Continue");
+    const button = element("button", { class: "onward", type: "button" }, icon("onward"), t("Continue"));
     button.addEventListener("click", () => this.#actions.onContinue(item));
     return button;
   }
 
   /** @param {Item} item */
   #again(item) {
-    const label = "Make this reply anew";
+    const label = t("Make this reply anew");
     const button = element("button", { class: "quiet again", type: "button", "aria-label": label, title: label }, icon("again"));
     button.addEventListener("click", () => this.#actions.onRegenerate(item));
     return button;
@@ -167,7 +168,7 @@ function whyFailed({ reply }, why) {
 
 /** What a reply without text is waiting for, in words. @param {Item} item */
 function waitingFor({ status, reply }) {
-  if (reply?.stopping) return "Stopping";
-  if (status === ReplyState.SENDING) return reply?.sentAt === null ? "Waiting for the connection" : "Sending";
+  if (reply?.stopping) return t("Stopping");
+  if (status === ReplyState.SENDING) return reply?.sentAt === null ? t("Waiting for the connection") : t("Sending");
   return waitOf(reply?.status ?? null);
 }

@@ -1,4 +1,5 @@
 import { element } from "../elements/dom.js";
+import { t } from "../words/translate.js";
 
 /**
  * What a model thinks aloud before its answer: folded away on the page. Most servers tell it apart from the text; where it
@@ -68,7 +69,7 @@ export class ThoughtFold {
     this.#write(thought);
     this.#measure(thought, thinking);
     this.#name.className = thinking ? "waiting" : "";
-    this.#name.textContent = thinking ? "Thinking" : `Thought${took(ms ?? this.#ms)}`;
+    this.#name.textContent = thinking ? t("Thinking") : thoughtFor(ms ?? this.#ms);
   }
 
   /** A long one grows by a few words a frame: what is there stays, and only its last block is laid out anew. @param {string} thought */
@@ -114,10 +115,10 @@ function inBlocks(text) {
   return [...blocks, rest];
 }
 
-/** How long it took, behind the word for it; empty where that is not known. @param {number | null} ms */
-function took(ms) {
-  if (ms === null) return "";
-  if (ms < 1000) return " for a moment";
+/** That was thought, and for how long, where that is known. @param {number | null} ms */
+function thoughtFor(ms) {
+  if (ms === null) return t("Thought");
+  if (ms < 1000) return t("Thought for a moment");
   const seconds = Math.round(ms / 1000);
-  return seconds < 120 ? ` for ${seconds} s` : ` for ${Math.round(seconds / 60)} min`;
+  return seconds < 120 ? t("Thought for {seconds} s", { seconds }) : t("Thought for {minutes} min", { minutes: Math.round(seconds / 60) });
 }

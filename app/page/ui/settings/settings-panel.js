@@ -1,4 +1,5 @@
 import { element, part } from "../elements/dom.js";
+import { LANGUAGES, chooseLanguage, chosenLanguage } from "../words/translate.js";
 import { notifications } from "./notifications.js";
 
 /** @typedef {import("./choices.js").Choice} Choice */
@@ -16,6 +17,7 @@ export class SettingsPanel {
   #reasoning = part("setting-reasoning", HTMLSelectElement);
   #pace = part("setting-pace", HTMLSelectElement);
   #theme = part("setting-theme", HTMLSelectElement);
+  #language = part("setting-language", HTMLSelectElement);
   #notify = part("setting-notify", HTMLInputElement);
   #actions;
   /** @type {Ready | null} */ #ready = null;
@@ -29,6 +31,7 @@ export class SettingsPanel {
    */
   constructor(actions) {
     this.#actions = actions;
+    for (const [tag, name] of Object.entries(LANGUAGES)) this.#language.append(element("option", { value: tag, text: name, lang: tag }));
     this.#form.addEventListener("submit", (event) => this.#submit(event));
     this.#model.addEventListener("change", () => this.#fitToModel());
     this.#notify.addEventListener("change", () => void this.#switchNotifications());
@@ -47,6 +50,7 @@ export class SettingsPanel {
   open() {
     this.#fill(this.#actions.choice());
     this.#theme.value = this.#actions.theme.chosen;
+    this.#language.value = chosenLanguage();
     rowOf(this.#notify).hidden = !notifications.possible;
     this.#notify.checked = notifications.enabled;
     this.#dialog.showModal();
@@ -82,6 +86,9 @@ export class SettingsPanel {
     this.#actions.onChoose(this.#choice());
     this.#actions.theme.choose(this.#theme.value);
     this.#dialog.close();
+    if (this.#language.value === chosenLanguage()) return;
+    chooseLanguage(this.#language.value);
+    location.reload(); // drafts stay, and a running reply is rejoined
   }
 
   /** At once, since the browser may ask the user. */

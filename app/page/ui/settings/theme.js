@@ -1,4 +1,5 @@
 import { icon, part } from "../elements/dom.js";
+import { t } from "../words/translate.js";
 
 const KEY = "midstream.theme";
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -35,10 +36,15 @@ export class Theme {
 
   #show() {
     this.#button.replaceChildren(icon(other() === "dark" ? "moon" : "sun"));
-    this.#button.setAttribute("aria-label", `Switch to the ${other()} theme`);
-    this.#button.title = `Switch to the ${other()} theme`;
+    this.#button.setAttribute("aria-label", label());
+    this.#button.title = label();
     showAround();
   }
+}
+
+/** What the button does. */
+function label() {
+  return other() === "dark" ? t("Switch to the dark theme") : t("Switch to the light theme");
 }
 
 /** The theme that is not shown. */

@@ -1,10 +1,11 @@
 import { element } from "../elements/dom.js";
 import { SizeNote, textOf } from "../writing/size-note.js";
 import { isSubmit } from "../writing/typing.js";
+import { t } from "../words/translate.js";
 
 /** A box to say a message otherwise in. Calls `onSend` with the text; `onClose` however it ends. */
 export class EditBox {
-  #field = element("textarea", { "aria-label": "Your message, edited", rows: 1 });
+  #field = element("textarea", { "aria-label": t("Your message, edited"), rows: 1 });
   #size;
   #actions;
 
@@ -17,11 +18,11 @@ export class EditBox {
     this.#field.value = text;
     this.#size = new SizeNote(this.#field, actions.limits);
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
-    const send = element("button", { class: "go", type: "submit", text: "Send" });
-    const close = element("button", { class: "plain", type: "button", text: "Cancel" });
+    const send = element("button", { class: "go", type: "submit", text: t("Send") });
+    const close = element("button", { class: "plain", type: "button", text: t("Cancel") });
     close.addEventListener("click", () => actions.onClose());
     const buttons = element("div", { class: "edit-buttons" }, close, send);
-    this.root = element("form", { class: "edit", "aria-label": "Edit your message" }, this.#field, this.#size.root, buttons);
+    this.root = element("form", { class: "edit", "aria-label": t("Edit your message") }, this.#field, this.#size.root, buttons);
     this.root.addEventListener("submit", (event) => this.#submit(event));
   }
 

@@ -1,12 +1,13 @@
 import { LinkState } from "../../client/link.js";
 import { part } from "../elements/dom.js";
+import { t } from "../words/translate.js";
 
 /** @typedef {import("./transcript.js").Transcript} Transcript */
 
 /** Messages a page: as many as the service gives. */
 const PAGE = 200;
-const OFFER = "Show earlier messages";
-const LOADING = "Earlier messages are on their way";
+const OFFER = t("Show earlier messages");
+const LOADING = t("Earlier messages are on their way");
 
 /** Brings older messages when the reader comes near the first one that is here; the button is for the keyboard, and for what failed. */
 export class OlderPages {

@@ -5,6 +5,7 @@ import { apart } from "../writing/attached-text.js";
 import { EditBox } from "./edit-box.js";
 import { failureView } from "../elements/failure-view.js";
 import { isHopeless } from "../elements/words.js";
+import { t } from "../words/translate.js";
 
 /** @typedef {import("./arrangement.js").Item} Item */
 /**
@@ -24,7 +25,7 @@ export class UserMessageView {
   #text = element("div", { class: "bubble", dir: "auto" });
   #attached = element("div", { class: "attached", hidden: true });
   #trouble = element("div", { class: "trouble", hidden: true });
-  #edit = element("button", { class: "quiet edit-button", type: "button", "aria-label": "Edit this message", title: "Edit" }, icon("edit"));
+  #edit = element("button", { class: "quiet edit-button", type: "button", "aria-label": t("Edit this message"), title: t("Edit") }, icon("edit"));
   /** @type {EditBox | null} */ #box = null;
   #actions;
   #told = "";
@@ -37,7 +38,7 @@ export class UserMessageView {
     this.#actions = actions;
     this.arrows = new BranchArrows(actions.onBranch);
     this.#edit.addEventListener("click", () => this.#open(this.#edit));
-    const name = element("h2", { class: "visually-hidden", text: "You" });
+    const name = element("h2", { class: "visually-hidden", text: t("You") });
     const tools = element("div", { class: "tools" }, this.arrows.root, this.#edit);
     this.root = element("article", { class: "message user" }, name, this.#text, this.#attached, this.#trouble, tools);
   }
@@ -69,21 +70,21 @@ export class UserMessageView {
     if (trouble === this.#told) return;
     this.#told = trouble;
     this.#trouble.hidden = trouble === "";
-    const words = refusal === null ? element("span", { text: "Not sent." }) : failureView(refusal);
+    const words = refusal === null ? element("span", { text: t("Not sent.") }) : failureView(refusal);
     const again = refusal !== null && isHopeless(refusal) ? this.#changeButton() : this.#retryButton(item);
     this.#trouble.replaceChildren(icon("alert"), words, again);
   }
 
   /** @param {Item} item */
   #retryButton(item) {
-    const button = element("button", { class: "link", type: "button", text: "Send again" });
+    const button = element("button", { class: "link", type: "button", text: t("Send again") });
     button.addEventListener("click", () => this.#actions.onRetry(item, item.text));
     return button;
   }
 
   /** For what would be refused again as it is. */
   #changeButton() {
-    const button = element("button", { class: "link", type: "button", text: "Change it" });
+    const button = element("button", { class: "link", type: "button", text: t("Change it") });
     button.addEventListener("click", () => this.#open(button));
     return button;
   }

@@ -1,5 +1,6 @@
 import { element, icon, part } from "../elements/dom.js";
 import { wellFormed } from "./typing.js";
+import { t } from "../words/translate.js";
 
 /** @typedef {import("./attached-text.js").Attachment} Attachment */
 
@@ -60,15 +61,15 @@ export class Attachments {
     const text = event.clipboardData?.getData("text/plain") ?? "";
     if (text.length < LONG_PASTE) return;
     event.preventDefault();
-    this.#put([...this.#attached, { name: "pasted text", text: wellFormed(text).trimEnd() }]);
+    this.#put([...this.#attached, { name: t("pasted text"), text: wellFormed(text).trimEnd() }]);
   }
 
   /** @param {File[]} files */
   async #add(files) {
     for (const file of files) {
-      if (this.#attached.length >= MOST_FILES) return this.#onTrouble(`A message takes ${MOST_FILES} files at most.`);
+      if (this.#attached.length >= MOST_FILES) return this.#onTrouble(t("A message takes {count} files at most.", { count: MOST_FILES }));
       const text = await read(file);
-      if (text === null) this.#onTrouble(`“${file.name}” can't be attached: only texts of up to 4 MB can.`);
+      if (text === null) this.#onTrouble(t("“{name}” can't be attached: only texts of up to 4 MB can.", { name: file.name }));
       else this.#put([...this.#attached, { name: file.name, text }]);
     }
   }
@@ -83,7 +84,7 @@ export class Attachments {
 
   /** @param {Attachment} attachment */
   #chip(attachment) {
-    const remove = element("button", { class: "quiet", type: "button", "aria-label": `Remove “${attachment.name}”` }, icon("close"));
+    const remove = element("button", { class: "quiet", type: "button", "aria-label": t("Remove “{name}”", { name: attachment.name }) }, icon("close"));
     remove.addEventListener("click", () => this.#put(this.#attached.filter((one) => one !== attachment)));
     return element("li", { class: "chip" }, element("span", { text: attachment.name, dir: "auto" }), remove);
   }

@@ -3,6 +3,7 @@ import { withAttachments } from "./attached-text.js";
 import { Attachments } from "./attachments.js";
 import { SizeNote, textOf } from "./size-note.js";
 import { isSubmit } from "./typing.js";
+import { t } from "../words/translate.js";
 
 /** On a touch screen the focus would bring up a keyboard over the reply. */
 const touch = matchMedia("(pointer: coarse)");
@@ -66,7 +67,7 @@ export class Composer {
     // A focused button that vanishes would leave the keyboard nowhere.
     if (document.activeElement === this.#stop) this.focus();
     this.#stop.hidden = !running;
-    this.#send.setAttribute("aria-label", running ? "Send, and stop the running reply" : "Send");
+    this.#send.setAttribute("aria-label", running ? t("Send, and stop the running reply") : t("Send"));
   }
 
   stop() {

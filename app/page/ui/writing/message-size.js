@@ -1,4 +1,5 @@
 import { countCodePoints } from "../../client/code-points.js";
+import { number, t } from "../words/translate.js";
 
 /** @typedef {{max_content_chars: number, max_frame_bytes: number}} Limits */
 /** @typedef {{near: boolean, over: boolean, words: string}} Size */
@@ -32,15 +33,10 @@ function bytesOf(text) {
 
 /** @param {{used: number, limit: number}} size */
 function wordsOf({ used, limit }) {
-  return `${number(used)} of ${number(limit)} characters`;
+  return t("{used} of {limit} characters", { used: number(used), limit: number(limit) });
 }
 
 /** @param {{used: number, limit: number}} size */
 function wordsInKilobytes({ used, limit }) {
-  return `${number(Math.ceil(used / 1024))} of ${number(Math.floor(limit / 1024))} KB`;
-}
-
-/** @param {number} value */
-function number(value) {
-  return value.toLocaleString("en");
+  return t("{used} of {limit} KB", { used: number(Math.ceil(used / 1024)), limit: number(Math.floor(limit / 1024)) });
 }

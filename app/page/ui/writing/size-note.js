@@ -1,6 +1,7 @@
 import { element } from "../elements/dom.js";
 import { sizeOf } from "./message-size.js";
 import { wellFormed } from "./typing.js";
+import { t } from "../words/translate.js";
 
 let made = 0;
 
@@ -39,7 +40,7 @@ export class SizeNote {
     this.root.hidden = !near;
     this.root.classList.toggle("over", over);
     this.#count.textContent = words;
-    const word = over ? "Too long to be sent." : "";
+    const word = over ? t("Too long to be sent.") : "";
     if (this.#word.textContent !== word) this.#word.textContent = word;
     if (over) this.#field.setAttribute("aria-invalid", "true");
     else this.#field.removeAttribute("aria-invalid");
