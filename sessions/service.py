@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import msgspec
 from redis.asyncio import Redis
@@ -12,14 +12,16 @@ from redis.asyncio import Redis
 from engine.door import Engine
 from sessions.commands.resuming import Position, resume
 from sessions.conversation.paging import Shown, page_of, read_steadily
-from sessions.errors import NotFound, NotShared, Refused
+from sessions.errors import NotFound, NotShared, Overloaded, Refused
 from sessions.events import CallState
 from sessions.observer import Observer, Silent
 from sessions.parts import compose
 from sessions.records import Client, Owner
 from sessions.replica import Replica
+from sessions.running.admission import AGAIN_MS
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.fair_places import FairPlaces
 from sessions.running.replies import Replies
 from sessions.store.history.index import Listed, Page
 from sessions.store.search.search import Found
@@ -41,6 +43,13 @@ class SessionStatistics(msgspec.Struct, frozen=True):
     turns: int
     journal_pipelines: int
     tools: ToolStatistics
+
+
+SEARCHES = 2
+"""That a replica runs at a time, each for half a second at most."""
+SEARCH_WAIT_S = 3.0
+"""How long one waits for its turn before it is shed."""
+_MANY_SEARCHES = "The server looks through as many conversations as it can; try again in a moment."
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -71,6 +80,7 @@ class Sessions:
     ) -> None:
         self.tools = tools or ToolBox()
         self.shares = policy.sharing
+        self._searches = FairPlaces(SEARCHES)
         self.choice = ModelChoice(engine)
         self.parts = compose(
             client=client,
@@ -232,9 +242,20 @@ class Sessions:
         """The owner's conversations, newest first. Raises Refused."""
         return await self._base.storage.index.page(owner, limit=limit, before=before)
 
-    async def search(self, owner: Owner, query: str, *, limit: int, before: str | None) -> Found:
-        """The owner's conversations that have the words of a query, newest first. Raises Refused."""
-        return await self._base.storage.search.find(owner, query, limit=limit, before=before)
+    async def search(
+        self, owner: Owner, query: str, *, limit: int, before: str | None, group: str = ""
+    ) -> Found:
+        """The owner's conversations that have the words of a query, newest first. Raises Refused.
+
+        `group`: by what he came; searches of different groups take turns.
+        """
+        async with AsyncExitStack() as place:
+            try:
+                async with asyncio.timeout(SEARCH_WAIT_S):
+                    await place.enter_async_context(self._searches.place(group or str(owner)))
+            except TimeoutError:
+                raise Overloaded(_MANY_SEARCHES, retry_after_ms=AGAIN_MS) from None
+            return await self._base.storage.search.find(owner, query, limit=limit, before=before)
 
     async def share(self, owner: Owner, conversation_id: str) -> str:
         """Shares the active branch as it is now; gives the id of its link. Raises Refused."""

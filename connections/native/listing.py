@@ -47,7 +47,11 @@ class ListHandler:
         if not frame.query.strip():
             raise BadParams("is empty.", field="query")
         found = await self._sessions.search(
-            connection.owner, frame.query, limit=frame.limit, before=frame.before
+            connection.owner,
+            frame.query,
+            limit=frame.limit,
+            before=frame.before,
+            group=connection.caller.group,
         )
         connection.push(frames.Found(ref=frame.ref, hits=found.hits, next=found.next))
 

@@ -6,6 +6,8 @@ ever readable. It lasts for as long as its conversation, if somebody reads it me
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 import secrets
 from typing import Any, Literal
@@ -38,17 +40,33 @@ class SharedMessage(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
 
 
-class SharedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages oldest first; `has_more` where older ones exist."""
+class SharedPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Messages oldest first. `next`: what gives the older ones; None where these are all."""
 
     title: str
     messages: list[SharedMessage]
-    has_more: bool
+    next: str | None = None
 
 
 class _Share(msgspec.Struct, array_like=True, frozen=True):
+    """`chars`: of its leaf, which may go on later. `secret`: signs cursors, so that none leads to another branch."""
+
     conversation: str
     leaf: str
+    chars: int
+    secret: str
+
+    def cursor(self, message_id: str) -> str:
+        """What leads to this message and those before it."""
+        signed = hmac.new(self.secret.encode(), message_id.encode(), hashlib.sha256)
+        return f"{message_id}.{signed.hexdigest()[:32]}"
+
+    def place(self, cursor: str) -> str:
+        """The message of a cursor. Raises NotFound for one that this share did not give."""
+        message_id = cursor.rpartition(".")[0]
+        if not hmac.compare_digest(self.cursor(message_id).encode(), cursor.encode()):
+            raise NotFound("`before` is not the `next` of a page of this conversation.")
+        return message_id
 
 
 class Sharing:
@@ -67,7 +85,9 @@ class Sharing:
         if named is None:
             raise NotFound(f'There is no conversation "{conversation_id}".')
         share_id, leaf = (part.decode() for part in named)
-        kept = msgspec.json.encode(_Share(keys.conversation, leaf))
+        newest = (await self._history.branch(keys, leaf=leaf, limit=1)).messages[-1:]
+        last, chars = (newest[0].message_id, len(newest[0].content)) if newest else (leaf, 0)
+        kept = msgspec.json.encode(_Share(keys.conversation, last, chars, secrets.token_urlsafe(16)))
         with store_errors():
             await self._client.set(_key(share_id), kept, px=self._ttl_ms)
         return str(share_id)
@@ -95,14 +115,14 @@ class Sharing:
             halves: Any = await self._client.hmget(keys.conversation, ["share", "title"])
         if halves[0] is None or not secrets.compare_digest(halves[0], share_id.encode()):
             raise NotFound(_GONE)
-        leaf = share.leaf if before is None else await self._history.parent(keys, before)
-        if leaf is None:
-            raise NotFound("`before` names no message of this conversation.")
-        messages, older = ([], None) if leaf == "" else await self._branch(keys, leaf)
-        title = halves[1].decode()
-        return SharedPage(title=title, messages=messages, has_more=older is not None)
+        leaf = share.leaf if before is None else share.place(before)
+        messages, older = await self._branch(keys, leaf)
+        shown = [_shown(message, share) for message in messages]
+        cursor = None if older is None else share.cursor(older)
+        return SharedPage(title=halves[1].decode(), messages=shown, next=cursor)
 
-    async def _branch(self, keys: Keys, leaf: str) -> tuple[list[SharedMessage], str | None]:
+    async def _branch(self, keys: Keys, leaf: str) -> tuple[list[MessageRecord], str | None]:
+        """The messages of a page, and the one before them."""
         branch = await self._history.branch(keys, leaf=leaf, limit=PAGE)
         room, kept = PAGE_BYTES, 0
         for message in reversed(branch.messages):
@@ -110,16 +130,17 @@ class Sharing:
             if room < 0 and kept:
                 break
             kept += 1
-        shown = [_shown(message) for message in branch.messages[len(branch.messages) - kept :]]
-        is_cut = kept < len(branch.messages)
-        return shown, branch.messages[0].message_id if is_cut else branch.older
+        left = len(branch.messages) - kept
+        older = branch.messages[left - 1].message_id if left else branch.older
+        return branch.messages[left:], older
 
 
-def _shown(message: MessageRecord) -> SharedMessage:
+def _shown(message: MessageRecord, share: _Share) -> SharedMessage:
+    is_leaf = message.message_id == share.leaf
     return SharedMessage(
         message_id=message.message_id,
         role=message.role,
-        content=message.content,
+        content=message.content[: share.chars] if is_leaf else message.content,
         status=message.status,
         created_at=message.created_at,
         model=message.model,

@@ -21,6 +21,7 @@ from sessions.filters.chain import Filters
 from sessions.store.history.index import Index
 from sessions.titles.titles import READ_CHARS, asked, first_title, written_title
 from sessions.turn.live_turn import LiveTurn
+from sessions.turn.positions import Behind
 
 MAX_TOKENS = 24
 WITHIN_S = 60.0
@@ -108,7 +109,8 @@ _WHOLE = {FinishReason.STOP, FinishReason.LENGTH}
 def _begins(live: LiveTurn) -> bool:
     """Whether a turn is the first exchange of its conversation, as far as it knows itself, and came to its end."""
     record = live.record
-    is_first = record.parent_id is None and not record.follows and record.continues is None
+    is_sent = isinstance(live.send.place, Behind)  # an edited message, or a reply made anew, begins nothing
+    is_first = is_sent and record.parent_id is None and not record.follows
     done = record.done
     is_whole = done is not None and done.saved and done.reason in {Reason.STOP, Reason.LENGTH}
     return is_first and is_whole and bool(live.send.content and live.turn.text.strip())

@@ -15,14 +15,19 @@ INSTRUCTION = (
     "Answer with the title alone."
 )
 
+_ATTACHED = re.compile(r"(?:\A|\n\n)\[(?P<name>[^\n\]]{1,200})\]\n~{4,}\n")
+"""Where texts begin that the page puts behind a message."""
 _MARKS = "*_`'\"\u201c\u201d\u201e\u00ab\u00bb"
 """What Markdown and quotation put around words."""
 _NAME = re.compile(r"title\s*[:\uff1a]\s*", re.IGNORECASE)
 
 
 def first_title(content: str) -> str:
-    """Return the title that a conversation has at first: the beginning of its first message."""
-    return " ".join(content.split())[:MAX_CHARS]
+    """Return the title that a conversation has at first: the beginning of its first message, else what came with it."""
+    attached = _ATTACHED.search(content)
+    said = content if attached is None else content[: attached.start()]
+    named = "" if attached is None else attached["name"]
+    return " ".join((said if said.strip() else named).split())[:MAX_CHARS]
 
 
 def asked(messages: tuple[Message, ...], reply: str) -> tuple[Message, ...]:

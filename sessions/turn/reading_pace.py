@@ -45,6 +45,8 @@ class Evenly:
         """Return once all of the text was let out, or the reply is to stop."""
         for part in parts_of(released, max(1, round(self._chars_per_s * SLICE_S))):
             await self._wait()
+            if self._stopping.is_set():
+                return  # nobody is told the rest, of which there may be much
             self._due = max(self._due, self._clock()) + len(part.text) / self._chars_per_s
             await self._hear(part)
 
@@ -56,15 +58,14 @@ class Evenly:
 
 
 def parts_of(released: Released, chars: int) -> Iterator[Released]:
-    """Give text in parts of about so many characters, none of which is torn. Its tokens go with the first of them."""
-    text, tokens, start = released.text, released.tokens, 0
+    """Give text in parts of about so many characters, none of which is torn. Its tokens are spread over them."""
+    text, start, told = released.text, 0, 0
     while start < len(text):
         end = _whole(text, start + chars)
-        part = msgspec.structs.replace(released, text=text[start:end], tokens=tokens)
-        if start > 0:
-            part = msgspec.structs.replace(part, logprobs=())
-        yield part
-        start, tokens = end, 0
+        tokens = released.tokens * end // len(text)
+        logprobs = released.logprobs if start == 0 else ()
+        yield msgspec.structs.replace(released, text=text[start:end], tokens=tokens - told, logprobs=logprobs)
+        start, told = end, tokens
 
 
 def _whole(text: str, end: int) -> int:

@@ -10,9 +10,9 @@ import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakValueDictionary
 
 import msgspec
+import structlog
 from redis.asyncio import Redis
 
 from sessions.errors import BadParams
@@ -31,8 +31,9 @@ FIELDS = 60
 """Of a conversation that are read at once, about: some ten messages with what belongs to them."""
 MAX_DIGITS = 20
 """Of a number in a cursor: those of the store have 64 bits."""
-SEARCHES = 2
-"""Of different owners, that a replica runs at a time; others wait for their turn."""
+
+
+_log = structlog.get_logger("midstream.search")
 
 
 class Hit(Listed, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,16 +84,13 @@ class Search:
         """Take the store, and a clock in seconds."""
         self._client = client
         self._clock = clock
-        self._running = asyncio.Semaphore(SEARCHES)
-        self._owners: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
 
     async def find(self, owner: Owner, query: str, *, limit: int, before: str | None) -> Found:
         """Look for a query in the titles and messages of an owner, from a cursor on. Raises BadParams too."""
         cursor = None if before is None else Cursor.read(before)
         words = Words(query)
-        async with self._owners.setdefault(owner, asyncio.Lock()), self._running:
-            with store_errors():
-                return await _Reading(self._client, owner, words, self._clock).page(cursor, limit)
+        with store_errors():
+            return await _Reading(self._client, owner, words, self._clock).page(cursor, limit)
 
 
 class _Reading:
@@ -168,11 +166,8 @@ class _Reading:
         return None
 
     def _hit(self, row: Listed, kept: dict[bytes, bytes], *, beginning: bool) -> Hit | None:
-        messages = (
-            decode_message(value, message_id=field.decode().partition(":")[2], parent_id=None)
-            for field, value in kept.items()
-        )
-        found = [message for message in messages if self._words.are_in(message.content)]
+        messages = (_message(field, value) for field, value in kept.items())
+        found = [message for message in messages if message and self._words.are_in(message.content)]
         if found:
             return self._hit_of(row, max(found, key=lambda message: message.created_at))
         return self._hit_of(row, None) if beginning and self._words.are_in(row.title) else None
@@ -185,6 +180,16 @@ class _Reading:
             message_id=None if message is None else message.message_id,
             role=None if message is None else message.role,
         )
+
+
+def _message(field: bytes, kept: bytes) -> MessageRecord | None:
+    """A message; None where its record can't be read: what is looked for may be in the others."""
+    message_id = field.decode().partition(":")[2]
+    try:
+        return decode_message(kept, message_id=message_id, parent_id=None)
+    except msgspec.DecodeError:
+        _log.warning("a message can't be read", message_id=message_id)
+        return None
 
 
 def _is_number(text: str) -> bool:

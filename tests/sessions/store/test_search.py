@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -163,20 +162,11 @@ async def test_a_cursor_of_ones_own_making_is_refused(store: Redis, cursor: str)
         await patient(store).find(ALICE, "oak", limit=4, before=cursor)
 
 
-async def test_one_owner_searches_once_at_a_time(store: Redis, shelf: Shelf) -> None:
-    """However many ask: others wait for one of theirs at most."""
-    for number in range(30):
-        await shelf.put(f"c{number}", "ash")
-    await shelf.put("bobs", "oak", owner=BOB)
-    search = patient(store)
-    ended: list[Owner] = []
-
-    async def look(owner: Owner) -> None:
-        await search.find(owner, "oak", limit=5, before=None)
-        ended.append(owner)
-
-    await asyncio.gather(*(look(ALICE) for _ in range(10)), look(BOB))
-    assert ended.index(BOB) <= 1
+async def test_a_message_that_can_not_be_read_hides_no_other(store: Redis, shelf: Shelf) -> None:
+    await shelf.put("trees", "oak one", "oak two")
+    await store.hset(Keys.of(ALICE, "trees").conversation, "message:m1", b"[broken")  # type: ignore[misc]
+    (hit,) = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
+    assert hit.message_id == "m0"
 
 
 @given(st.text(min_size=1, max_size=30).filter(str.strip), st.text(max_size=300), st.text(max_size=300))

@@ -7,9 +7,10 @@ from redis.asyncio import Redis
 
 from sessions.errors import NotFound
 from sessions.records import Owner
+from sessions.store.history.coding import encode_message
 from sessions.store.history.history import History
 from sessions.store.sharing import Sharing
-from tests.sessions.store.test_scripts import KEYS, exchange
+from tests.sessions.store.test_scripts import KEYS, exchange, message
 
 ALICE = Owner("anonymous", "alice")
 
@@ -35,7 +36,7 @@ async def test_a_share_is_read_as_it_was(sharing: Sharing, history: History) -> 
     share_id = await sharing.share(ALICE, "room")
     page = await sharing.read(share_id, before=None)
     assert [(one.role, one.content) for one in page.messages] == [("user", "Hello?"), ("assistant", "Hi")]
-    assert not page.has_more
+    assert page.next is None
     await exchange(history, "b", seq=3, parent="reply-a")
     assert await ids(sharing, share_id) == ["user-a", "reply-a"]
     assert await sharing.share(ALICE, "room") == share_id
@@ -50,13 +51,31 @@ async def test_long_shares_come_in_pages(
     await exchange(history, "b", seq=3, parent="reply-a")
     share_id = await sharing.share(ALICE, "room")
     newest = await sharing.read(share_id, before=None)
-    assert ([one.message_id for one in newest.messages], newest.has_more) == (
-        ["reply-a", "user-b", "reply-b"],
-        True,
-    )
-    oldest = await sharing.read(share_id, before="reply-a")
-    assert ([one.message_id for one in oldest.messages], oldest.has_more) == (["user-a"], False)
-    assert (await sharing.read(share_id, before="user-a")).messages == []
+    assert [one.message_id for one in newest.messages] == ["reply-a", "user-b", "reply-b"]
+    oldest = await sharing.read(share_id, before=newest.next)
+    assert ([one.message_id for one in oldest.messages], oldest.next) == (["user-a"], None)
+
+
+@pytest.mark.parametrize("cursor", ["", "reply-a", "reply-a.", f"reply-a.{'0' * 32}", "é.é"])
+async def test_a_cursor_of_ones_own_making_leads_nowhere(
+    sharing: Sharing, history: History, cursor: str
+) -> None:
+    """To other branches neither."""
+    await exchange(history, "a", seq=1)
+    share_id = await sharing.share(ALICE, "room")
+    with pytest.raises(NotFound, match="before"):
+        await sharing.read(share_id, before=cursor)
+
+
+async def test_a_reply_that_goes_on_is_shared_as_it_was(
+    sharing: Sharing, history: History, store: Redis
+) -> None:
+    await exchange(history, "a", seq=1)
+    share_id = await sharing.share(ALICE, "room")
+    longer = message("reply-a", "user-a", role="assistant", content="Hi, and more")
+    await store.hset(KEYS.conversation, "message:reply-a", encode_message(longer))  # type: ignore[misc]
+    page = await sharing.read(share_id, before=None)
+    assert page.messages[-1].content == "Hi"
 
 
 async def test_a_page_has_a_bounded_size_but_one_message_at_least(
@@ -64,8 +83,11 @@ async def test_a_page_has_a_bounded_size_but_one_message_at_least(
 ) -> None:
     monkeypatch.setattr("sessions.store.sharing.PAGE_BYTES", 1)
     await exchange(history, "a", seq=1)
-    page = await sharing.read(await sharing.share(ALICE, "room"), before=None)
-    assert ([one.message_id for one in page.messages], page.has_more) == (["reply-a"], True)
+    share_id = await sharing.share(ALICE, "room")
+    page = await sharing.read(share_id, before=None)
+    assert [one.message_id for one in page.messages] == ["reply-a"]
+    older = await sharing.read(share_id, before=page.next)
+    assert ([one.message_id for one in older.messages], older.next) == (["user-a"], None)
 
 
 async def test_a_link_that_was_taken_back_leads_nowhere(sharing: Sharing, history: History) -> None:

@@ -39,3 +39,9 @@ def test_whatever_a_model_writes_a_title_is_one_short_line(written: str) -> None
 def test_the_first_title_is_the_beginning_of_the_message() -> None:
     assert first_title("  About\n trees. ") == "About trees."
     assert first_title("x" * 100) == "x" * 80
+
+
+def test_what_came_with_a_message_is_its_title_only_where_nothing_was_said() -> None:
+    attached = "[notes.txt]\n~~~~\none\n~~~~"
+    assert first_title(attached) == "notes.txt"
+    assert first_title(f"Read this.\n\n{attached}") == "Read this."

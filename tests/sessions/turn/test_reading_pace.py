@@ -68,12 +68,10 @@ async def test_a_late_maker_is_not_made_up_for() -> None:
     """What was not made in time comes at the pace all the same, and not in a burst."""
     now = [0.0]
     ear = Ear()
-    stopping = asyncio.Event()
-    stopping.set()
-    evenly = Evenly(ear.hear, chars_per_s=10, stopping=stopping, clock=lambda: now[0])
+    evenly = Evenly(ear.hear, chars_per_s=10, stopping=asyncio.Event(), clock=lambda: now[0])
     now[0] = 100.0
-    await evenly.hear(Released("ab", 2))
-    assert evenly._due == pytest.approx(100.2)
+    await evenly.hear(Released("a", 2))
+    assert evenly._due == pytest.approx(100.1)
 
 
 async def test_a_stop_waits_for_nothing() -> None:
@@ -84,4 +82,11 @@ async def test_a_stop_waits_for_nothing() -> None:
     await ear.has_heard.wait()
     stopping.set()
     await asyncio.wait_for(hearing, 10)
-    assert [text for _, text in ear.heard] == ["a", "b"]
+    assert [text for _, text in ear.heard] == ["a"]
+
+
+def test_a_stop_in_the_middle_counts_what_was_told() -> None:
+    """Tokens go with their text, as far as anybody can tell."""
+    told = list(parts_of(Released("word " * 200, 250), 3))
+    half = told[: len(told) // 2]
+    assert sum(part.tokens for part in half) == pytest.approx(125, abs=2)
