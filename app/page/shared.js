@@ -6,7 +6,7 @@ import { t, translateDocument } from "./ui/words/translate.js";
 
 /** @typedef {import("./ui/transcript/arrangement.js").Item} Item */
 /** @typedef {{message_id: string, role: "user" | "assistant", content: string, status: string, created_at: number}} SharedMessage */
-/** @typedef {{title: string, messages: SharedMessage[], has_more: boolean}} SharedPage */
+/** @typedef {{title: string, messages: SharedMessage[], next?: string}} SharedPage */
 
 translateDocument();
 
@@ -25,6 +25,9 @@ const follow = new Follow(scroller, nothing);
 const view = new TranscriptView({ scroller, root: part("messages", HTMLElement), follow, actions: ACTIONS });
 /** @type {SharedMessage[]} */
 let messages = [];
+/** @type {string | undefined} */
+let next;
+let asking = false;
 
 /** @param {SharedMessage} message @returns {Item} */
 function itemOf({ message_id: key, role, content: text, status }) {
@@ -33,37 +36,41 @@ function itemOf({ message_id: key, role, content: text, status }) {
   return { key, role, text, status, ...alone, reply: null, usage: null, thought, calls: [], cut: false };
 }
 
-/** The service's answer; null where there is none. */
+/** A page, the one before those that are shown; else the status of a refusal, 0 where nobody answered. @returns {Promise<SharedPage | number>} */
 async function answered() {
+  if (next !== undefined) source.searchParams.set("before", next);
   try {
-    return await fetch(source);
+    const response = await fetch(source);
+    return response.ok ? await response.json() : response.status;
   } catch (error) {
-    if (error instanceof TypeError) return null;
+    if (error instanceof TypeError || error instanceof SyntaxError) return 0; // it broke off
     throw error;
   }
 }
 
-/** Why nothing is shown, in words. @param {Response | null} response */
-function wordsFor(response) {
-  if (response?.status === 404) return t("There is no such shared conversation, or it is shared no more.");
+/** Why nothing is shown, in words. @param {number} status */
+function wordsFor(status) {
+  if (status === 404) return t("There is no such shared conversation, or it is shared no more.");
   return t("The conversation can't be shown now. Try again in a moment.");
 }
 
 async function showMore() {
-  if (messages.length > 0) source.searchParams.set("before", messages[0].message_id);
-  const response = await answered();
-  if (response === null || !response.ok) {
+  if (asking) return;
+  asking = true;
+  const page = await answered();
+  asking = false;
+  if (typeof page === "number") {
     told.hidden = false;
-    told.textContent = wordsFor(response);
+    told.textContent = wordsFor(page);
     return;
   }
-  const page = /** @type {SharedPage} */ (await response.json());
   messages = [...page.messages, ...messages];
+  next = page.next;
   told.hidden = true;
-  older.hidden = !page.has_more;
+  older.hidden = next === undefined;
   part("title", HTMLElement).textContent = page.title;
   document.title = `${page.title} · Midstream`;
-  view.show(messages.map(itemOf), { hasMore: page.has_more });
+  view.show(messages.map(itemOf), { hasMore: next !== undefined });
 }
 
 follow.pause(); // who comes to read begins at the beginning

@@ -36,6 +36,7 @@ async def test_what_was_said_is_found_and_shown_where_it_stands(
     await expect(chat.page.locator("#found-told")).to_have_text("1 conversation")
     await hit.click()
     await expect(chat.questions).to_have_text(["My name is Ada.", "What is 7 plus 8?"])
+    await expect(chat.page.locator("article.found")).to_be_focused()
     await chat.page.get_by_label("Search your conversations").press("Escape")
     await expect(chat.conversations).to_have_count(2)
 
@@ -74,6 +75,7 @@ async def test_a_conversation_is_renamed_in_the_list_and_in_the_bar(
     await expect(chat.page.locator("#title")).to_have_text("About Ada")
     await expect(chat.conversations.first).to_be_focused()
     await choose(chat, "Rename")
+    await expect(chat.page.get_by_label("Title")).to_be_focused()
     await chat.page.get_by_label("Title").fill("Thought better of")
     await chat.page.get_by_label("Title").press("Escape")
     await expect(chat.page.locator("#title")).to_have_text("About Ada")

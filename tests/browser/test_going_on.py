@@ -108,6 +108,48 @@ async def test_a_text_goes_with_a_message_and_stays_with_it(chat: ChatPage, serv
     assert "notes.txt" in await chat.page.locator(".attachment summary").inner_text()
 
 
+async def test_what_is_attached_in_one_conversation_does_not_go_into_another(
+    chat: ChatPage, server: ServerProcess
+) -> None:
+    await chat.open(server.url)
+    await chat.page.locator("#attach-files").set_input_files(
+        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"one"}]
+    )
+    await expect(chat.page.locator("#attachments li")).to_have_count(1)
+    await chat.page.get_by_role("button", name="New conversation").click()
+    await expect(chat.page.locator("#attachments")).to_be_hidden()
+
+
+async def test_a_message_is_edited_without_what_came_with_it(chat: ChatPage, server: ServerProcess) -> None:
+    await chat.open(server.url)
+    await chat.page.locator("#attach-files").set_input_files(
+        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"one"}]
+    )
+    await chat.ask("What is 7 plus 8?")
+    await chat.page.locator(".message.user").first.hover()
+    await chat.page.get_by_role("button", name="Edit this message").click()
+    box = chat.page.get_by_label("Your message, edited")
+    await expect(box).to_have_value("What is 7 plus 8?")
+    await box.fill("What is 2 plus 3?")
+    await box.press("Enter")
+    await expect(chat.questions).to_have_text(["What is 2 plus 3?"])
+    await expect(chat.page.locator(".attachment")).to_have_count(1)
+
+
+async def test_esc_that_closes_the_menu_stops_no_reply(chat: ChatPage, server: ServerProcess) -> None:
+    await chat.open(server.url)
+    await chat.read_at(20)
+    await chat.type(COUNT)
+    await chat.until_shown("2,")
+    await chat.page.get_by_role("button", name="More about this conversation").click()
+    await expect(chat.page.locator("#menu")).to_be_visible()
+    await chat.page.keyboard.press("Escape")
+    await expect(chat.page.locator("#menu")).to_be_hidden()
+    await chat.until_shown("5,")
+    await chat.page.keyboard.press("Escape")
+    await expect(chat.badge()).to_have_text("Stopped")
+
+
 async def test_a_long_text_that_is_pasted_is_attached(chat: ChatPage, server: ServerProcess) -> None:
     await chat.open(server.url)
     await chat.client("(text) => navigator.clipboard.writeText(text)", "word " * 1000)

@@ -235,7 +235,7 @@ export class Chat {
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
-    if (document.querySelector("dialog[open]") !== null || this.#drawer.close()) return;
+    if (document.querySelector("dialog[open], :popover-open") !== null || this.#drawer.close()) return;
     if (this.#screen.running.length > 0) this.#composer.stop();
   }
 
@@ -297,7 +297,7 @@ export class Chat {
     this.#storage?.setItem(LAST_KEY, conversationId);
     if (location.hash !== addressOf(conversationId)) history.pushState(null, "", addressOf(conversationId));
     if (!transcript.loaded || transcript.items().length > 0) this.#client.open(conversationId);
-    this.#composer.restore(this.#drafts.of(conversationId));
+    this.#composer.turnTo(this.#drafts.of(conversationId));
     this.#screen.toEnd();
     this.#showModel();
     this.#screen.ask();

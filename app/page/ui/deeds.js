@@ -55,8 +55,9 @@ export class Deeds {
   /** Writes the title where it stands. */
   #rename() {
     const conversationId = this.#current();
-    const onClose = (/** @type {string | null} */ title) => {
+    const onClose = (/** @type {string | null} */ title, /** @type {{key: boolean}} */ by) => {
       box.root.replaceWith(this.#title);
+      if (by.key) this.#menu.focus();
       if (title !== null) this.#onRename(conversationId, title);
     };
     const box = new RenameBox(this.#title.textContent ?? "", { onClose });

@@ -17,6 +17,8 @@ import { t } from "./words/translate.js";
 const NEW_TITLE = t("New conversation");
 /** Of one that is not among the listed, and whose first message is not here. */
 const UNKNOWN_TITLE = t("Conversation");
+/** For so long it is to be seen which message was found. */
+const FOUND_MS = 4_000;
 /** From so many heights of the view on, older messages are asked for. */
 const NEAR_VIEWS = 2;
 
@@ -99,8 +101,9 @@ export class Screen {
   showMessage(messageId) {
     this.show();
     const root = this.#view.reveal(messageId);
+    root?.focus({ preventScroll: true });
     root?.classList.add("found");
-    root?.addEventListener("animationend", () => root.classList.remove("found"), { once: true });
+    setTimeout(() => root?.classList.remove("found"), FOUND_MS);
   }
 
   /** Shows another version of a message, and leaves the focus at its arrows. @param {string} messageId */

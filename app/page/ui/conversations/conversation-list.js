@@ -62,11 +62,11 @@ export class ConversationList {
   #rename(entry, link) {
     if (this.#renaming) return;
     this.#renaming = true;
-    const onClose = (/** @type {string | null} */ title) => {
+    const onClose = (/** @type {string | null} */ title, /** @type {{key: boolean}} */ by) => {
       this.#renaming = false;
       this.#shown = ""; // what came meanwhile is shown with the next showing
       box.root.replaceWith(link);
-      link.focus();
+      if (by.key) link.focus();
       if (title !== null) this.#actions.onRename(entry, title);
     };
     const box = new RenameBox(entry.title, { onClose });

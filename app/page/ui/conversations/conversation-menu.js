@@ -19,6 +19,10 @@ export class ConversationMenu {
     }
   }
 
+  focus() {
+    this.#button.focus();
+  }
+
   /**
    * Is there where something was said.
    * @param {boolean} anything

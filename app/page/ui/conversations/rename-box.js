@@ -4,7 +4,7 @@ import { t } from "../words/translate.js";
 /** Of a title, in code points; `maxlength` counts UTF-16 units, which are no fewer. */
 const MAX_CHARS = 200;
 
-/** Where a title is written in the place of the old one. Enter keeps it, Esc and leaving keep the old one. */
+/** Where a title is written in the place of the old one. Enter and leaving keep it, Esc keeps the old one. */
 export class RenameBox {
   #field = element("input", { type: "text", maxlength: MAX_CHARS, "aria-label": t("Title"), autocomplete: "off", dir: "auto" });
   root = element("form", { class: "rename" }, this.#field);
@@ -14,7 +14,8 @@ export class RenameBox {
 
   /**
    * @param {string} title
-   * @param {{onClose: (title: string | null) => void}} actions  null where the title stays as it is
+   * @param {object} actions
+   * @param {(title: string | null, by: {key: boolean}) => void} actions.onClose  null where the title stays as it is; whether a key closed it
    */
   constructor(title, { onClose }) {
     this.#before = title;
@@ -22,7 +23,7 @@ export class RenameBox {
     this.#field.value = title;
     this.root.addEventListener("submit", (event) => this.#submit(event));
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
-    this.#field.addEventListener("blur", () => this.#close(null));
+    this.#field.addEventListener("blur", () => this.#close(this.#title, { key: false }));
   }
 
   focus() {
@@ -33,8 +34,13 @@ export class RenameBox {
   /** @param {Event} event */
   #submit(event) {
     event.preventDefault();
+    this.#close(this.#title, { key: true });
+  }
+
+  /** The new title; null where there is none. */
+  get #title() {
     const title = this.#field.value.trim();
-    this.#close(title === "" || title === this.#before ? null : title);
+    return title === "" || title === this.#before ? null : title;
   }
 
   /** @param {KeyboardEvent} event */
@@ -42,13 +48,13 @@ export class RenameBox {
     if (event.key !== "Escape" || event.isComposing) return;
     // Esc stops a running reply where nothing else is to be closed.
     event.preventDefault();
-    this.#close(null);
+    this.#close(null, { key: true });
   }
 
-  /** @param {string | null} title */
-  #close(title) {
+  /** @param {string | null} title @param {{key: boolean}} by */
+  #close(title, by) {
     if (this.#closed) return;
     this.#closed = true;
-    this.#onClose(title);
+    this.#onClose(title, by);
   }
 }

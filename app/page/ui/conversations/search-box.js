@@ -20,6 +20,7 @@ export class SearchBox {
   #find;
   #onOpen;
   #timer = 0;
+  #asking = false;
   /** @type {string | undefined} */ #next = undefined;
 
   /**
@@ -36,7 +37,7 @@ export class SearchBox {
   }
 
   /** Shows the list of conversations again. */
-  clear() {
+  #clear() {
     this.#field.value = "";
     this.#onInput();
   }
@@ -58,16 +59,17 @@ export class SearchBox {
     if (event.key !== "Escape" || event.isComposing || this.#field.value === "") return;
     // Esc stops a running reply where nothing else is to be closed.
     event.preventDefault();
-    this.clear();
+    this.#clear();
   }
 
   /** @param {string} [before]  where the last answer ended; without it: from the newest conversation on */
   async #look(before) {
+    if (this.#asking) return; // what is looked for by then is asked for next
     const query = this.#query;
-    this.#more.disabled = true;
+    this.#asking = this.#more.disabled = true;
     const found = await this.#find({ query, before });
-    if (query !== this.#query) return; // something else is looked for by now
-    this.#more.disabled = false;
+    this.#asking = this.#more.disabled = false;
+    if (query !== this.#query) return void (this.#query !== "" && this.#look());
     if (found !== null) this.#show(found, before !== undefined);
   }
 

@@ -1,5 +1,5 @@
-/** So many texts are kept, and so many UTF-16 units of all of them together: the oldest go. */
-const MOST = 30;
+/** So many texts are kept at most, and so many UTF-16 units of all of them together: the oldest go. */
+const MOST = 100;
 const MOST_UNITS = 200_000;
 
 /** @typedef {[conversationId: string, text: string]} Kept */

@@ -1,5 +1,5 @@
 import { element, part } from "../elements/dom.js";
-import { LANGUAGES, chooseLanguage, chosenLanguage } from "../words/translate.js";
+import { LANGUAGES, chooseLanguage, chosenLanguage, t } from "../words/translate.js";
 import { notifications } from "./notifications.js";
 
 /** @typedef {import("./choices.js").Choice} Choice */
@@ -19,6 +19,7 @@ export class SettingsPanel {
   #theme = part("setting-theme", HTMLSelectElement);
   #language = part("setting-language", HTMLSelectElement);
   #notify = part("setting-notify", HTMLInputElement);
+  #lasting = "";
   #actions;
   /** @type {Ready | null} */ #ready = null;
 
@@ -60,8 +61,10 @@ export class SettingsPanel {
   #fill(choice) {
     const models = this.#ready?.models ?? [];
     const lasting = this.#actions.model() ?? this.#ready?.model ?? "";
-    this.#model.replaceChildren(...models.map(({ name }) => element("option", { value: name, text: name })));
-    this.#model.value = choice.model ?? lasting;
+    const unchanged = element("option", { value: "", text: t("Unchanged") });
+    this.#model.replaceChildren(unchanged, ...models.map(({ name }) => element("option", { value: name, text: name })));
+    this.#model.value = choice.model ?? "";
+    this.#lasting = lasting;
     rowOf(this.#model).hidden = models.length < 2;
     this.#system.value = choice.system ?? "";
     this.#temperature.value = written(choice.temperature);
@@ -73,7 +76,8 @@ export class SettingsPanel {
 
   /** Shows what the chosen model can follow. */
   #fitToModel() {
-    const model = this.#ready?.models?.find(({ name }) => name === this.#model.value);
+    const named = this.#model.value || this.#lasting;
+    const model = this.#ready?.models?.find(({ name }) => name === named);
     const unsupported = new Set(model?.unsupported ?? []);
     this.#temperature.disabled = unsupported.has("temperature");
     this.#tokens.max = written(model?.context_tokens ?? this.#ready?.limits.max_new_tokens ?? undefined);
@@ -102,13 +106,13 @@ export class SettingsPanel {
     const before = this.#actions.choice();
     const system = this.#system.value.trim();
     return {
-      ...(rowOf(this.#model).hidden || this.#model.value === "" ? {} : { model: this.#model.value }),
+      ...said("model", this.#model, before.model),
       // What was said once stays with the conversation until an empty one takes it back.
       ...(system === "" && before.system === undefined ? {} : { system }),
       ...numberIn("temperature", this.#temperature),
       ...numberIn("maxTokens", this.#tokens),
       ...(this.#pace.value === "" ? {} : { pace: Number(this.#pace.value) }),
-      ...(rowOf(this.#reasoning).hidden || this.#reasoning.value === "" ? {} : { reasoning: this.#reasoning.value }),
+      ...said("reasoning", this.#reasoning, before.reasoning),
     };
   }
 }
@@ -116,6 +120,17 @@ export class SettingsPanel {
 /** The line of the panel that a control stands in. @param {HTMLElement} control */
 function rowOf(control) {
   return /** @type {HTMLElement} */ (control.closest(".setting"));
+}
+
+/**
+ * What a control says; one that is not offered now, as before the service was heard of, says what it said before.
+ * @param {string} name
+ * @param {HTMLSelectElement} control
+ * @param {string | undefined} before
+ */
+function said(name, control, before) {
+  const value = rowOf(control).hidden ? before : control.value;
+  return value ? { [name]: value } : {};
 }
 
 /** @param {number | undefined} value */

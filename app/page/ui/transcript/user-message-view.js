@@ -1,7 +1,7 @@
 import { ReplyState } from "../../client/reply.js";
 import { BranchArrows } from "../replies/branch-arrows.js";
 import { element, icon } from "../elements/dom.js";
-import { apart } from "../writing/attached-text.js";
+import { apart, withAttachments } from "../writing/attached-text.js";
 import { EditBox } from "./edit-box.js";
 import { failureView } from "../elements/failure-view.js";
 import { isHopeless } from "../elements/words.js";
@@ -94,7 +94,7 @@ export class UserMessageView {
     if (this.#item === null || this.#box !== null) return;
     this.#opener = opener;
     const onSend = (/** @type {string} */ text) => this.#say(text);
-    this.#box = new EditBox(this.#item.text, { onSend, onClose: () => this.#close(), limits: this.#actions.limits });
+    this.#box = new EditBox(apart(this.#item.text).text, { onSend, onClose: () => this.#close(), limits: this.#actions.limits });
     this.root.classList.add("editing");
     this.#text.after(this.#box.root);
     this.#box.focus();
@@ -103,8 +103,9 @@ export class UserMessageView {
   /** @param {string} text */
   #say(text) {
     if (this.#item === null) return;
-    if (this.#item.messageId === null) this.#actions.onRetry(this.#item, text);
-    else this.#actions.onEdit(this.#item, text);
+    const whole = withAttachments(text, apart(this.#item.text).attachments); // what came with it stays with it
+    if (this.#item.messageId === null) this.#actions.onRetry(this.#item, whole);
+    else this.#actions.onEdit(this.#item, whole);
   }
 
   #close() {

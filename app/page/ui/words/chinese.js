@@ -193,6 +193,7 @@ export const words = {
   "Try now": "立即重试",
   "Trying again": "正在重试",
   "Trying elsewhere": "正在换一处尝试",
+  "Unchanged": "保持不变",
   "Version {number} of {count}": "第 {number} 版,共 {count} 版",
   "Waiting": "等待中",
   "Waiting for the connection": "等待连接",
@@ -227,6 +228,6 @@ export const words = {
   "{time} to first token": "首个词元 {time}",
   "{used} of {limit} KB": "{used} / {limit} KB",
   "{used} of {limit} characters": "{used} / {limit} 个字符",
-  "“{name}” can't be attached: only texts of up to 4 MB can.": "无法附上“{name}”:只能附最大 4 MB 的文本。",
+  "“{name}” can't be attached: only texts of up to 512 KB can.": "无法附上“{name}”:只能附最大 512 KB 的文本。",
   "“{title}” and all of its messages will be gone for good.": "“{title}”及其全部消息将被永久删除。",
 };

@@ -193,6 +193,7 @@ export const words = {
   "Try now": "Jetzt versuchen",
   "Trying again": "Neuer Versuch",
   "Trying elsewhere": "Versuch anderswo",
+  "Unchanged": "Unverändert",
   "Version {number} of {count}": "Fassung {number} von {count}",
   "Waiting": "Wartet",
   "Waiting for the connection": "Wartet auf die Verbindung",
@@ -227,6 +228,6 @@ export const words = {
   "{time} to first token": "{time} bis zum ersten Token",
   "{used} of {limit} KB": "{used} von {limit} KB",
   "{used} of {limit} characters": "{used} von {limit} Zeichen",
-  "“{name}” can't be attached: only texts of up to 4 MB can.": "„{name}“ kann nicht angehängt werden: nur Texte bis 4 MB.",
+  "“{name}” can't be attached: only texts of up to 512 KB can.": "„{name}“ kann nicht angehängt werden: nur Texte bis 512 KB.",
   "“{title}” and all of its messages will be gone for good.": "„{title}“ und alle Nachrichten darin sind dann für immer weg.",
 };

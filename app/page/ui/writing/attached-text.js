@@ -14,7 +14,12 @@ const START = /(?:^|\n\n)(?=\[[^\n\]]{1,200}\]\n~{4,}\n)/;
  * @param {Attachment[]} attachments
  */
 export function withAttachments(text, attachments) {
-  return [text, ...attachments.map(fenced)].filter((part) => part !== "").join("\n\n");
+  return joined(text, attachments.map(fenced));
+}
+
+/** A message with texts that are fenced already. @param {string} text @param {string[]} parts */
+export function joined(text, parts) {
+  return [text, ...parts].filter((part) => part !== "").join("\n\n");
 }
 
 /**
@@ -35,9 +40,10 @@ export function apart(content) {
   return rest.trim() === "" ? { text: content.slice(0, start), attachments } : none;
 }
 
-/** @param {Attachment} attachment */
-function fenced({ name, text }) {
-  const longest = Math.max(3, ...[...text.matchAll(/^~+/gm)].map(([run]) => run.length));
+/** An attachment as it stands behind a message. @param {Attachment} attachment */
+export function fenced({ name, text }) {
+  let longest = 3;
+  for (const [run] of text.matchAll(/^~+/gm)) longest = Math.max(longest, run.length);
   const fence = "~".repeat(longest + 1);
   return `[${named(name)}]\n${fence}\n${text}\n${fence}`;
 }

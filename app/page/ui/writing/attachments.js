@@ -1,4 +1,5 @@
 import { element, icon, part } from "../elements/dom.js";
+import { fenced } from "./attached-text.js";
 import { wellFormed } from "./typing.js";
 import { t } from "../words/translate.js";
 
@@ -7,14 +8,16 @@ import { t } from "../words/translate.js";
 /** A pasted text of so many characters is attached, instead of filling the box. */
 const LONG_PASTE = 4000;
 const MOST_FILES = 10;
-/** What a file may have at most to be read at all: more than any server takes. */
-const MAX_BYTES = 4 * 1024 * 1024;
+/** What a file may have at most to be read at all: more than most models read. */
+const MAX_BYTES = 512 * 1024;
 
 /** The texts that will go with the next message: files that were chosen or dropped, and long texts that were pasted. */
 export class Attachments {
   #chooser = part("attach-files", HTMLInputElement);
   #list = part("attachments", HTMLUListElement);
   /** @type {Attachment[]} */ #attached = [];
+  /** @type {string[]} Made once: they are asked for with every key. */ #parts = [];
+  #visit = 0;
   #onChange;
   #onTrouble;
 
@@ -35,12 +38,15 @@ export class Attachments {
     target.addEventListener("drop", (event) => this.#onDrop(event));
   }
 
-  get all() {
-    return this.#attached;
+  /** What they are behind a message. */
+  get parts() {
+    return this.#parts;
   }
 
+  /** Leaves none; what is being read meanwhile comes too late. */
   clear() {
-    this.#put([]);
+    this.#visit += 1;
+    if (this.#attached.length > 0) this.#put([]);
   }
 
   async #onChosen() {
@@ -66,10 +72,12 @@ export class Attachments {
 
   /** @param {File[]} files */
   async #add(files) {
+    const visit = this.#visit;
     for (const file of files) {
       if (this.#attached.length >= MOST_FILES) return this.#onTrouble(t("A message takes {count} files at most.", { count: MOST_FILES }));
       const text = await read(file);
-      if (text === null) this.#onTrouble(t("“{name}” can't be attached: only texts of up to 4 MB can.", { name: file.name }));
+      if (visit !== this.#visit) return;
+      if (text === null) this.#onTrouble(t("“{name}” can't be attached: only texts of up to 512 KB can.", { name: file.name }));
       else this.#put([...this.#attached, { name: file.name, text }]);
     }
   }
@@ -77,6 +85,7 @@ export class Attachments {
   /** @param {Attachment[]} attached */
   #put(attached) {
     this.#attached = attached;
+    this.#parts = attached.map(fenced);
     this.#list.hidden = attached.length === 0;
     this.#list.replaceChildren(...attached.map((one) => this.#chip(one)));
     this.#onChange();

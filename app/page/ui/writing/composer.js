@@ -1,5 +1,5 @@
 import { part } from "../elements/dom.js";
-import { withAttachments } from "./attached-text.js";
+import { joined } from "./attached-text.js";
 import { Attachments } from "./attachments.js";
 import { SizeNote, textOf } from "./size-note.js";
 import { isSubmit } from "./typing.js";
@@ -53,7 +53,13 @@ export class Composer {
     this.focus();
   }
 
-  /** Puts the draft of another conversation into the box. @param {string} text */
+  /** Goes on with what was written in another conversation; what was attached in this one stays behind. @param {string} draft */
+  turnTo(draft) {
+    this.#attachments.clear();
+    this.restore(draft);
+  }
+
+  /** Puts a draft into the box. @param {string} text */
   restore(text) {
     if (this.#field.value === text) return;
     this.#field.value = text;
@@ -87,7 +93,7 @@ export class Composer {
 
   /** What is to be sent: what is written, and what is attached. */
   get #text() {
-    return withAttachments(textOf(this.#field.value), this.#attachments.all);
+    return joined(textOf(this.#field.value), this.#attachments.parts);
   }
 
   #onAttached() {
@@ -107,7 +113,7 @@ export class Composer {
   }
 
   #fit() {
-    this.#send.disabled = this.#field.value.trim() === "" && this.#attachments.all.length === 0;
+    this.#send.disabled = this.#field.value.trim() === "" && this.#attachments.parts.length === 0;
     // Firefox has no `field-sizing` yet.
     if (CSS.supports("field-sizing", "content")) return;
     this.#field.style.height = "auto";

@@ -7,7 +7,7 @@ export const QUOTE = /^ {0,3}> ?/;
 export const FENCE = /^( {0,3})(`{3,}(?=[^`]*$)|~{3,})(.*)$/;
 const BULLET = /^( {0,3})([*+-]|(\d{1,9})[.)])(?:([ \t]+)(?=\S)|[ \t]*$)/;
 const UNDERLINE = /^ {0,3}(?:(=+)|-+)[ \t]*$/;
-const DELIMITERS = /^ {0,3}\|? *:?-+:? *(?:\| *:?-+:? *)*\|? *$/;
+const DELIMITERS = /^ {0,3}\|? *:?-+:? *(?:\| *:?-+:? *)*\|?$/;
 const LABEL = String.raw`\[((?:\\.|[^\[\]\\]){1,999})\]`;
 const TITLE = String.raw`"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\)`;
 const DEFINITION = new RegExp(String.raw`^ {0,3}${LABEL}:[ \t]*(?:<([^<>]*)>|([^\s<]\S*))(?:[ \t]+(${TITLE}))?[ \t]*$`);
@@ -101,7 +101,7 @@ function unescaped(text) {
  * @returns {(string | null)[] | null}
  */
 export function alignmentsOf(head, line) {
-  if (!head.includes("|") || !/[|:]/.test(line) || !DELIMITERS.test(line)) return null;
+  if (!head.includes("|") || !/[|:]/.test(line) || !DELIMITERS.test(line.trimEnd())) return null;
   const cells = cellsOf(line);
   const fits = cells.length <= MAX_COLUMNS && cells.length === cellsOf(head).length;
   return fits ? cells.map(alignmentOf) : null;
