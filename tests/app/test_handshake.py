@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
+from app.settings import DEMO_SUGGESTIONS
 from connections.native import greeting
 from tests.app.in_process import Running, Socket, serving
 from tests.app.raw import peer
@@ -27,7 +28,8 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
         "type": "ready",
         "ref": "r1",
         "client_id": "ann",
-        "features": ["reasoning", "tools", "continue"],
+        "features": ["reasoning", "tools", "continue", "titles", "share"],
+        "suggestions": list(DEMO_SUGGESTIONS),
         "model": "midstream-demo",
         "models": [
             {

@@ -30,7 +30,7 @@ local function TAKE_OUT(conversation, message_id, reply_id)
     end
     redis.call('HDEL', conversation, 'parent:' .. id, 'children:' .. id, 'calls:' .. id)
   end
-  redis.call('HINCRBY', conversation, 'messages', -stored)
+  redis.call('HINCRBY', conversation, 'messages', 0 - stored) -- Redis 7.0 writes the other zero as -0, which it does not read
   if gone[active] or active == message_id then
     redis.call('HSET', conversation, 'leaf', beside and NEWEST_LEAF(conversation, beside) or parent)
   end
