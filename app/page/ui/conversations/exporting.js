@@ -43,7 +43,7 @@ export function save(format, told) {
 }
 
 /** @param {Told} told */
-export function markdownOf({ title, messages }) {
+function markdownOf({ title, messages }) {
   const parts = messages.map((message) => `## ${message.role === "user" ? t("You") : t("Reply")}\n\n${bodyOf(message)}`);
   return `${[`# ${title}`, ...parts].join("\n\n")}\n`;
 }
@@ -57,7 +57,7 @@ function bodyOf({ content, reasoning, calls = [], status }) {
 }
 
 /** @param {Told} told */
-export function jsonOf({ title, messages }) {
+function jsonOf({ title, messages }) {
   const told = messages.map(({ role, content, status, created_at: at, model, reasoning, calls }) => {
     return { role, content, status, created_at: new Date(at).toISOString(), model, reasoning, calls };
   });

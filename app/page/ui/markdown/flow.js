@@ -1,7 +1,7 @@
 import { element } from "../elements/dom.js";
 import { blocksOf } from "./blocks/blocks.js";
 import { CodeView } from "./code-view.js";
-import { MAX_ITEMS } from "./blocks/containers.js";
+import { MAX_DEPTH, MAX_ITEMS } from "./blocks/containers.js";
 import { TableView } from "./table-view.js";
 import { DefinitionView, FormulaView, PlainView, RuleView, TextView } from "./text-views.js";
 
@@ -18,8 +18,6 @@ import { DefinitionView, FormulaView, PlainView, RuleView, TextView } from "./te
  */
 /** @typedef {{name: string, placed: Placed, view: View}} Shown */
 
-/** What stands deeper is not taken apart. */
-const MAX_DEPTH = 12;
 
 /** Shows a text that grows as a sequence of blocks. Blocks that are settled are neither read nor shown again. */
 export class Flow {

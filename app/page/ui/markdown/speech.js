@@ -1,4 +1,5 @@
 import { blocksOf } from "./blocks/blocks.js";
+import { MAX_DEPTH } from "./blocks/containers.js";
 import { cellsOf } from "./blocks/lines.js";
 import { piecesOf } from "./blocks/pieces.js";
 import { wordsIn } from "./inline.js";
@@ -7,8 +8,6 @@ import { later } from "./slices.js";
 
 /** @typedef {import("./blocks/leaves.js").Block} Block */
 /** @typedef {import("./inline.js").Links} Known */
-
-const MAX_DEPTH = 12;
 
 /**
  * What a text says, for those who hear it: words without the marks of Markdown, a line for each block, item and row.

@@ -107,7 +107,7 @@ function standing({ state, turnId, messageId, parentId, follows, continues, bran
 }
 
 /** The key of the item that shows a reply's text. @param {Reply} reply */
-export function answerKey(reply) {
+function answerKey(reply) {
   return `assistant:${keyOf(reply)}`;
 }
 

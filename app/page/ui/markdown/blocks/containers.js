@@ -8,6 +8,8 @@ import { Open, Taken, closes } from "./leaves.js";
 
 /** A list longer than this goes on in another one, so that a list that grows is read from its last part on. */
 export const MAX_ITEMS = 100;
+/** What stands deeper, in quotes and items, is not taken apart. */
+export const MAX_DEPTH = 12;
 
 /** The lines of what is a text of its own within a block. */
 class Inner {
