@@ -184,10 +184,22 @@ class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
     expires_at: int | None = None
 
 
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running call asks the user. `schema`: of the answer, a flat object, as the text of a JSON Schema.
+
+    `sha256` stands for this question alone: an answer names it. `expires_at`: Unix milliseconds.
+    """
+
+    message: str
+    schema: str
+    sha256: str
+    expires_at: int
+
+
 class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
     """A call of a turn moves. `content` or `error`: what came of it, once it is done.
 
-    `args`, `args_sha256`: those that it runs with, where whoever allowed it changed them.
+    `args`, `args_sha256`: those that it runs with, where whoever allowed it changed them. `question`: what it asks now.
     """
 
     turn_id: str
@@ -199,6 +211,7 @@ class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
     error: str | None = None
     args: str | None = None
     args_sha256: str | None = None
+    question: Question | None = None
 
 
 class Done(Event, frozen=True, kw_only=True, tag="done"):
@@ -295,6 +308,7 @@ class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: int | None = None
     content: str | None = None
     error: str | None = None
+    question: Question | None = None
 
 
 class Snapshot(Event, frozen=True, kw_only=True, tag="snapshot"):

@@ -12,6 +12,7 @@ from sessions.events import (
     CallState,
     Done,
     Needs,
+    Question,
     Reason,
     ShownCall,
     ToolCall,
@@ -45,12 +46,20 @@ class Client(msgspec.Struct, frozen=True):
         return f"{self.principal}/{self.client_id}"
 
 
+class QuestionAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """What came of the question `sha256`. `content`: the text of a JSON object; None where it was denied, or expired."""
+
+    sha256: str
+    content: str | None
+    is_expired: bool = False
+
+
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a reply as kept. `args`: the text of a JSON object, as the model wrote it; `tokens`: how many that took.
 
     `seq`: of its `tool_call`; `state_seq`: of its newest `tool_state`, None where none was told. `allowed`: other arguments that
     it runs with, by whoever allowed it. `runner`: the replica that runs it, where the server does. `expires_at`: Unix
-    milliseconds.
+    milliseconds. `question`: what it asks now; `answer`: what came of the last one.
     """
 
     call_id: str
@@ -69,6 +78,8 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     content: str | None = None
     error: str | None = None
     runner: str = ""
+    question: Question | None = None
+    answer: QuestionAnswer | None = None
 
     @property
     def runs_with(self) -> str:
@@ -100,6 +111,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
             content=told.content,
             error=told.error,
             allowed=self.allowed if told.args is None else told.args,
+            question=told.question,
         )
 
     def told(self, *, conversation_id: str, turn_id: str) -> ToolCall:
@@ -134,6 +146,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
             error=self.error,
             args=self.allowed,
             args_sha256=None if self.allowed is None else digest(self.allowed),
+            question=self.question,
         )
 
     def shown(self) -> ShownCall:
@@ -151,6 +164,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
             expires_at=self.expires_at,
             content=self.content,
             error=self.error,
+            question=self.question,
         )
 
 

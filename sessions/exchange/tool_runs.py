@@ -17,6 +17,7 @@ import structlog
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Filtered, OwnershipLost, StoreFault
 from sessions.events import CallState, Status
+from sessions.exchange.questions import Asker
 from sessions.exchange.settling import Change, Settler
 from sessions.filters.chain import Filters
 from sessions.records import CallRecord
@@ -31,10 +32,20 @@ _log = structlog.get_logger("midstream.tools")
 
 
 class ToolRuns:
-    """The calls that run here for one turn. `begin` starts those that may; their tasks are the group's."""
+    """The calls that run here for one turn. `go_on` starts those that may; their tasks are the group's.
+
+    `wait_s`: seconds that a question waits for the user.
+    """
 
     def __init__(
-        self, conversation: Conversation, live: LiveTurn, *, box: ToolBox, settler: Settler, filters: Filters
+        self,
+        conversation: Conversation,
+        live: LiveTurn,
+        *,
+        box: ToolBox,
+        settler: Settler,
+        filters: Filters,
+        wait_s: float,
     ) -> None:
         self._conversation = conversation
         self._live = live
@@ -42,6 +53,7 @@ class ToolRuns:
         self._settler = settler
         self._filters = filters
         self._begun: set[str] = set()
+        self._asker = Asker(conversation, live, settler=settler, filters=filters, wait_s=wait_s)
 
     async def recover(self) -> None:
         """Looks after calls that a dead replica had begun. Raises OwnershipLost, StoreFault."""
@@ -51,13 +63,18 @@ class ToolRuns:
                 again = partial(claimed, runner=self._settler.replica)
                 await self._change(call, again if tool is not None and tool.idempotent else lost)
 
-    def begin(self, tasks: asyncio.TaskGroup) -> None:
-        """Starts all calls that wait for nobody, or were allowed, and are not begun so far."""
+    def go_on(self, tasks: asyncio.TaskGroup) -> None:
+        """Starts all calls that wait for nobody, or were allowed, and are not begun so far; hands answers to those that asked."""
+        self._asker.hand_over()
         for call in self._open():
             may_run = is_to_be_run(call) or (call.state is CallState.RUNNING and self._is_mine(call))
             if may_run and call.call_id not in self._begun:
                 self._begun.add(call.call_id)
                 tasks.create_task(self._run(call))
+
+    def end(self) -> None:
+        """Tools that still ask are told that nobody answers."""
+        self._asker.end()
 
     def _open(self) -> tuple[CallRecord, ...]:
         awaited = self._live.exchange.awaited
@@ -122,6 +139,7 @@ class ToolRuns:
             owner=owner,
             conversation=self._conversation.conversation_id,
             call_id=call.call_id,
+            elicit=partial(self._asker.ask, call.call_id),
             progress=partial(self._tell_progress, call),
         )
 

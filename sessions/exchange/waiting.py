@@ -80,23 +80,32 @@ class Waiting:
         return self._request(conversation, live, None, SystemPrompt("", ""), Answering(live.record.model))
 
     async def _until_settled(self, conversation: Conversation, live: LiveTurn) -> None:
-        runs = ToolRuns(conversation, live, box=self._box, settler=self._settler, filters=self._filters)
+        runs = ToolRuns(
+            conversation,
+            live,
+            box=self._box,
+            settler=self._settler,
+            filters=self._filters,
+            wait_s=self._limits.wait_s,
+        )
         await runs.recover()
         try:
             async with asyncio.TaskGroup() as tasks:
-                await self._watch(conversation, live, partial(runs.begin, tasks))
+                await self._watch(conversation, live, partial(runs.go_on, tasks))
                 if live.turn.is_over:
                     raise _Stopped
         except ExceptionGroup as several:  # of a tool's task, or this one's: the first says what is wrong
             for one in several.exceptions:
                 if not isinstance(one, _Stopped):
                     raise one from None
+        finally:
+            runs.end()
         await self._settler.cancel_all(conversation, live)
         if self._is_draining() and not live.turn.is_over:
             await asyncio.Event().wait()  # another replica goes on, or this one when it is back
 
-    async def _watch(self, conversation: Conversation, live: LiveTurn, begin: Callable[[], None]) -> None:
-        """Returns when nothing is open, or the turn's end is decided. Starts tools, has calls expire, and keeps what was told."""
+    async def _watch(self, conversation: Conversation, live: LiveTurn, go_on: Callable[[], None]) -> None:
+        """Returns when nothing is open, or the turn's end is decided. Has tools go on, calls expire, and keeps what was told."""
         awaited = live.exchange.awaited
         while awaited is not None and awaited.open and not live.turn.is_over:
             live.exchange.news.clear()
@@ -106,7 +115,7 @@ class Waiting:
             now = now_ms()
             for call in awaited.open:
                 await self._settler.change(conversation, live, call.call_id, partial(expired, now_ms=now))
-            begin()
+            go_on()
             due = [at for call in awaited.open if (at := expires_at(call)) is not None]
             due += [] if is_kept else [now + int(AGAIN_S * 1000)]
             await _first(live.exchange.news, live.engine.stopping, within_ms=min(due) - now if due else None)

@@ -5,6 +5,8 @@
        ├──────deny───────────────┼──────────────► DENIED
        └──────cancel, expire─────┴──────────────► CANCELLED, EXPIRED
 
+A running call of the server's may ask its user questions, one after the other. Each is answered, denied, or expires.
+
 Nothing moves a settled call. What came before is answered as it was then; what contradicts it is refused.
 """
 
@@ -15,10 +17,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from engine.messages import ToolCall
-from sessions.errors import Conflict, ContentTooLong
-from sessions.events import CallState, Journalled, ShownCall, ToolState
+from sessions.errors import BadParams, Conflict, ContentTooLong
+from sessions.events import CallState, Journalled, Question, ShownCall, ToolState
 from sessions.events import ToolCall as ToolCalled
-from sessions.records import CallRecord, digest
+from sessions.records import CallRecord, QuestionAnswer, digest
+from sessions.tools.forms import form_of, misfit
 
 RESULTS_CHARS = 256 * 1024
 """Of all results of one reply together; a further one is refused. A model's window holds less, as a rule."""
@@ -36,7 +39,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
-    """Whether a call may run. `args_sha256`: of the arguments that were looked at; `args`: others, to run with instead."""
+    """Whether a call may run. `args_sha256`: of the arguments that were looked at; `args`: others, to run with instead.
+
+    Of a call that asks a question, `args_sha256` is that question's, and `args` the answer.
+    """
 
     call_id: str
     args_sha256: str
@@ -125,6 +131,13 @@ def _with_result(call: CallRecord, result: Result) -> CallRecord:
 
 
 def _decided(call: CallRecord, decision: Decision, runner: str) -> CallRecord:
+    if call.answer is not None and call.answer.sha256 == decision.args_sha256:
+        if call.answer != _question_answer(decision):
+            is_late = call.answer.is_expired
+            raise Conflict("The question has expired." if is_late else "The question has another answer.")
+        return call
+    if call.question is not None and call.question.sha256 == decision.args_sha256:
+        return _question_answered(call, call.question, decision)
     if call.needs == "none":
         raise Conflict("The call needs nobody's approval.")
     if decision.args_sha256 != digest(call.args):
@@ -139,6 +152,21 @@ def _decided(call: CallRecord, decision: Decision, runner: str) -> CallRecord:
     if not was_allowed:
         _refuse_settled(call)
     raise Conflict("The call was allowed before.")
+
+
+def _question_answered(call: CallRecord, question: Question, decision: Decision) -> CallRecord:
+    """Raises BadParams where the answer does not fit the form."""
+    answer = _question_answer(decision)
+    if answer.content is not None:
+        wrong = misfit(form_of(question.schema), msgspec.json.decode(answer.content))
+        if wrong is not None:
+            raise BadParams(f"The answer does not fit the question: {wrong}.")
+    return msgspec.structs.replace(call, question=None, answer=answer)
+
+
+def _question_answer(decision: Decision) -> QuestionAnswer:
+    content = "{}" if decision.args is None else decision.args
+    return QuestionAnswer(decision.args_sha256, content if decision.allow else None)
 
 
 def _allowed(call: CallRecord, decision: Decision, runner: str) -> CallRecord:
@@ -170,17 +198,22 @@ def _refuse_settled(call: CallRecord) -> None:
 
 
 def _moved(call: CallRecord, state: CallState) -> CallRecord:
-    return msgspec.structs.replace(call, state=state)
+    return msgspec.structs.replace(call, state=state, question=None)
+
+
+def asking(call: CallRecord, *, question: Question) -> CallRecord:
+    """Return a running call with what it asks."""
+    return msgspec.structs.replace(call, question=question)
 
 
 def done(call: CallRecord, *, content: str | None = None, error: str | None = None) -> CallRecord:
     """Return an open call with what came of it."""
-    return msgspec.structs.replace(call, state=CallState.DONE, content=content, error=error)
+    return msgspec.structs.replace(_moved(call, CallState.DONE), content=content, error=error)
 
 
 def claimed(call: CallRecord, *, runner: str) -> CallRecord:
     """Return a call of a server's tool as one that a replica runs from here on."""
-    return msgspec.structs.replace(call, state=CallState.RUNNING, runner=runner)
+    return msgspec.structs.replace(_moved(call, CallState.RUNNING), runner=runner)
 
 
 def cancelled(call: CallRecord) -> CallRecord:
@@ -190,19 +223,26 @@ def cancelled(call: CallRecord) -> CallRecord:
 
 def lost(call: CallRecord, *, why: str | None = None) -> CallRecord:
     """Return a call of which nobody knows whether it was carried out: its runner died, or its tool says so."""
-    return msgspec.structs.replace(call, state=CallState.LOST, error=why)
+    return msgspec.structs.replace(_moved(call, CallState.LOST), error=why)
 
 
 def expires_at(call: CallRecord) -> int | None:
-    """When a call expires that waits for a client, in ms since the epoch; None where it waits for none."""
+    """When a call expires that waits for a client, or the question that it asks: ms since the epoch, None where it waits for none."""
+    if call.question is not None:
+        return call.question.expires_at
     runs = call.state is CallState.RUNNING and call.where == "server"
     return None if runs or call.state.is_settled else call.expires_at
 
 
 def expired(call: CallRecord, *, now_ms: int) -> CallRecord:
-    """Return a call as expired, where it waited for a client for too long; else as it is."""
+    """Return a call as expired, where it waited for a client for too long; else as it is. A question expires alone."""
     at = expires_at(call)
-    return call if at is None or now_ms < at else _moved(call, CallState.EXPIRED)
+    if at is None or now_ms < at:
+        return call
+    if call.question is not None:
+        answer = QuestionAnswer(call.question.sha256, content=None, is_expired=True)
+        return msgspec.structs.replace(call, question=None, answer=answer)
+    return _moved(call, CallState.EXPIRED)
 
 
 def is_to_be_run(call: CallRecord) -> bool:

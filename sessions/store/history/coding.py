@@ -11,8 +11,19 @@ from typing import Literal
 
 import msgspec
 
-from sessions.events import CallState, CancelFacts, Done, Failure, Needs, Reason, Timing, Usage, Where
-from sessions.records import Base, CallRecord, MessageRecord, TurnRecord, signed
+from sessions.events import (
+    CallState,
+    CancelFacts,
+    Done,
+    Failure,
+    Needs,
+    Question,
+    Reason,
+    Timing,
+    Usage,
+    Where,
+)
+from sessions.records import Base, CallRecord, MessageRecord, QuestionAnswer, TurnRecord, signed
 
 
 class _Usage(msgspec.Struct, array_like=True, frozen=True):
@@ -58,6 +69,8 @@ class _Call(msgspec.Struct, array_like=True, frozen=True):
     content: str | None
     error: str | None
     runner: str
+    question: Question | None = None
+    answer: QuestionAnswer | None = None
 
 
 class _Rest(msgspec.Struct, frozen=True, omit_defaults=True):

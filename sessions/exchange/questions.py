@@ -1,0 +1,102 @@
+"""Questions that tools ask while they run: each is told to the user's devices, and waits for the first answer.
+
+A question is a part of its call. So it is journalled, it outlives a reload, and any device answers it. It ends with its
+call; where the replica dies that runs the call, nobody waits for the answer any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import defaultdict
+from functools import partial
+
+import msgspec
+
+from sessions.conversation.conversation import Conversation
+from sessions.errors import Filtered
+from sessions.events import Question
+from sessions.exchange.settling import Settler
+from sessions.filters.chain import Filters
+from sessions.records import QuestionAnswer, digest
+from sessions.store.history.keys import now_ms
+from sessions.tools.server_tool import Accepted, Answer, Declined, Dismissed, Elicitation, ToolFailed
+from sessions.turn.calls import asking
+from sessions.turn.live_turn import LiveTurn
+
+
+class Asker:
+    """Asks for the calls of one turn. A call asks one question at a time; a second one waits for the first.
+
+    `wait_s`: seconds until nobody is expected to answer.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        live: LiveTurn,
+        *,
+        settler: Settler,
+        filters: Filters,
+        wait_s: float,
+    ) -> None:
+        self._conversation = conversation
+        self._live = live
+        self._settler = settler
+        self._filters = filters
+        self._wait_s = wait_s
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._asked: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
+
+    async def ask(self, call_id: str, elicitation: Elicitation) -> Answer:
+        """What the user says. Raises ToolFailed, OwnershipLost, StoreFault."""
+        try:
+            await self._filters.check(elicitation.message, elicitation.schema)
+        except Filtered:
+            raise ToolFailed("A filter of this server holds the question back.") from None
+        async with self._turns[call_id]:
+            answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            question = self._question(elicitation)
+            self._asked[call_id] = question.sha256, answer
+            try:
+                await self._settler.change(
+                    self._conversation, self._live, call_id, partial(asking, question=question)
+                )
+                self.hand_over()
+                return await answer
+            finally:
+                del self._asked[call_id]
+
+    def hand_over(self) -> None:
+        """Gives the answers that came to those who asked. Of a call that is settled none comes any more."""
+        awaited = self._live.exchange.awaited
+        for call_id, (sha256, waiting) in self._asked.items():
+            call = awaited.get(call_id) if awaited is not None else None
+            if waiting.done():
+                continue
+            if call is None or call.state.is_settled:
+                waiting.set_result(Dismissed())
+            elif call.answer is not None and call.answer.sha256 == sha256:
+                waiting.set_result(_said(call.answer))
+
+    def end(self) -> None:
+        """Nobody answers any more."""
+        for _, waiting in self._asked.values():
+            if not waiting.done():
+                waiting.set_result(Dismissed())
+
+    def _question(self, elicitation: Elicitation) -> Question:
+        """Its hash is of this time of asking, too: an answer that comes again is none to the same question, asked anew."""
+        message, schema = elicitation.message, elicitation.schema
+        return Question(
+            message=message,
+            schema=schema,
+            sha256=digest(f"{secrets.token_hex(16)}\n{message}\n{schema}"),
+            expires_at=now_ms() + int(self._wait_s * 1000),
+        )
+
+
+def _said(answer: QuestionAnswer) -> Answer:
+    if answer.content is not None:
+        return Accepted(msgspec.json.decode(answer.content))
+    return Dismissed() if answer.is_expired else Declined()
