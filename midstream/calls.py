@@ -13,13 +13,27 @@ CallState = Literal["waiting", "running", "done", "denied", "cancelled", "expire
 _OPEN = frozenset({"waiting", "running"})
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Question:
+    """What a running call asks. `schema`: of the answer, a flat object, as the text of a JSON Schema.
+
+    `Client.tool_decision` answers it, with its `sha256` as `args_sha256` and the text of a JSON object as `args`.
+    `expires_at`: Unix milliseconds.
+    """
+
+    message: str
+    schema: str
+    sha256: str
+    expires_at: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Call:
     """A call of a tool, as far as it is known. `args` is the text of a JSON object, `args_sha256` is of that text.
 
     `where` is who runs it: `client` or `server`. `needs` is `approval` where somebody has to allow it. `off` is the length
     of the reply's text before it, `expires_at` in Unix milliseconds. `content`, or else `error`, is what came of it;
-    `progress` (0 to 1) and `message` say how far the server is with it.
+    `progress` (0 to 1) and `message` say how far the server is with it; `question` is what it asks meanwhile.
     """
 
     call_id: str
@@ -36,12 +50,13 @@ class Call:
     error: str | None = None
     progress: float | None = None
     message: str = ""
+    question: Question | None = None
 
     @classmethod
     def of(cls, frame: Frame) -> Call:
         """A call of a `tool_call` frame, or as a reply in the history has it."""
         told = {name: frame[name] for name in cls.__slots__ if frame.get(name) is not None}
-        return cls(**told)
+        return cls(**told | {"question": _question(frame)})
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -65,6 +80,7 @@ class Call:
         self.content, self.error = frame.get("content"), frame.get("error")
         self.args = frame.get("args", self.args)
         self.args_sha256 = frame.get("args_sha256", self.args_sha256)
+        self.question = _question(frame)
 
     def note(self, status: Frame) -> None:
         """Takes how far the server is with it."""
@@ -74,3 +90,9 @@ class Call:
         """Its turn ended otherwise than by its calls: nobody answers it any more."""
         if self.is_open:
             self.state = "cancelled"
+        self.question = None
+
+
+def _question(frame: Frame) -> Question | None:
+    asked = frame.get("question")
+    return None if asked is None else Question(**{name: asked[name] for name in Question.__slots__})

@@ -189,6 +189,8 @@ class Requests(ABC):
     ) -> Frame:
         """Allows or denies a call that asks for it: with the arguments that were looked at, or with `args` instead.
 
+        A question of a running call is answered alike: `args_sha256` is its `sha256`, `args` the answer.
+
         Gives the `tool_ack` frame. Raises Refused (`conflict` where it was decided otherwise, `not_found`), Disconnected.
         """
         frame = {

@@ -14,7 +14,7 @@ const nothing = () => {};
 /** Nothing can be done with these messages but copy them. */
 const ACTIONS = {
   ...{ onRetry: nothing, onEdit: nothing, onRegenerate: nothing, onContinue: nothing, onBranch: nothing },
-  ...{ onDecide: async () => null, canContinue: () => false, limits: () => null },
+  ...{ onDecide: async () => null, onAnswer: async () => null, canContinue: () => false, limits: () => null },
 };
 
 const source = new URL(`/v1/shares/${location.pathname.split("/").at(-1)}`, location.href);

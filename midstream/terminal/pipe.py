@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from midstream.calls import Call
 from midstream.client import Client
 from midstream.reply import Reply
+from midstream.terminal.asking import Asking
 from midstream.terminal.plain_page import PlainPage, clean
 from midstream.terminal.showing import Showing
 from midstream.terminal.typed_lines import typed_lines
 from midstream.terminal.words import is_whole
 
 Frame = dict[str, Any]
-_UNASKED = "asks for permission, and nobody can be asked where the input is no terminal: it is denied"
+_UNASKED = "asks, and nobody can answer where the input is no terminal: it is denied"
 
 
 class Pipe:
@@ -63,9 +63,9 @@ class Pipe:
     def catch_up(self) -> None:
         """All that came is written: nothing waits for a frame."""
 
-    async def answer(self, call: Call) -> str | None:
+    async def answer(self, asking: Asking) -> str | None:
         """Nobody can be asked."""
-        print(f"midstream: {call.name} {_UNASKED}.", file=sys.stderr, flush=True)
+        print(f"midstream: {asking.call.name} {_UNASKED}.", file=sys.stderr, flush=True)
         return None
 
     def ended(self, reason: str) -> None:

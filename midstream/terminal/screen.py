@@ -31,6 +31,7 @@ from rich.console import Console
 from midstream.calls import Call
 from midstream.client import Client
 from midstream.reply import Reply
+from midstream.terminal.asking import Asking
 from midstream.terminal.commands import NAMES
 from midstream.terminal.face import Page
 from midstream.terminal.live_rows import LiveRows
@@ -38,7 +39,7 @@ from midstream.terminal.markdown import Painter
 from midstream.terminal.markdown_page import MarkdownPage
 from midstream.terminal.plain_page import PlainPage, clean
 from midstream.terminal.showing import Showing
-from midstream.terminal.words import call_line, ended_by, is_whole, question, thought_for
+from midstream.terminal.words import call_line, ended_by, is_whole, thought_for
 
 Frame = dict[str, Any]
 _PROMPT = FormattedText([("bold", "> ")])
@@ -83,10 +84,11 @@ class Screen:
         """Whether the answer is yes."""
         return (await self._answer(f"{question} [y/n] ") or "").strip().lower() in {"y", "yes"}
 
-    async def answer(self, call: Call) -> str | None:
-        """What was typed to the question whether a call may run. What was typed before is no answer to it."""
-        self._set_aside()
-        return await self._answer(question(call))
+    async def answer(self, asking: Asking) -> str | None:
+        """What was typed to a question about a call. What was typed before that is no answer to it."""
+        if not asking.begun:
+            self._set_aside()
+        return await self._answer(asking.prompt)
 
     def tell(self, *lines: str) -> None:
         """Says what a command asked for."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Literal, Protocol
+from typing import Protocol
 
 from midstream.calls import Call
 from midstream.client import Client
 from midstream.errors import Refused
 from midstream.reply import Event, Reasoning, Reply, Status
+from midstream.terminal.asking import Asking, Decided, asked_of
 from midstream.terminal.face import Page
 from midstream.terminal.words import call_line, kept_up_to, thought_for, words_for
 
-_ANSWERS: dict[str, Literal["allow", "deny"]] = {"y": "allow", "yes": "allow", "n": "deny", "no": "deny"}
 AGAIN_S = 1.0
 """After so long, at least, it is asked again about a call of which the server could not take a decision."""
 QUIET_S = 0.3
@@ -38,8 +38,8 @@ class Ground(Protocol):
     def wait(self, line: str) -> None:
         """A line that goes when something else comes; an empty one is none."""
 
-    async def answer(self, call: Call) -> str | None:
-        """What was typed when it was asked whether a call may run; None where nobody can be asked, or has left."""
+    async def answer(self, asking: Asking) -> str | None:
+        """The line that was typed to what is asked; None where nobody can be asked, or has left."""
 
 
 class Showing:
@@ -54,9 +54,9 @@ class Showing:
         self._is_waiting = False
         self._thinks_since: float | None = None
         self._told: dict[str, str] = {}  # of each call, the last line
-        self._decided: set[str] = set()  # calls that were decided here
+        self._decided: set[tuple[str, str]] = set()  # calls, and what of them was decided here
         self._asking: asyncio.Task[str | None] | None = None
-        self._asked: Call | None = None
+        self._asked: Asking | None = None
         self._asks_from = 0.0  # on the monotonic clock: before, nothing is asked
 
     async def run(self) -> None:
@@ -76,7 +76,9 @@ class Showing:
                     if (event := coming.result()) is None:
                         return
                     coming = asyncio.create_task(_next(events))
-                    if not isinstance(event, Call) or (self._asked is not None and not self._asked.asks):
+                    if not isinstance(event, Call) or (
+                        self._asked is not None and not self._still(self._asked)
+                    ):
                         await self._stop_asking()  # text goes on, or somebody else was first
                     self._show(event)
         finally:
@@ -158,14 +160,15 @@ class Showing:
 
     async def _ask(self) -> None:
         """Asks about the next call that needs it."""
-        call = next((one for one in self._reply.calls if one.asks and one.call_id not in self._decided), None)
-        if call is not self._asked:
+        several = (asked_of(call) for call in self._reply.calls)
+        asking = next((one for one in several if one is not None and _key(one) not in self._decided), None)
+        if asking is None or self._asked is None or _key(asking) != _key(self._asked):
             await self._stop_asking()
-        if call is None or self._asking is not None or time.monotonic() < self._asks_from:
+            self._asked = asking
+        if self._asked is None or self._asking is not None or time.monotonic() < self._asks_from:
             return
         self._settle()
-        self._asked = call
-        self._asking = asyncio.create_task(self._ground.answer(call))
+        self._asking = asyncio.create_task(self._ground.answer(self._asked))
 
     async def _stop_asking(self) -> None:
         asking, self._asking, self._asked = self._asking, None, None
@@ -173,30 +176,48 @@ class Showing:
             asking.cancel()
             await asyncio.wait((asking,))
 
+    @staticmethod
+    def _still(asking: Asking) -> bool:
+        """Whether the call asks this still."""
+        now = asked_of(asking.call)
+        return now is not None and now.sha256 == asking.sha256
+
     async def _answer(self, line: str | None) -> None:
         """Takes what was typed; what is no answer is asked again. Whoever left allows nothing. Raises Disconnected."""
-        call, self._asked, self._asking = self._asked, None, None
-        decision = "deny" if line is None else _ANSWERS.get(line.strip().lower())
-        if call is not None and call.asks and decision is not None:
-            await self._decide(call, decision)
+        self._asking, asked = None, self._asked
+        if asked is None or not self._still(asked):
+            self._asked = None
+            return
+        decided = Decided("deny") if line is None else asked.answer(line)
+        if decided is not None:
+            self._asked = None
+            await self._decide(asked, decided)
 
-    async def _decide(self, call: Call, decision: Literal["allow", "deny"]) -> None:
-        """Says it; where the server can't take it now, it is asked again later. Raises Disconnected.
+    async def _decide(self, asked: Asking, decided: Decided) -> None:
+        """Says it; where the server can't take it now, or it does not fit, it is asked again. Raises Disconnected.
 
         Where somebody else was first, what they decided is told by the reply.
         """
-        self._decided.add(call.call_id)
+        self._decided.add(_key(asked))
         place = self._reply.accepted["conversation_id"]
         try:
             await self._client.tool_decision(
-                call.call_id, decision, args_sha256=call.args_sha256, conversation_id=place
+                asked.call.call_id,
+                decided.decision,
+                args_sha256=asked.sha256,
+                args=decided.args,
+                conversation_id=place,
             )
         except Refused as refused:
             if refused.code != "conflict":
                 self._ground.fail(str(refused))
-            if refused.retryable:
-                self._decided.discard(call.call_id)
+            if refused.retryable or refused.code == "bad_params":
+                self._decided.discard(_key(asked))
                 self._asks_from = time.monotonic() + max(AGAIN_S, (refused.retry_after_ms or 0) / 1000)
+
+
+def _key(asking: Asking) -> tuple[str, str]:
+    return asking.call.call_id, asking.sha256
 
 
 async def _next(events: AsyncIterator[Event]) -> Event | None:

@@ -68,7 +68,7 @@ def kept_up_to(text: str) -> str:
 
 def quoted(title: str) -> str:
     """A title, on one line."""
-    line = _clean(" ".join(title.split()))
+    line = escaped(" ".join(title.split()))
     return f"“{line if len(line) <= TITLE_CHARS else f'{line[:TITLE_CHARS]}…'}”"
 
 
@@ -96,12 +96,12 @@ def thought_for(seconds: float | None) -> str:
 
 def call_line(call: Call) -> str:
     """A call and where it is."""
-    return f"[{_clean(call.name)} {_line(call.args)}: {_state(call)}]"
+    return f"[{escaped(call.name)} {_line(call.args)}: {_state(call)}]"
 
 
-def question(call: Call) -> str:
+def permission(call: Call) -> str:
     """What is asked of whoever may allow a call: with all of its arguments."""
-    return f"Allow {_clean(call.name)} {_clean(call.args)}? [y/n] "
+    return f"Allow {escaped(call.name)} {escaped(call.args)}? [y/n] "
 
 
 def tool_lines(ready: Frame) -> list[str]:
@@ -122,7 +122,7 @@ def offered(ready: Frame, model: str | None) -> list[Frame]:
 
 def _tool_line(tool: Frame) -> str:
     asks = " (asks first)" if tool["approval"] == "always" else ""
-    return f"{_clean(tool['name'])}{asks}: {_line(tool['description'])}"
+    return f"{escaped(tool['name'])}{asks}: {_line(tool['description'])}"
 
 
 def _state(call: Call) -> str:
@@ -139,10 +139,10 @@ def _state(call: Call) -> str:
 
 def _line(text: str) -> str:
     """The beginning of a text, on one line."""
-    clean = _clean(" ".join(text[: 4 * LINE_CHARS].split()))
-    return clean if len(clean) <= LINE_CHARS and len(text) <= 4 * LINE_CHARS else f"{clean[:LINE_CHARS]}…"
+    line = escaped(" ".join(text[: 4 * LINE_CHARS].split()))
+    return line if len(line) <= LINE_CHARS and len(text) <= 4 * LINE_CHARS else f"{line[:LINE_CHARS]}…"
 
 
-def _clean(text: str) -> str:
+def escaped(text: str) -> str:
     """A text without characters that steer a terminal, or that are not seen: as escapes."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -17,6 +17,7 @@ from sessions.tools.tally import Outcome
 from tests.app.event_source import reading
 from tests.app.in_process import Running, Socket, serving
 from tests.e2e.wire import Frame, assert_no_hole, text_of
+from tests.sessions.tools.servers import Era, Shop
 
 ALL = {"features": ["reasoning", "tools"]}
 WEATHER = {
@@ -239,3 +240,55 @@ async def test_open_calls_outlive_the_service(tmp_path: Path) -> None:
         messages = (await socket.next("history"))["messages"]
     assert [call["state"] for call in messages[1]["calls"]] == ["done", "denied"]
     assert messages[2]["content"] == "Paid."
+
+
+SHOP = """
+[[server]]
+name = "shop"
+url = "{url}"
+tools = ["sell"]
+never_ask = ["sell"]
+"""
+
+
+@pytest.mark.parametrize("era", get_args(Era))
+@pytest.mark.parametrize(
+    ("said", "sold"),
+    [
+        ({"decision": "allow", "args": '{"sure": true}'}, "tea: accept sure=True"),
+        ({"decision": "deny"}, "tea: decline None"),
+    ],
+)
+async def test_an_mcp_servers_question_reaches_another_device_and_its_answer_the_server(
+    tmp_path: Path, era: Era, said: Frame, sold: str
+) -> None:
+    """What MCP calls elicitation, from a real server over HTTP to a socket and back."""
+    async with Shop(era).served() as url:
+        file = tmp_path / "tools.toml"
+        file.write_text(SHOP.format(url=url))
+        async with (
+            serving(tmp_path, tools_file=str(file)) as running,
+            running.socket(ALL | {"client_id": "ann"}) as socket,
+            running.socket(ALL | {"client_id": "ann"}) as phone,
+        ):
+            running.engine.script([Call("sell", '{"item": "tea"}')])
+            running.engine.script("So be it.")
+            offer = [{"name": "sell", "where": "server"}]
+            await socket.send(type="send", client_msg_id="m", content="Tea.", tools=offer)
+            while "question" not in await socket.next("tool_state"):
+                pass
+            await phone.send(type="history", conversation_id="default")
+            (call,) = (await phone.next("history"))["messages"][-1]["calls"]
+            call_id, question = call["call_id"], call["question"]
+            assert question["message"] == "Sell tea?"
+            asked = {"type": "tool_decision", "call_id": call_id, "args_sha256": question["sha256"]}
+            misfit = {"decision": "allow", "args": '{"sure": "perhaps"}'}
+            await phone.send(ref="1", **asked, **misfit)
+            assert (await phone.next("error"))["code"] == "bad_params"
+            await phone.send(ref="2", **asked, **said)
+            assert (await phone.next("tool_ack"))["state"] == "running"
+            told = await socket.until("done")
+            while told[-1]["reason"] != "stop":
+                told += await socket.until("done")
+        ended = next(one for one in told if one["type"] == "tool_state" and one["state"] == "done")
+        assert ended["content"] == sold

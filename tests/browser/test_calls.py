@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,14 @@ from playwright.async_api import BrowserContext, Locator, Page, expect
 
 import midstream
 from engine.scripted.steps import Call, Thought
-from sessions.tools.functions.declared import CallContext, Progress, ToolFailed, tool
+from sessions.tools.functions.declared import (
+    Accepted,
+    CallContext,
+    Elicitation,
+    Progress,
+    ToolFailed,
+    tool,
+)
 from tests.app.in_process import Running, serving
 from tests.browser.chat_page import ChatPage
 
@@ -23,7 +31,24 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 BERN = Call("weather", '{"city": "Bern"}')
 PAY = Call("pay", '{"sum": 5, "to": "<b>Ann</b>"}')
 NASTY = "<img src=x onerror=document.title='owned'> & <script>document.title='owned'</script>"
-TOOLS = ("weather", "pay", "survey")
+TOOLS = ("weather", "pay", "survey", "order")
+FORM = json.dumps(
+    {
+        "type": "object",
+        "properties": {
+            "size": {
+                "type": "string",
+                "title": "Size",
+                "enum": ["small", "large"],
+                "description": "Of a cup.",
+            },
+            "cups": {"type": "integer", "title": "Cups", "minimum": 1, "maximum": 9},
+            "sugar": {"type": "boolean", "title": "Sugar"},
+            "note": {"type": "string", "title": "Note"},
+        },
+        "required": ["size", "cups"],
+    }
+)
 let_go = asyncio.Event()
 """Holds `survey` until a test has seen what it wanted to."""
 
@@ -46,6 +71,12 @@ async def survey(context: CallContext) -> str:
     context.progress(Progress(done=1, total=4, message="measuring the north"))
     await let_go.wait()
     return "Measured."
+
+
+async def order(item: str, context: CallContext) -> str:
+    """Order something."""
+    answer = await context.elicit(Elicitation(message=f"How would you like your {item}?", schema=FORM))
+    return json.dumps(answer.content) if isinstance(answer, Accepted) else type(answer).__name__
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -287,3 +318,45 @@ async def test_a_stop_in_a_thought_and_a_reload_show_what_is_kept(chat: ChatPage
     await chat.page.reload()
     await chat.connected()
     await expect(chat.replies.last.locator(".thought-text")).to_have_text(kept or "")
+
+
+async def test_a_tool_asks_and_the_answer_that_is_filled_in_reaches_it(
+    chat: ChatPage, service: Running, context: BrowserContext
+) -> None:
+    service.engine.script([Call("order", '{"item": "tea"}')])
+    service.engine.script(["It comes."])
+    await chat.open(service.url)
+    await chat.type("Tea, please.")
+    await expect(state(chat.page, "order")).to_have_text("Asks you something")
+    asked = card(chat.page, "order")
+    await expect(asked.get_by_text("How would you like your tea?")).to_be_visible()
+    await asked.get_by_role("button", name="Answer").click()
+    await expect(asked.get_by_label("Size")).to_be_focused()  # the browser says what is missing
+    other = await another_tab(context, chat)
+    await expect(card(other.page, "order").get_by_label("Cups")).to_be_visible()
+    await asked.get_by_label("Size").select_option("large")
+    await asked.get_by_label("Cups").fill("2")
+    await asked.get_by_label("Sugar").check()
+    await asked.get_by_label("Cups").press("Enter")
+    for page in (chat, other):
+        await page.until_shown("It comes.")
+        await expect(page.page.locator(".call-question")).to_have_count(0)
+    await asked.get_by_text("Result").press("Enter")
+    await expect(asked.get_by_label("Result")).to_have_text(
+        json.dumps({"size": "large", "cups": 2, "sugar": True})
+    )
+
+
+async def test_a_question_is_there_after_a_reload_and_may_be_declined(
+    chat: ChatPage, service: Running
+) -> None:
+    service.engine.script([Call("order", '{"item": "tea"}')])
+    service.engine.script(["Nothing comes."])
+    await chat.open(service.url)
+    await chat.type("Tea, please.")
+    await expect(card(chat.page, "order").get_by_label("Cups")).to_be_visible()
+    await chat.page.reload()
+    await card(chat.page, "order").get_by_role("button", name="Decline").click()
+    await chat.until_shown("Nothing comes.")
+    await card(chat.page, "order").get_by_text("Result").press("Enter")
+    await expect(card(chat.page, "order").get_by_label("Result")).to_have_text("Declined")

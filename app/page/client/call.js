@@ -1,6 +1,7 @@
 /** @typedef {import("./frames.js").ShownCall} ShownCall */
 /** @typedef {import("./frames.js").ToolCall} ToolCall */
 /** @typedef {import("./frames.js").CallState} CallState */
+/** @typedef {import("./frames.js").Question} Question */
 
 /** States that something may still move a call out of. @type {Set<CallState>} */
 const OPEN = new Set(["waiting", "running"]);
@@ -10,6 +11,7 @@ export class Call {
   /** @type {CallState} */ state = "waiting";
   /** @type {string | null} What came of it. */ content = null;
   /** @type {string | null} What went wrong instead. */ error = null;
+  /** @type {Question | null} What it asks while it runs. */ question = null;
   /** @type {number | null} How far it is, from 0 to 1. */ progress = null;
   /** @type {string} What it does at the moment, in its own words. */ message = "";
 
@@ -48,6 +50,7 @@ export class Call {
     this.error = frame.error ?? null;
     this.args = frame.args ?? this.args;
     this.argsSha256 = frame.args_sha256 ?? this.argsSha256;
+    this.question = frame.question ?? null;
   }
 
   /** Takes how far it is. @param {import("./frames.js").Status} frame */
@@ -59,5 +62,6 @@ export class Call {
   /** Its turn ended otherwise than by its calls: nobody answers it any more. */
   cancel() {
     if (this.open) this.state = "cancelled";
+    this.question = null;
   }
 }

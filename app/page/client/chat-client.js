@@ -222,7 +222,8 @@ export class ChatClient extends EventTarget {
 
   /**
    * Allows or denies a call that asks for it. What is allowed are the arguments that were looked at, or the `args` that
-   * are to be run with instead. Raises ChatError.
+   * are to be run with instead. A question of a running call (`call.question`) is answered alike: `argsSha256` is the
+   * question's `sha256`, and `args` the answer, the text of a JSON object. Raises ChatError.
    * @param {{callId: string, argsSha256: string, decision: "allow" | "deny", args?: string, conversationId?: string}} decided
    * @returns {Promise<import("./frames.js").ToolAck>}
    */

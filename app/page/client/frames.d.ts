@@ -394,7 +394,7 @@ export interface ToolCall {
 /**
  * A call of a turn moves. `content` or `error`: what came of it, once it is done.
  *
- * `args`, `args_sha256`: those that it runs with, where whoever allowed it changed them.
+ * `args`, `args_sha256`: those that it runs with, where whoever allowed it changed them. `question`: what it asks now.
  */
 export interface ToolState {
   type: "tool_state";
@@ -408,10 +408,23 @@ export interface ToolState {
   error?: string;
   args?: string;
   args_sha256?: string;
+  question?: Question;
 }
 
 /** Where a call of a tool is. The last five are settled: nothing moves a call out of them. */
 export type CallState = "cancelled" | "denied" | "done" | "expired" | "lost" | "running" | "waiting";
+
+/**
+ * What a running call asks the user. `schema`: of the answer, a flat object, as the text of a JSON Schema.
+ *
+ * `sha256` stands for this question alone: an answer names it. `expires_at`: Unix milliseconds.
+ */
+export interface Question {
+  message: string;
+  schema: string;
+  sha256: string;
+  expires_at: number;
+}
 
 /**
  * The one end of a turn. `chars`: length of the reply as kept; `text_sha256`: of that text in UTF-8.
@@ -564,6 +577,7 @@ export interface ShownCall {
   expires_at?: number;
   content?: string;
   error?: string;
+  question?: Question;
 }
 
 /**

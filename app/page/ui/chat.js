@@ -127,6 +127,8 @@ export class Chat {
       onDelete: (/** @type {{id: string, title: string}} */ entry) => void this.#delete(entry),
       onDecide: (/** @type {import("../client/call.js").Call} */ call, /** @type {"allow" | "deny"} */ decision) =>
         speaking.decide(call, decision),
+      onAnswer: (/** @type {import("../client/call.js").Call} */ call, /** @type {string | null} */ content) =>
+        speaking.answer(call, content),
       limits: () => this.#limits,
       onMore: () => void this.#showMore(),
       onNear: () => this.#older.near(),

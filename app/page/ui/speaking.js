@@ -99,6 +99,19 @@ export class Speaking {
     return this.#reporter.answer(this.#client.toolDecision({ conversationId, callId, argsSha256, decision }));
   }
 
+  /**
+   * Answers what a running call asks; null declines.
+   * @param {import("../client/call.js").Call} call
+   * @param {string | null} content
+   */
+  async answer({ callId, question }, content) {
+    if (question === null) return;
+    const { conversationId } = this.#screen().current;
+    const said = content === null ? { decision: /** @type {const} */ ("deny") } : { decision: /** @type {const} */ ("allow"), args: content };
+    const asked = { conversationId, callId, argsSha256: question.sha256 };
+    await this.#reporter.answer(this.#client.toolDecision({ ...asked, ...said }));
+  }
+
   /** What a message of the shown conversation offers the model to call. */
   get tools() {
     return offeredTools(this.#client.ready, this.model);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -383,6 +384,52 @@ async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
         await terminal.shows(f"[ask_pay {{}}: {told}]")
         await terminal.shows("So be it.")
         await leaves(terminal)
+
+
+async def test_what_a_tool_asks_is_filled_in_at_the_terminal(tooled: Running, tmp_path: Path) -> None:
+    tooled.engine.script([Call("order")])
+    tooled.engine.script(["It comes."])
+    async with chatting(tooled.url, tmp_path) as terminal:
+        await terminal.prompts()
+        terminal.says("Tea.")
+        await terminal.shows("order: Which tea? (! declines)")
+        await terminal.asks("Size (small / large): ")
+        terminal.says("huge")  # is asked again
+        await terminal.shows("Size (small / large):", times=2)
+        await terminal.asks("Size (small / large): ")
+        terminal.says("large")
+        await terminal.asks("cups: ")
+        terminal.says("0")
+        await terminal.asks("sugar [y/n]: ")
+        terminal.says("")
+        await terminal.asks("with (milk / lemon, several with commas): ")
+        terminal.says("milk, lemon")
+        await terminal.shows("cups must be 1 or more")  # what the server knows better
+        await terminal.asks("Size (small / large): ")
+        terminal.says("small")
+        await terminal.asks("cups: ")
+        terminal.says("2")
+        await terminal.asks("sugar [y/n]: ")
+        terminal.says("y")
+        await terminal.asks("with (milk / lemon, several with commas): ")
+        terminal.says("")
+        await terminal.shows("It comes.")
+        await leaves(terminal)
+    result = tooled.engine.requests[-1].messages[-1].content
+    assert json.loads(result) == {"size": "small", "cups": 2, "sugar": True}
+
+
+async def test_a_question_of_a_tool_may_be_declined(tooled: Running, tmp_path: Path) -> None:
+    tooled.engine.script([Call("order")])
+    tooled.engine.script(["Nothing comes."])
+    async with chatting(tooled.url, tmp_path) as terminal:
+        await terminal.prompts()
+        terminal.says("Tea.")
+        await terminal.asks("Size (small / large): ")
+        terminal.says("!")
+        await terminal.shows("Nothing comes.")
+        await leaves(terminal)
+    assert tooled.engine.requests[-1].messages[-1].content == "Declined"
 
 
 async def test_a_decision_that_the_store_can_not_take_is_asked_for_again(

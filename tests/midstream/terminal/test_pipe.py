@@ -238,8 +238,7 @@ async def test_a_call_that_asks_is_denied_and_said_so(tmp_path: Path) -> None:
         code, out, err = await piped(running.ws_url, tmp_path, "Pay.\n")
     assert (code, out) == (0, "I ask.\nNot paid.\n")
     assert err == (
-        "midstream: ask_pay asks for permission, and nobody can be asked where the input is no terminal: "
-        "it is denied.\n"
+        "midstream: ask_pay asks, and nobody can answer where the input is no terminal: it is denied.\n"
     )
     assert running.engine.requests[1].messages[-1].content.startswith("The user did not allow this call.")
 

@@ -9,9 +9,9 @@ import os
 import pytest
 
 from midstream import Client, Reconnecting
-from midstream.calls import Call
 from midstream.reply import Reply
 from midstream.terminal import showing
+from midstream.terminal.asking import Asking
 from midstream.terminal.live_rows import LiveRows
 from midstream.terminal.markdown_page import MarkdownPage
 from midstream.terminal.showing import Showing
@@ -31,7 +31,7 @@ class Paper:
     def note(self, line: str) -> None: ...
     def fail(self, line: str) -> None: ...
     def wait(self, line: str) -> None: ...
-    async def answer(self, call: Call) -> str | None: ...
+    async def answer(self, asking: Asking) -> str | None: ...
 
 
 def coming() -> tuple[Client, Reply]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from sessions.errors import Refused
 from sessions.service import Sessions, Told
-from sessions.tools.functions.declared import tool
+from sessions.tools.functions.declared import Accepted, CallContext, Elicitation, tool
 
 
 def pay(sum: int) -> str:  # noqa: A002 - the tool's own word
@@ -17,7 +18,27 @@ def pay(sum: int) -> str:  # noqa: A002 - the tool's own word
 
 
 asking_pay = tool(approval="always", name="ask_pay")(lambda: "Paid.")
-TOOLS = ("tests.midstream.terminal.tools:pay", "tests.midstream.terminal.tools:asking_pay")
+FORM = json.dumps(
+    {
+        "type": "object",
+        "properties": {
+            "size": {"type": "string", "title": "Size", "enum": ["small", "large"]},
+            "cups": {"type": "integer", "minimum": 1},
+            "sugar": {"type": "boolean"},
+            "with": {"type": "array", "items": {"type": "string", "enum": ["milk", "lemon"]}},
+        },
+        "required": ["size", "cups"],
+    }
+)
+
+
+async def order(context: CallContext) -> str:
+    """Order tea."""
+    answer = await context.elicit(Elicitation(message="Which tea?", schema=FORM))
+    return json.dumps(answer.content) if isinstance(answer, Accepted) else type(answer).__name__
+
+
+TOOLS = tuple(f"tests.midstream.terminal.tools:{name}" for name in ("pay", "asking_pay", "order"))
 
 
 def refuse_answers(monkeypatch: pytest.MonkeyPatch, *refusals: Refused) -> None:

@@ -1,9 +1,11 @@
 /** @typedef {import("./frames.js").ShownCall} ShownCall */
 /** @typedef {import("./frames.js").ToolCall} ToolCall */
 /** @typedef {import("./frames.js").CallState} CallState */
+/** @typedef {import("./frames.js").Question} Question */
 export type ShownCall = import("./frames.js").ShownCall;
 export type ToolCall = import("./frames.js").ToolCall;
 export type CallState = import("./frames.js").CallState;
+export type Question = import("./frames.js").Question;
 /** A call of a tool by a reply, as far as it is known here. */
 export declare class Call {
     callId: string;
@@ -22,6 +24,7 @@ export declare class Call {
     /** @type {CallState} */ state: CallState;
     /** @type {string | null} What came of it. */ content: string | null;
     /** @type {string | null} What went wrong instead. */ error: string | null;
+    /** @type {Question | null} What it asks while it runs. */ question: Question | null;
     /** @type {number | null} How far it is, from 0 to 1. */ progress: number | null;
     /** @type {string} What it does at the moment, in its own words. */ message: string;
     /** @param {ToolCall | ShownCall} frame  as it was told live, or as history has it */

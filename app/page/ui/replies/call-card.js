@@ -1,4 +1,5 @@
 import { BoundedText } from "../elements/bounded-text.js";
+import { QuestionForm } from "./question-form.js";
 import { adviceOf, stateOf } from "./call-words.js";
 import { element, icon } from "../elements/dom.js";
 import { laidOut } from "../elements/json-text.js";
@@ -8,6 +9,7 @@ import { t } from "../words/translate.js";
 /**
  * @typedef {object} CallActions
  * @property {(call: Call, decision: "allow" | "deny") => Promise<unknown>} onDecide  a call is allowed, or denied
+ * @property {(call: Call, content: string | null) => Promise<unknown>} onAnswer  its question is answered, or declined
  */
 
 /** One call of a tool: its name, its arguments, where it is, what came of it, and two buttons where it asks for permission. */
@@ -18,6 +20,7 @@ export class CallCard {
   #message = element("p", { class: "call-message", dir: "auto", hidden: true });
   #advice = element("p", { class: "call-advice", hidden: true });
   #ask = element("div", { class: "call-ask", hidden: true });
+  #question = element("div", { hidden: true });
   #came = element("summary");
   #result = new BoundedText(t("Result"));
   #fold = element("details", { class: "call-result", hidden: true }, this.#came, this.#result.root);
@@ -33,7 +36,7 @@ export class CallCard {
     const name = element("code", { class: "call-name", text: call.name });
     const head = element("div", { class: "call-head" }, icon("tool"), name, this.#state);
     this.#ask.append(this.#button("allow", t("Allow")), this.#button("deny", t("Deny")));
-    const parts = [head, this.#args.root, this.#progress, this.#message, this.#advice, this.#ask, this.#fold];
+    const parts = [head, this.#args.root, this.#progress, this.#message, this.#advice, this.#ask, this.#question, this.#fold];
     const label = t("Call of {name}", { name: call.name });
     this.root = element("div", { class: "call", role: "group", "aria-label": label, tabindex: -1 }, ...parts);
   }
@@ -41,17 +44,18 @@ export class CallCard {
   /** @param {Call} call */
   show(call) {
     this.#call = call;
-    const { state, argsSha256, content, error, progress, message } = call;
-    const key = JSON.stringify([state, argsSha256, content?.length, error, progress, message]);
+    const { state, argsSha256, content, error, progress, message, question } = call;
+    const key = JSON.stringify([state, argsSha256, content?.length, error, progress, message, question?.sha256]);
     if (key === this.#key) return;
     this.#key = key;
-    this.root.dataset.state = call.asks ? "asks" : state === "done" && content === null ? "failed" : state;
+    this.root.dataset.state = call.asks || question !== null ? "asks" : state === "done" && content === null ? "failed" : state;
     this.#state.textContent = stateOf(call);
     const args = laidOut(call.args);
     this.#args.root.hidden = args === "{}";
     this.#args.show(args);
     this.#showCourse(call);
     this.#showAsk(call.asks);
+    this.#showQuestion(question);
     this.#showResult(call);
   }
 
@@ -69,6 +73,16 @@ export class CallCard {
     // A focused button that vanishes would leave the keyboard nowhere.
     if (!asks && this.#ask.contains(document.activeElement)) this.root.focus();
     this.#ask.hidden = !asks;
+  }
+
+  /** What is being filled in stays as it is while the same question stands. @param {Call["question"]} question */
+  #showQuestion(question) {
+    if ((question?.sha256 ?? "") === (this.#question.dataset.of ?? "")) return;
+    if (this.#question.contains(document.activeElement)) this.root.focus();
+    this.#question.dataset.of = question?.sha256 ?? "";
+    this.#question.hidden = question === null;
+    const answer = (/** @type {string | null} */ content) => this.#actions.onAnswer(this.#call, content);
+    this.#question.replaceChildren(...(question === null ? [] : [new QuestionForm(question, answer).root]));
   }
 
   /** @param {Call} call */

@@ -17,6 +17,7 @@ const SETTLED = {
 /** A call's state, a few words. @param {Call} call */
 export function stateOf(call) {
   if (call.asks) return t("Asks for your permission");
+  if (call.question !== null) return t("Asks you something");
   if (call.state === "done") return call.content === null ? t("Failed") : t("Done");
   if (Object.hasOwn(SETTLED, call.state)) return SETTLED[call.state];
   if (call.where === "client") return call.needs === "approval" ? `${t("Allowed.")} ${ELSEWHERE}` : ELSEWHERE;
@@ -27,12 +28,13 @@ export function stateOf(call) {
 /** What the reader can do about a call that waits; empty where nothing is to be said. @param {Call} call */
 export function adviceOf(call) {
   if (!call.open) return "";
-  if (call.asks) return until(call);
-  return call.where === "client" ? `${t("This call waits for another program. Stop gives it up.")}${until(call, " ")}` : "";
+  if (call.asks) return until(call.expiresAt);
+  if (call.question !== null) return until(call.question.expires_at);
+  return call.where === "client" ? `${t("This call waits for another program. Stop gives it up.")}${until(call.expiresAt, " ")}` : "";
 }
 
-/** @param {Call} call @param {string} [before] */
-function until({ expiresAt }, before = "") {
+/** @param {number | null} expiresAt @param {string} [before] */
+function until(expiresAt, before = "") {
   if (expiresAt === null) return "";
   const time = new Date(expiresAt).toLocaleTimeString(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   return before + t("It waits until {time}.", { time });

@@ -18,6 +18,7 @@ import { t } from "../words/translate.js";
  * @property {() => import("../writing/message-size.js").Limits | null} limits  of a message; null until they are known
  * @property {(messageId: string) => void} onBranch          the branch of another version is to be shown
  * @property {import("../replies/call-card.js").CallActions["onDecide"]} onDecide  a call is allowed, or denied
+ * @property {import("../replies/call-card.js").CallActions["onAnswer"]} onAnswer  what a call asks is answered, or declined
  */
 
 /** A message of the user: plain text, as typed; a box to edit it in; and what became of it where the server did not take it. */

@@ -230,4 +230,7 @@ export const words = {
   "{used} of {limit} characters": "{used} / {limit} 个字符",
   "“{name}” can't be attached: only texts of up to 512 KB can.": "无法附上“{name}”:只能附最大 512 KB 的文本。",
   "“{title}” and all of its messages will be gone for good.": "“{title}”及其全部消息将被永久删除。",
+  "Answer": "回答",
+  "Asks you something": "有问题要问您",
+  "Decline": "拒绝",
 };

@@ -230,4 +230,7 @@ export const words = {
   "{used} of {limit} characters": "{used} von {limit} Zeichen",
   "“{name}” can't be attached: only texts of up to 512 KB can.": "„{name}“ kann nicht angehängt werden: nur Texte bis 512 KB.",
   "“{title}” and all of its messages will be gone for good.": "„{title}“ und alle Nachrichten darin sind dann für immer weg.",
+  "Answer": "Antworten",
+  "Asks you something": "Fragt dich etwas",
+  "Decline": "Ablehnen",
 };
