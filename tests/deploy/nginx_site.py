@@ -39,6 +39,11 @@ class Site:
     https_port: int
     tls: ssl.SSLContext
 
+    @property
+    def log(self) -> Path:
+        """What the site says of requests."""
+        return self.prefix / "access.log"
+
     def command(self, *options: str) -> list[str]:
         assert NGINX is not None
         return [NGINX, "-e", "stderr", "-p", str(self.prefix), "-c", "nginx.conf", *options]
@@ -64,12 +69,13 @@ def lay_out(prefix: Path, http_port: int, https_port: int) -> None:
     site = (DEPLOY / "nginx.conf").read_text()
     for line, replacement in {
         "    listen 80;\n": f"    listen 127.0.0.1:{http_port};\n",
-        "    listen 443 ssl;\n": f"    listen 127.0.0.1:{https_port} ssl;\n",
+        "    listen 443 ssl http2; #": f"    listen 127.0.0.1:{https_port} ssl http2; #",
         "    listen [::]:80;\n": "",
-        "    listen [::]:443 ssl;\n": "",
+        "    listen [::]:443 ssl http2;\n": "",
     }.items():
         assert site.count(line) == 1
         site = site.replace(line, replacement)
+    site = site.replace("/var/log/nginx/", "")
     (prefix / "conf.d/midstream.conf").write_text(site)
 
 

@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import re
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from hashlib import sha256
@@ -126,3 +127,24 @@ def test_plain_http_is_sent_on_to_https(front: Site) -> None:
 def test_the_metrics_stay_inside(front: Site) -> None:
     hidden, _ = get(https(front), "/metrics")
     assert hidden.status == 404
+
+
+async def test_the_log_has_no_ticket_no_client_and_no_shared_link(front: Site, client_id: str) -> None:
+    for path in (f"/v1/events?ticket=secret-ticket&client_id={client_id}", "/s/secret-share?x=1", "/healthz"):
+        get(https(front), path, {"Referer": "https://localhost/s/secret-share"})
+    lines = front.log.read_text().splitlines()
+    assert [line.split('"')[1] for line in lines] == [
+        "GET /v1/events HTTP/1.1",
+        "GET /s/- HTTP/1.1",
+        "GET /healthz HTTP/1.1",
+    ]
+    assert not any(word in line for line in lines for word in ("secret", client_id))
+
+
+def test_browsers_are_offered_http_2(front: Site) -> None:
+    front.tls.set_alpn_protocols(["h2", "http/1.1"])
+    with (
+        socket.create_connection(("localhost", front.https_port)) as line,
+        front.tls.wrap_socket(line, server_hostname="localhost") as browser,
+    ):
+        assert browser.selected_alpn_protocol() == "h2"

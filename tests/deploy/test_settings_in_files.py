@@ -34,13 +34,21 @@ def test_the_readme_names_the_true_defaults(table: dict[str, str]) -> None:
             assert msgspec.convert(shown[1], field.type, strict=False) == field.default
 
 
+def test_compose_drops_no_setting_of_the_environment_file(deploy: Path) -> None:
+    """All of the file reaches the service. What compose sets beside it has a default alone, which the file replaces."""
+    service = yaml.safe_load((deploy / "compose.yaml").read_text())["services"]["midstream"]
+    assert service["env_file"] == [{"path": ".env", "required": False}]
+    for name, value in service["environment"].items():
+        assert name in FIELDS
+        assert re.fullmatch(rf"\$\{{{name}:-.+\}}", value)
+
+
 def test_compose_starts_the_service_with_settings_it_takes(deploy: Path) -> None:
     environment = yaml.safe_load((deploy / "compose.yaml").read_text())["services"]["midstream"][
         "environment"
     ]
-    settings = Settings.read(
-        {"MIDSTREAM_HOST": "0.0.0.0"} | {name: value or "" for name, value in environment.items()}
-    )
+    defaults = {name: value.partition(":-")[2].removesuffix("}") for name, value in environment.items()}
+    settings = Settings.read({"MIDSTREAM_HOST": "0.0.0.0"} | defaults)
     assert settings.redis_url == "redis://redis:6379/0"
 
 

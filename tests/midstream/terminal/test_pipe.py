@@ -263,7 +263,11 @@ async def test_the_tools_are_listed_and_offered_unless_they_are_switched_off(tmp
     assert "pay: Pay somebody.\n" in out
     assert "ask_pay (asks first)" in out
     offered = [[tool.name for tool in request.spec.tools] for request in running.engine.requests]
-    assert [sorted(names) for names in offered] == [["ask_pay", "pay"], [], ["ask_pay", "pay"]]
+    assert [sorted(names) for names in offered] == [
+        ["ask_pay", "order", "pay"],
+        [],
+        ["ask_pay", "order", "pay"],
+    ]
 
 
 async def test_a_model_that_can_not_call_is_offered_no_tools(tmp_path: Path) -> None:
