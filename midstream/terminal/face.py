@@ -40,8 +40,11 @@ class Face(Protocol):
         Raises Disconnected, ClientError.
         """
 
-    def catch_up(self) -> None:
-        """Shows what has come so far: a reply that is stopped now ends with it."""
+    def hold(self) -> None:
+        """Shows what has come so far, and nothing behind it: a reply that is stopped now ends with it."""
+
+    def go_on(self) -> None:
+        """The reply was not stopped: what comes is shown again."""
 
     def ended(self, reason: str) -> None:
         """Says how a reply ended, where it did not come to its own end."""

@@ -25,6 +25,7 @@ class Pipe:
     def __init__(self) -> None:
         self._lines = typed_lines(sys.stdin.fileno())
         self.has_failed = False
+        self._showing: Showing | None = None
 
     async def line(self) -> str | None:
         """The next line; None at the end of the file."""
@@ -58,10 +59,21 @@ class Pipe:
 
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
         """Writes a reply to its end. Raises Disconnected, ClientError."""
-        await Showing(client, reply, self, before=before).run()
+        self._showing = Showing(client, reply, self, before=before)
+        try:
+            await self._showing.run()
+        finally:
+            self._showing = None
 
-    def catch_up(self) -> None:
-        """All that came is written: nothing waits for a frame."""
+    def hold(self) -> None:
+        """Writes what has come so far, and nothing behind it: what is written can't be taken back."""
+        if self._showing is not None:
+            self._showing.hold()
+
+    def go_on(self) -> None:
+        """What comes is written again."""
+        if self._showing is not None:
+            self._showing.go_on()
 
     async def answer(self, asking: Asking) -> str | None:
         """Nobody can be asked."""

@@ -136,10 +136,15 @@ class Screen:
         finally:
             self._showing = None
 
-    def catch_up(self) -> None:
-        """Shows what has come so far."""
+    def hold(self) -> None:
+        """Shows what has come so far, and nothing behind it."""
         if self._showing is not None:
-            self._showing.catch_up()
+            self._showing.hold()
+
+    def go_on(self) -> None:
+        """What comes is shown again."""
+        if self._showing is not None:
+            self._showing.go_on()
 
     def ended(self, reason: str) -> None:
         """Says how a reply ended, where it did not come to its own end."""

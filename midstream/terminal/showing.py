@@ -52,6 +52,7 @@ class Showing:
         self._page = ground.page(before)
         self._shown_at = 0.0
         self._is_waiting = False
+        self._holds = False
         self._thinks_since: float | None = None
         self._told: dict[str, str] = {}  # of each call, the last line
         self._decided: set[tuple[str, str]] = set()  # calls, and what of them was decided here
@@ -89,9 +90,19 @@ class Showing:
             if self._page.end(self._reply.text):
                 self._ground.note(kept_up_to(self._reply.text))
 
+    def hold(self) -> None:
+        """Shows all that was read of the text, and nothing behind it: the reply is being stopped."""
+        self.catch_up()
+        self._holds = True
+
+    def go_on(self) -> None:
+        """The reply was not stopped."""
+        self._holds = False
+        self.catch_up()
+
     def catch_up(self) -> None:
-        """Shows all that was read of the text."""
-        if self._reply.text:
+        """Shows all that was read of the text, unless it is being stopped."""
+        if self._reply.text and not self._holds:
             self._end_wait()
             self._page.show(self._reply.text)
             self._shown_at = time.monotonic()

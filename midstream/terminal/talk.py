@@ -62,13 +62,14 @@ class Talk:
             self._stopping = asyncio.create_task(self._stop(self._reply))
 
     async def _stop(self, reply: Reply) -> None:
-        self._face.catch_up()
+        self._face.hold()
         try:
             await reply.cancel()
         except Disconnected:
             pass  # whoever reads the reply is told the same
         except Refused as refused:
             self._face.fail(f"[{refused}]")
+            self._face.go_on()
 
     async def _talk(self) -> None:
         await self._place.show()

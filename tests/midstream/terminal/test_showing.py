@@ -62,7 +62,7 @@ async def test_what_is_shown_is_all_that_was_read_before_it_is_stopped(
     await turns(30)
     assert reply.has_more
     assert reply.text
-    shown.catch_up()
+    shown.hold()
     assert paper.written.getvalue().split() == reply.text.split()
     running.cancel()
     await asyncio.wait((running,))
@@ -80,3 +80,25 @@ async def test_text_that_waits_is_shown_in_one_piece(monkeypatch: pytest.MonkeyP
     reply.take({"type": "done", "turn_id": "t", "reason": "stop", "chars": len("".join(WORDS))})
     await running
     assert paper.written.getvalue().split() == "".join(WORDS).split()
+
+
+async def test_what_comes_while_it_is_being_stopped_is_not_shown_unless_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a pipe nothing can be taken back: what is written there is what the history has."""
+    monkeypatch.setattr(showing, "FRAME_S", 0.0)
+    paper = Paper()
+    client, reply = coming()
+    shown = Showing(client, reply, paper)
+    running = asyncio.create_task(shown.run())
+    await turns(30)
+    shown.hold()
+    before = paper.written.getvalue()
+    read = reply.text
+    await turns(30)
+    assert len(reply.text) > len(read)
+    assert paper.written.getvalue() == before
+    shown.go_on()
+    assert paper.written.getvalue().split() == reply.text.split()
+    running.cancel()
+    await asyncio.wait((running,))
