@@ -14,7 +14,7 @@ from sessions import replica
 from sessions.commands.resuming import Position
 from sessions.errors import Busy, Conflict, OwnershipLost, StoreDown
 from sessions.events import Accepted, CallState, Cause, Done, Gap, Reason, Snapshot, ToolCall, ToolState
-from sessions.exchange import taking_over
+from sessions.exchange import taking_over, waiting
 from sessions.records import Owner
 from sessions.replicas import reaping
 from sessions.replicas.rpc import RefusedElsewhere
@@ -308,9 +308,10 @@ async def test_a_message_that_interrupts_does_so_where_nobody_had_the_calls(
 
 
 async def test_who_was_told_of_a_result_that_was_not_kept_is_told_of_a_gap(
-    chat: Chat, other: Chat, store: Redis, reader: Recorder
+    chat: Chat, other: Chat, store: Redis, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another replica went on without it: its events have the same seqs."""
+    monkeypatch.setattr(waiting, "AGAIN_S", 3600.0)  # it is not tried again before the other has it
     done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
     await other.history()
     async with refusing_writes(store):
