@@ -26,6 +26,9 @@ MAX_HEADERS = 128
 MAX_AHEAD_BYTES = 64 * 1024
 """Of requests behind one that is being answered; what is more waits in the kernel."""
 
+WRITE_BUFFER_BYTES = 32 * 1024
+"""What waits here for the kernel before the application has to."""
+
 _ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
 
 
@@ -62,6 +65,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request, or says that there are too many."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.feed = Feed(
             transport, self._turns, self._parse, copied=lambda: self._body_left, slack=MAX_AHEAD_BYTES
         )

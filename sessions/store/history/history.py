@@ -148,11 +148,21 @@ class History:
         return len(names.split()) if names else 0
 
     async def branch(
-        self, keys: Keys, *, leaf: str | None = None, limit: int = 1_000_000, last: str | None = None
+        self,
+        keys: Keys,
+        *,
+        leaf: str | None = None,
+        limit: int = 1_000_000,
+        last: str | None = None,
+        most_bytes: int | None = None,
     ) -> Branch:
-        """Up to `limit` messages from `leaf` (the active one by default) towards the root, or to `last` if met."""
+        """Up to `limit` messages from `leaf` (the active one by default) towards the root, or to `last` if met.
+
+        `most_bytes`: the store reads no message behind so much of them.
+        """
+        most = "" if most_bytes is None else most_bytes
         epoch, seq, older, running, rows = await run_script(
-            self._client, BRANCH, [keys.conversation], [leaf or "", limit, last or "", MAX_SIBLINGS]
+            self._client, BRANCH, [keys.conversation], [leaf or "", limit, last or "", MAX_SIBLINGS, most]
         )
         messages: list[MessageRecord] = []
         siblings: list[Siblings] = []
