@@ -16,10 +16,10 @@ from sessions.errors import NotFound, StoreDown
 from sessions.records import Meta, user_message
 from sessions.replicas.forwarding import Elsewhere
 from sessions.running.announcing import Announcer
-from sessions.running.fair_places import FairPlaces
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, Moved
+from sessions.store.redis.fair_places import FairPlaces
 from sessions.titles.titles import first_title
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
