@@ -80,6 +80,15 @@ class History:
             values = await cast("Awaitable[list[Any]]", self._client.hmget(keys.conversation, list(FACTS)))
         return meta_told(values)
 
+    async def look(self, keys: Keys, client_msg_id: str) -> tuple[TurnRecord | None, Meta | None]:
+        """The turn that a `client_msg_id` began, if it did, and the facts: what a message has to know, in one round trip."""
+        with store_errors():
+            sent, *values = await cast(
+                "Awaitable[list[Any]]",
+                self._client.hmget(keys.conversation, [f"sent:{client_msg_id}", *FACTS]),
+            )
+        return await self.turn(keys, sent.decode()) if sent else None, meta_told(values)
+
     async def turn_of(self, keys: Keys, client_msg_id: str) -> TurnRecord | None:
         """The turn that a `client_msg_id` began, if it did."""
         with store_errors():

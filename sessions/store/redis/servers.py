@@ -107,7 +107,7 @@ class _FairPool(BlockingConnectionPool):
         except TimeoutError as error:
             raise ConnectionLost("No connection available.") from error
         try:
-            connection = await super().get_connection(*args, **options)
+            connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
         except BaseException:
             self._places.give_back(group)
             raise
