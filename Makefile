@@ -28,7 +28,7 @@ help: ## show this list
 install: $(DEV) ## make .venv with all that working here needs
 
 run: $(RUNTIME) ## install what is missing, start the service, print its address
-	@$(BIN)/midstream serve $(ARGS)
+	@PYTHONMALLOC=$${PYTHONMALLOC:-malloc} $(BIN)/midstream serve $(ARGS)
 
 lint: $(DEV) ## ruff: rules and format
 	@$(BIN)/ruff check .

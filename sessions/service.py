@@ -21,9 +21,9 @@ from sessions.replica import Replica
 from sessions.running.admission import AGAIN_MS
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.running.fair_places import FairPlaces
 from sessions.running.replies import Replies
 from sessions.store.history.index import Listed, Page
+from sessions.store.redis.fair_places import FairPlaces
 from sessions.store.search.search import Found
 from sessions.store.sharing import SharedPage
 from sessions.tools.tally import ToolStatistics

@@ -11,6 +11,7 @@ from asyncio import Transport
 from collections.abc import Callable
 from enum import Enum, auto
 
+from connections.limits.groups import site_of
 from connections.limits.loop_turns import LoopTurns
 
 SIP_BYTES = 512
@@ -157,5 +158,6 @@ def _nobody(sip: bytes) -> None:
 
 
 def _address_of(transport: Transport) -> str:
+    """By what a peer's parts have their turn: its address, or its network where that is one subscriber's."""
     peer = transport.get_extra_info("peername")
-    return str(peer[0]) if isinstance(peer, tuple) else ""
+    return site_of(str(peer[0])) if isinstance(peer, tuple) else ""

@@ -10,8 +10,9 @@ from asyncio import TimerHandle, Transport
 from typing import Any
 
 import msgspec
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.server.feed import Feed, Hold
 from app.server.resets import reset
@@ -25,6 +26,9 @@ MAX_HEADERS = 128
 """Of a head; one of 64 KiB may have 20,000, of which each is an object or two."""
 MAX_AHEAD_BYTES = 64 * 1024
 """Of requests behind one that is being answered; what is more waits in the kernel."""
+
+WRITE_BUFFER_BYTES = 32 * 1024
+"""What waits here for the kernel before the application has to."""
 
 _ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
 
@@ -58,10 +62,15 @@ class HttpProtocol(HttpToolsProtocol):
         """Of the head that is coming, None behind its end."""
         self._headers = 0
         self._body_left = 0
+        self._answered: RequestResponseCycle | None = None
+        """The one that is being answered. uvicorn knows the newest one, which may wait behind it."""
+        self._next: tuple[RequestResponseCycle, ASGI3Application] | None = None
+        """It is answered once its peer has taken the answer before."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request, or says that there are too many."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.feed = Feed(
             transport, self._turns, self._parse, copied=lambda: self._body_left, slack=MAX_AHEAD_BYTES
         )
@@ -77,6 +86,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self.feed.end()
         super().connection_lost(exc)
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         self._let_go()
 
     def data_received(self, data: bytes) -> None:
@@ -149,6 +161,21 @@ class HttpProtocol(HttpToolsProtocol):
             self.loop.call_later(wait_s, self.feed.release, Hold.BUDGET)
         self.feed.release(Hold.ANSWER)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Begins an answer. While its peer does not take the one before, another would only lie here."""
+        self._answered = cycle
+        if self.flow.write_paused:
+            self._next = cycle, app
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def resume_writing(self) -> None:
+        """The peer has taken most of what it was sent."""
+        super().resume_writing()
+        if self._next is not None:
+            begun, self._next = self._next, None
+            super()._start_asgi_task(*begun)
+
     def handle_websocket_upgrade(self) -> None:
         """The connection becomes a WebSocket; what was sent ahead of the handshake's answer is dropped, as uvicorn does."""
         if self._is_answering:
@@ -161,6 +188,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _let_go(self) -> None:
         """Drops what has this object, so that all of it is freed at once, and the collector has nothing to find."""
         del self.parser, self.flow, self.scope
+        self._answered = self._next = None
 
     def abort(self) -> None:
         """Ends the connection by a reset."""

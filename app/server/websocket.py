@@ -27,13 +27,12 @@ from websockets.protocol import State
 
 from app.server.feed import Feed, Hold
 from app.server.frames import Frames
-from app.server.http_protocol import last_answer
+from app.server.http_protocol import WRITE_BUFFER_BYTES, last_answer
 from app.server.resets import reset
 from connections.limits.bounds import Bound, Bounds
 from connections.limits.loop_turns import LoopTurns
 from connections.native.endpoint import PEER
 
-WRITE_BUFFER_BYTES = 32 * 1024
 PIECE_BYTES = 16 * 1024
 """A large message goes to the transport in pieces: each is forgotten once the kernel has it."""
 _OVERSIZED = (TooManyHeaders, HeaderLineTooLong, RequestLineTooLong)

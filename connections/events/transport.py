@@ -9,6 +9,8 @@ from connections.http.exchange import Exchange
 from connections.line.connection import Disconnected
 
 WAITING_BYTES = 32 * 1024
+PIECE_BYTES = 16 * 1024
+"""What the server gets at once: it keeps what its peer does not take, and a copy of a whole page besides would stay as long."""
 BEAT_S = 15.0
 """Proxies let go of what is silent for a minute; most of them, that is."""
 CLOSE_S = 2.0
@@ -19,7 +21,7 @@ class EventTransport:
 
     def __init__(self, exchange: Exchange, first: bytes) -> None:
         self._exchange = exchange
-        self._waiting = first
+        self._waiting = bytearray(first)
         self._given = asyncio.Event()
         self._taken = asyncio.Event()
         self._given.set()
@@ -55,17 +57,24 @@ class EventTransport:
                 async with asyncio.timeout(BEAT_S):
                     await self._given.wait()
             except TimeoutError:
-                self._waiting = self._waiting or BEAT  # a write in the same turn of the loop stays
+                self._waiting = self._waiting or bytearray(BEAT)  # a write in the same turn of the loop stays
             self._given.clear()
-            text = self._waiting
-            await self._exchange.write(text)
-            self._waiting = self._waiting[len(text) :]
-            self._taken.set()
+            while self._waiting:
+                await self._send_piece()
+
+    async def _send_piece(self) -> None:
+        """What waits stays until the server takes it: who is cancelled meanwhile has sent nothing of it."""
+        piece = bytes(self._waiting[:PIECE_BYTES])
+        await self._exchange.write(piece)
+        del self._waiting[: len(piece)]
+        self._taken.set()
 
     async def close(self, code: int, reason: str) -> None:  # noqa: ARG002 - an event stream has no words for why
         """Ends the answer: readers come back."""
         try:
             async with asyncio.timeout(CLOSE_S):
-                await self._exchange.write(self._waiting, more=False)
+                while self._waiting:
+                    await self._send_piece()
+                await self._exchange.write(b"", more=False)
         except TimeoutError:
             await self._exchange.abort()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from starlette.types import Scope
 
@@ -27,6 +27,19 @@ def address_group(scope: Scope) -> str:
     address = client_of(scope)
     if address in _LOOPBACK:
         return ""
-    if isinstance(address, IPv6Address):
-        return f"address:{ip_network((address, SITE_BITS), strict=False)}"
-    return "" if address is None else f"address:{address}"
+    return "" if address is None else f"address:{_site(address)}"
+
+
+def site_of(told: str) -> str:
+    """The same of an address as a socket has it, which is what is closest where nothing is parsed so far."""
+    try:
+        return str(_site(ip_address(told)))
+    except ValueError:
+        return told
+
+
+def _site(address: IPv4Address | IPv6Address) -> IPv4Address | IPv4Network | IPv6Network:
+    """An address, or the network of one that has it with all others of that."""
+    if isinstance(address, IPv4Address):
+        return address
+    return address.ipv4_mapped or ip_network((address, SITE_BITS), strict=False)

@@ -13,6 +13,7 @@ from connections.line.registry import Registry
 from connections.wire.errors import Close, CloseCode
 from connections.wire.frames import GoAway
 from sessions.service import Sessions
+from sessions.store.redis.asker import asking_for
 
 
 class Presence:
@@ -25,7 +26,7 @@ class Presence:
 
     @asynccontextmanager
     async def of(self, connection: Connection) -> AsyncIterator[None]:
-        """Counts a connection while the block lasts. Raises Close where there is no room for it.
+        """Counts a connection while the block lasts, in which the store is asked for it. Raises Close where there is no room.
 
         A person gets what an older version kept for this client alone, before the block begins as far as that is quick.
         """
@@ -33,10 +34,13 @@ class Presence:
         with self._counting_refusals():
             await self._limiters.seats.sit(client, number)
         try:
-            await self._sessions.adopt(connection.owner, client)
-            with self._counting_refusals():  # last: whoever is registered is told of a drain, behind `ready`
-                self._registry.add(connection)
-            yield
+            with asking_for(connection.caller.group or client.client_id):
+                await self._sessions.adopt(connection.owner, client)
+                with (
+                    self._counting_refusals()
+                ):  # last: whoever is registered is told of a drain, behind `ready`
+                    self._registry.add(connection)
+                yield
         finally:
             connection.closed = True
             self._limiters.seats.leave(client, number)

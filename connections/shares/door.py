@@ -18,6 +18,7 @@ from connections.wire.table import Counts
 from sessions.errors import Refused
 from sessions.running.shares import Subject
 from sessions.service import Sessions
+from sessions.store.redis.asker import asking_for
 
 NOT_FOUND_BY_SEARCH = {"X-Robots-Tag": "noindex, nofollow"}
 
@@ -40,14 +41,15 @@ class SharesDoor:
 
     async def _answer(self, request: Request) -> Response:
         """`{title, messages, has_more}`. Raises Refused."""
-        self._take(request)
+        group = address_group(request.scope)
+        self._take(group)
         share_id: str = request.path_params["share_id"]
-        page = await self._sessions.shared(share_id, before=request.query_params.get("before"))
+        with asking_for(group):
+            page = await self._sessions.shared(share_id, before=request.query_params.get("before"))
         return answer(page, headers=NOT_FOUND_BY_SEARCH)
 
-    def _take(self, request: Request) -> None:
+    def _take(self, group: str) -> None:
         """Counts a read of an address. Raises RateLimited."""
-        group = address_group(request.scope)
         try:
             self._limiters.rates.take(Counts.READ, Subject(f"/shares/{group}", group))
         except RateLimited:

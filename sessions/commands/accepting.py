@@ -16,10 +16,10 @@ from sessions.errors import NotFound, StoreDown
 from sessions.records import Meta, user_message
 from sessions.replicas.forwarding import Elsewhere
 from sessions.running.announcing import Announcer
-from sessions.running.fair_places import FairPlaces
 from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, Moved
+from sessions.store.redis.fair_places import FairPlaces
 from sessions.titles.titles import first_title
 from sessions.turn.live_turn import LiveTurn
 from sessions.turn.positions import Behind
@@ -96,13 +96,24 @@ class Acceptor:
 
     async def _look(self, conversation: Conversation, live: LiveTurn) -> tuple[Meta, Placed]:
         """The conversation's facts, and the message's place in it. Raises Refused, Duplicate, Elsewhere."""
-        if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
-            raise Duplicate(known)
-        meta = await known_meta(self._history, conversation)
+        meta = await self._facts(conversation, live)
         if (meta.running or meta.queue) and meta.runner not in (None, self._replica):
             raise Elsewhere(meta.runner or "")
         await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
         return meta, await placed(self._history, conversation.keys, live.send.place, meta)
+
+    async def _facts(self, conversation: Conversation, live: LiveTurn) -> Meta:
+        """The conversation's facts, read unless they are known. Raises Duplicate."""
+        read: Meta | None = None
+        if (meta := conversation.known.meta) is not None:
+            known = await self._history.turn_of(conversation.keys, live.send.client_msg_id)
+        else:
+            known, read = await self._history.look(conversation.keys, live.send.client_msg_id)
+        if known is not None:
+            raise Duplicate(known)
+        if meta is None:
+            conversation.know(meta := new_unless(read))
+        return meta
 
     async def _write(self, conversation: Conversation, live: LiveTurn, beginning: Beginning) -> None:
         """The atomic write. Where nobody knows whether it was done, the turn stays named for the reaper to undo it."""
@@ -127,9 +138,14 @@ class Acceptor:
 async def known_meta(history: History, conversation: Conversation) -> Meta:
     """The store's facts of a conversation, read unless they are known. Raises StoreDown."""
     if (meta := conversation.known.meta) is None:
-        meta = await history.load(conversation.keys) or Meta.new(epoch=secrets.token_hex(8))
+        meta = new_unless(await history.load(conversation.keys))
         conversation.know(meta)
     return meta
+
+
+def new_unless(read: Meta | None) -> Meta:
+    """What was read of a conversation, or the facts of a new one."""
+    return read or Meta.new(epoch=secrets.token_hex(8))
 
 
 def _refuse_revoked(live: LiveTurn) -> None:

@@ -90,7 +90,9 @@ class Turns:
         known = self._directory.get(owner, send.conversation_id)
         waits = send.on_busy == "enqueue" and known is not None and bool(known.turns)
         subject = Subject(str(owner), send.group)
-        admitted = self._admission.enter(subject, waits=waits, may_call=bool(generation.tools))
+        admitted = self._admission.enter(
+            subject, waits=waits, may_call=bool(generation.tools), chars=len(send.content)
+        )
         conversation = self._directory.open(owner, send.conversation_id)
         arrival = arrive(conversation, subscriber, send, names or Names.new(), generation)
         arrival.stages.accepted.add_done_callback(lambda _: admitted.arrived())

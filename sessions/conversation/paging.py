@@ -117,7 +117,7 @@ async def _branch(history: History, conversation: Conversation, *, limit: int, b
         leaf = await history.parent(conversation.keys, before)
         if leaf is None:
             raise NotFound(f'`before` names no message of this conversation: "{before}".')
-    branch = await history.branch(conversation.keys, leaf=leaf, limit=limit)
+    branch = await history.branch(conversation.keys, leaf=leaf, limit=limit, most_bytes=MAX_PAGE_BYTES)
     if not branch.epoch:
         raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
     if before is not None and not leaf:  # nothing comes before a root

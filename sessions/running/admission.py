@@ -10,6 +10,8 @@ from sessions.running.shares import Shares, Subject
 
 COMING = 256
 """Messages that are on their way in at once: each asks the store some times, and the store's connections are few."""
+PLACE_CHARS = 4096
+"""A longer message takes more places of these: each is there some times until it is accepted, and its tokens are counted."""
 AGAIN_MS = 1000
 
 _BUSY = "The server is busy; try again in a moment."
@@ -20,24 +22,32 @@ _SHARE = "You have as many replies under way as the server can give you now; try
 class Admitted:
     """One turn that was let in: on its way, then waiting behind another or running; and waiting for its calls between."""
 
-    __slots__ = ("_calling", "_coming", "_held", "_running", "_subject")
+    __slots__ = ("_calling", "_coming", "_held", "_running", "_subject", "_weight")
 
     def __init__(
-        self, subject: Subject, *, coming: Shares | None, held: Shares, running: Shares, calling: Shares
+        self,
+        subject: Subject,
+        *,
+        coming: Shares | None,
+        held: Shares,
+        running: Shares,
+        calling: Shares,
+        weight: int = 1,
     ) -> None:
         self._subject = subject
         self._coming = coming
         self._held: Shares | None = held
         self._running = running
         self._calling = calling
+        self._weight = weight
         if coming is not None:
-            coming.take(subject)
+            coming.take(subject, weight)
         held.take(subject)
 
     def arrived(self) -> None:
         """It was accepted or refused: it asks the store no more."""
         if self._coming is not None:
-            self._coming.give_back(self._subject)
+            self._coming.give_back(self._subject, self._weight)
             self._coming = None
 
     def begin(self) -> None:
@@ -83,8 +93,10 @@ class Admission:
         """How many wait behind another turn of their conversation."""
         return len(self._waiting)
 
-    def enter(self, subject: Subject, *, waits: bool = False, may_call: bool = False) -> Admitted:
-        """Counts a turn. `may_call`: its calls may be open for long. Raises Draining, Overloaded."""
+    def enter(
+        self, subject: Subject, *, waits: bool = False, may_call: bool = False, chars: int = 0
+    ) -> Admitted:
+        """Counts a turn. `may_call`: its calls may be open for long; `chars`: of its message. Raises Draining, Overloaded."""
         if self.draining:
             raise Draining("The server is about to stop; send again after reconnecting.")
         held = self._waiting if waits else self._running
@@ -94,11 +106,15 @@ class Admission:
             raise Overloaded(_SHARE, retry_after_ms=AGAIN_MS)
         if may_call and not self._calling.has_room_for(subject):
             raise Overloaded(_CALLS, retry_after_ms=AGAIN_MS)
-        return self._admitted(subject, held, coming=self._coming)
+        return self._admitted(subject, held, coming=self._coming, weight=1 + chars // PLACE_CHARS)
 
     def take_over(self, subject: Subject) -> Admitted:
         """Counts a turn that waits for calls, and was let in elsewhere: it goes on, whether there is room for it or not."""
         return self._admitted(subject, self._calling, coming=None)
 
-    def _admitted(self, subject: Subject, held: Shares, *, coming: Shares | None) -> Admitted:
-        return Admitted(subject, coming=coming, held=held, running=self._running, calling=self._calling)
+    def _admitted(
+        self, subject: Subject, held: Shares, *, coming: Shares | None, weight: int = 1
+    ) -> Admitted:
+        return Admitted(
+            subject, coming=coming, held=held, running=self._running, calling=self._calling, weight=weight
+        )

@@ -44,17 +44,17 @@ class Shares:
             and self._groups[subject.group] < free * GROUPS_TIMES
         )
 
-    def take(self, subject: Subject) -> None:
-        """Counts one more, also where there was no room for it: what was admitted elsewhere goes on."""
-        self._held += 1
-        self._owners[subject.owner] += 1
+    def take(self, subject: Subject, weight: int = 1) -> None:
+        """Counts one more, of which one takes so many places, also where there was no room: what was admitted elsewhere goes on."""
+        self._held += weight
+        self._owners[subject.owner] += weight
         if subject.group:
-            self._groups[subject.group] += 1
+            self._groups[subject.group] += weight
 
-    def give_back(self, subject: Subject) -> None:
+    def give_back(self, subject: Subject, weight: int = 1) -> None:
         """Counts one less; who holds none is forgotten."""
-        self._held -= 1
+        self._held -= weight
         for counts, name in ((self._owners, subject.owner), (self._groups, subject.group)):
-            counts[name] -= 1
+            counts[name] -= weight
             if counts[name] <= 0:
                 del counts[name]

@@ -123,7 +123,7 @@ class Sharing:
 
     async def _branch(self, keys: Keys, leaf: str) -> tuple[list[MessageRecord], str | None]:
         """The messages of a page, and the one before them."""
-        branch = await self._history.branch(keys, leaf=leaf, limit=PAGE)
+        branch = await self._history.branch(keys, leaf=leaf, limit=PAGE, most_bytes=PAGE_BYTES)
         room, kept = PAGE_BYTES, 0
         for message in reversed(branch.messages):
             room -= len(message.content.encode())

@@ -18,8 +18,8 @@ from websockets.server import ServerProtocol
 
 from app.server.feed import SIP_BYTES, Hold
 from app.server.frames import MAX_FRAGMENTS, MAX_HELLO_FRAMES, Frames
-from app.server.http_protocol import MAX_AHEAD_BYTES, HttpProtocol
-from app.server.websocket import WRITE_BUFFER_BYTES, Protocol
+from app.server.http_protocol import MAX_AHEAD_BYTES, WRITE_BUFFER_BYTES, HttpProtocol
+from app.server.websocket import Protocol
 from connections.limits.bounds import Bound
 from connections.limits.seats import LEAST_SHARE
 from connections.line import budget

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from hashlib import sha256
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 from subprocess import TimeoutExpired
 
@@ -29,6 +32,10 @@ END_S = 10.0
 QUIET = {"MIDSTREAM_LOG_LEVEL": "warning"}
 AS_DEPLOYED = {"PYTHONMALLOC": "malloc"}
 """As `deploy/` does: what a burst took is given back."""
+KV_BYTES = 32 * MB
+"""Of the engine: it takes this memory as it is used, whoever asks, and keeps it. All of it is used before the first attack."""
+LONG_PROMPTS = 16
+PROMPT_WORDS = 1_900
 
 
 class Place:
@@ -127,8 +134,28 @@ def _opened(ground: Ground) -> Iterator[Place]:
                 f"{secrets.token_hex(4)}:{sha256(key.encode()).hexdigest()}" for key in (*keys, *own_keys)
             )
             environ |= {"MIDSTREAM_API_KEYS": ",".join(named), "MIDSTREAM_JWKS_URL": issuer.url}
+        if ground is Ground.MODEL:
+            environ |= {"MIDSTREAM_KV_BYTES": str(KV_BYTES)}
         server = stack.enter_context(serving(Path(folder), environ, command=command))
+        if ground is Ground.MODEL:
+            _use_all_pages(server.port)
         yield Place(ground, server, keys, own_keys)
+
+
+def _use_all_pages(port: int) -> None:
+    """Have the engine read prompts, each unlike the others, until every page of its memory for them was written."""
+    with closing(HTTPConnection("127.0.0.1", port)) as line:
+        for number in range(LONG_PROMPTS):
+            content = f"{number} " + "once upon " * (PROMPT_WORDS // 2)
+            ask = {
+                "model": "midstream-demo",
+                "messages": [{"role": "user", "content": content}],
+                "max_tokens": 1,
+            }
+            line.request("POST", "/v1/chat/completions", json.dumps(ask))
+            answer = line.getresponse()
+            told = answer.read()
+            assert answer.status == HTTPStatus.OK, told
 
 
 def _keys(count: int) -> tuple[str, ...]:

@@ -80,6 +80,15 @@ class History:
             values = await cast("Awaitable[list[Any]]", self._client.hmget(keys.conversation, list(FACTS)))
         return meta_told(values)
 
+    async def look(self, keys: Keys, client_msg_id: str) -> tuple[TurnRecord | None, Meta | None]:
+        """The turn that a `client_msg_id` began, if it did, and the facts: what a message has to know, in one round trip."""
+        with store_errors():
+            sent, *values = await cast(
+                "Awaitable[list[Any]]",
+                self._client.hmget(keys.conversation, [f"sent:{client_msg_id}", *FACTS]),
+            )
+        return await self.turn(keys, sent.decode()) if sent else None, meta_told(values)
+
     async def turn_of(self, keys: Keys, client_msg_id: str) -> TurnRecord | None:
         """The turn that a `client_msg_id` began, if it did."""
         with store_errors():
@@ -148,11 +157,21 @@ class History:
         return len(names.split()) if names else 0
 
     async def branch(
-        self, keys: Keys, *, leaf: str | None = None, limit: int = 1_000_000, last: str | None = None
+        self,
+        keys: Keys,
+        *,
+        leaf: str | None = None,
+        limit: int = 1_000_000,
+        last: str | None = None,
+        most_bytes: int | None = None,
     ) -> Branch:
-        """Up to `limit` messages from `leaf` (the active one by default) towards the root, or to `last` if met."""
+        """Up to `limit` messages from `leaf` (the active one by default) towards the root, or to `last` if met.
+
+        `most_bytes`: the store reads no message behind so much of them.
+        """
+        most = "" if most_bytes is None else most_bytes
         epoch, seq, older, running, rows = await run_script(
-            self._client, BRANCH, [keys.conversation], [leaf or "", limit, last or "", MAX_SIBLINGS]
+            self._client, BRANCH, [keys.conversation], [leaf or "", limit, last or "", MAX_SIBLINGS, most]
         )
         messages: list[MessageRecord] = []
         siblings: list[Siblings] = []

@@ -1,7 +1,7 @@
 """Clients for the kinds of servers that a store may be: one server, a Redis Cluster, or a master that Sentinels name.
 
-All of them serve the same commands, at most so many at once; whoever comes later waits. After a failover a connection
-that reaches a replica is dropped and made anew.
+All of them serve the same commands, at most so many at once; whoever comes later waits, fair between those for whom it is
+asked (`asker.py`). After a failover a connection that reaches a replica is dropped and made anew.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ReadOnlyError, ResponseError
 
+from sessions.store.redis.asker import asker
 from sessions.store.redis.client import store_errors
+from sessions.store.redis.fair_places import FairPlaces
 
 SOCKET_TIMEOUT_S = 5.0
 AT_ONCE = 32
@@ -89,7 +91,36 @@ class _DemotableTlsConnection(_Demotable, SSLConnection):
     pass
 
 
-class _SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
+class _FairPool(BlockingConnectionPool):
+    """Connections for many who ask: each of them has one in turn, so that who asks seldom does not wait behind who asks often."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._places = FairPlaces(self.max_connections)
+        self._lent: dict[Any, str] = {}
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        group = asker()
+        try:
+            async with asyncio.timeout(self.timeout):
+                await self._places.take(group)
+        except TimeoutError as error:
+            raise ConnectionLost("No connection available.") from error
+        try:
+            connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        except BaseException:
+            self._places.give_back(group)
+            raise
+        self._lent[connection] = group
+        return connection
+
+    async def release(self, connection: Any) -> None:
+        await super().release(connection)
+        if (group := self._lent.pop(connection, None)) is not None:
+            self._places.give_back(group)
+
+
+class _SentinelPool(SentinelConnectionPool, _FairPool):
     """Connections to the master of the moment; whoever finds all of them in use waits."""
 
     async def aclose(self) -> None:
@@ -102,10 +133,10 @@ class _Cluster(RedisCluster):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(max_connections=2 * AT_ONCE, **options)
-        self._places = asyncio.Semaphore(AT_ONCE)  # a node's pool refuses where others wait
+        self._places = FairPlaces(AT_ONCE)  # a node's pool refuses where others wait
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        async with self._places:
+        async with self._places.place(asker()):
             return await super().execute_command(*args, **kwargs)
 
     async def __aenter__(self) -> Self:
@@ -118,7 +149,7 @@ def _server(url: str) -> Redis:
     if "path" not in options:
         tls = options.get("connection_class") is SSLConnection
         options["connection_class"] = _DemotableTlsConnection if tls else _DemotableConnection
-    return Redis.from_pool(BlockingConnectionPool(**_bounded(), **(_timing() | options)))
+    return Redis.from_pool(_FairPool(**_bounded(), **(_timing() | options)))
 
 
 def _cluster(url: str, *, tls: bool) -> Redis:

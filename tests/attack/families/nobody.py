@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.attack.attack import Attack
+from tests.attack.attack import Attack, Ground
 from tests.attack.attacker import Attacker
 
 
@@ -13,4 +13,9 @@ async def nobody(_: Attacker) -> None:
     await asyncio.Event().wait()
 
 
-ATTACKS = (Attack(run=nobody),)
+async def nobody_at_the_model(_: Attacker) -> None:
+    """Does nothing either, on the server that has the demo model."""
+    await asyncio.Event().wait()
+
+
+ATTACKS = (Attack(run=nobody), Attack(run=nobody_at_the_model, ground=Ground.MODEL))

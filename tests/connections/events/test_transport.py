@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connections.events import transport
-from connections.events.transport import EventTransport
+from connections.events.transport import PIECE_BYTES, EventTransport
 from connections.http.exchange import Exchange
 
 TEXT = b"data: {}\n\n"
@@ -41,6 +41,42 @@ class Server:
             asyncio.get_running_loop().call_soon(self._write_later, turns - 1)
         else:
             self.transport.write(TEXT)
+
+
+class SlowServer:
+    """Takes one part of an answer, and no other before it is told to."""
+
+    def __init__(self) -> None:
+        self.given: list[bytes] = []
+        self.ended = False
+        self.has_some = asyncio.Event()
+        self.goes_on = asyncio.Event()
+        self.transport = EventTransport(Exchange({"type": "http"}, self._receive, self._send), b"")
+
+    async def _receive(self) -> Any:
+        await asyncio.Future()
+
+    async def _send(self, message: Any) -> None:
+        if self.given:
+            await self.goes_on.wait()
+        self.given.append(message["body"])
+        self.ended = not message["more_body"]
+        self.has_some.set()
+
+
+async def test_a_long_event_is_handed_on_in_pieces() -> None:
+    """What the server was given and its peer does not take is kept there, beside what waits here."""
+    server, long = SlowServer(), b"data: " + b"x" * 300_000 + b"\n\n"
+    sending = asyncio.create_task(server.transport.send())
+    server.transport.write(long)
+    await server.has_some.wait()
+    assert len(server.given[0]) <= PIECE_BYTES
+    assert not server.transport.is_writable
+    server.goes_on.set()
+    await server.transport.writable()
+    sending.cancel()
+    await server.transport.close(1000, "")
+    assert (b"".join(server.given), server.ended) == (long, True)
 
 
 @pytest.mark.parametrize("turns", range(4))

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from redis.asyncio import Redis
 
 from engine.scripted.engine import ScriptedEngine
 from sessions.conversation.paging import MAX_PAGE_BYTES
@@ -65,6 +66,20 @@ async def test_a_page_has_a_bound_in_bytes(chat: Chat) -> None:
     assert page.has_more
     older = await chat.history(before=page.messages[0].message_id)
     assert older.messages[-1].message_id == page.messages[0].parent_id
+
+
+async def test_no_more_is_read_for_a_page_than_fits_it(chat: Chat, store: Redis) -> None:
+    """A hundred long messages are megabytes, of which a page of the newest needs some."""
+    for _ in range(8):
+        await chat.exchange("a" * 60_000, "b" * 60_000)
+    before = await _told_bytes(store)
+    page = await chat.history(limit=100)
+    assert (len(page.messages), page.has_more) == (4, True)
+    assert await _told_bytes(store) - before < 1.5 * MAX_PAGE_BYTES
+
+
+async def _told_bytes(store: Redis) -> int:
+    return int((await store.info("stats"))["total_net_output_bytes"])
 
 
 async def test_one_message_larger_than_a_page_is_a_page(chat: Chat) -> None:

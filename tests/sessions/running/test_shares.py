@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.errors import Draining, Overloaded
-from sessions.running.admission import AGAIN_MS, COMING, Admission, Admitted
+from sessions.running.admission import AGAIN_MS, COMING, PLACE_CHARS, Admission, Admitted
 from sessions.running.shares import Shares, Subject
 
 ANN, BOB = Subject("ann", "here"), Subject("bob", "there")
@@ -108,6 +108,19 @@ def test_only_so_many_messages_are_on_their_way_in() -> None:
         admission.enter(BOB)
     turns[0].arrived()
     admission.enter(BOB)
+
+
+def test_long_messages_are_fewer_on_their_way_in() -> None:
+    """Each is there some times until it is accepted: a client's long ones come to no more memory than its short ones."""
+    admission, chars = Admission(at_most=2 * COMING), 8 * PLACE_CHARS
+    alone = Subject("alone")
+    turns = [admission.enter(alone, chars=chars) for _ in range(COMING // 4 // 9 + 1)]
+    with pytest.raises(Overloaded):
+        admission.enter(alone, chars=chars)
+    admission.enter(Subject("another"), chars=chars).leave()
+    for turn in turns:
+        turn.arrived()
+    assert admission.enter(alone, chars=chars)
 
 
 def test_a_server_that_stops_takes_none() -> None:

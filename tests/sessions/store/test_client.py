@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from sessions.errors import StoreDown
 from sessions.store.ownership import Ownership
 from sessions.store.redis import servers
+from sessions.store.redis.asker import asking_for
 from sessions.store.redis.client import REMOVE, run_script, store_errors
 from sessions.store.redis.servers import connect
 from tests.refusing_store import refusing_writes
@@ -106,3 +107,27 @@ async def test_who_finds_all_connections_in_use_waits_so_long_and_no_longer(
         assert await waiting
         for one in held:
             await pool.release(one)
+
+
+async def test_who_asks_seldom_waits_behind_nobody_who_asks_often(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All connections are one group's, and so are many requests that wait: another group's is the next to be answered."""
+    monkeypatch.setattr(servers, "AT_ONCE", 1)
+    answered: list[str] = []
+
+    async def ask(store: Redis, group: str) -> None:
+        with asking_for(group):
+            await store.ping()
+        answered.append(group)
+
+    async with connect(store_url) as store:
+        held = await store.connection_pool.get_connection()
+        async with asyncio.TaskGroup() as tasks:
+            for group in ["often"] * 8 + ["seldom"]:
+                tasks.create_task(ask(store, group))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            await store.connection_pool.release(held)
+    assert answered.index("seldom") <= 1
+    assert len(answered) == 9

@@ -56,6 +56,24 @@ async def test_long_shares_come_in_pages(
     assert ([one.message_id for one in oldest.messages], oldest.next) == (["user-a"], None)
 
 
+async def test_no_more_is_read_for_a_page_than_fits_it(
+    sharing: Sharing, history: History, store: Redis
+) -> None:
+    """Whoever has a link may ask, and nobody knows who it is."""
+    parent = None
+    for number in range(6):
+        await exchange(history, f"t{number}", seq=2 * number + 1, parent=parent)
+        parent = f"reply-t{number}"
+        longer = message(parent, f"user-t{number}", role="assistant", content="b" * 100_000)
+        await store.hset(KEYS.conversation, f"message:{parent}", encode_message(longer))  # type: ignore[misc]
+    share_id = await sharing.share(ALICE, "room")
+    before = (await store.info("stats"))["total_net_output_bytes"]
+    page = await sharing.read(share_id, before=None)
+    assert (page.messages[0].message_id, len(page.messages)) == ("user-t4", 4)
+    assert (await store.info("stats"))["total_net_output_bytes"] - before < 400_000
+    assert (await sharing.read(share_id, before=page.next)).messages[-1].message_id == "reply-t3"
+
+
 @pytest.mark.parametrize("cursor", ["", "reply-a", "reply-a.", f"reply-a.{'0' * 32}", "é.é"])
 async def test_a_cursor_of_ones_own_making_leads_nowhere(
     sharing: Sharing, history: History, cursor: str

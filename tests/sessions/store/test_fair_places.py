@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.running.fair_places import FairPlaces
+from sessions.store.redis.fair_places import FairPlaces
 
 
 async def served(places: FairPlaces, groups: list[str]) -> list[str]:

@@ -25,25 +25,30 @@ class FairPlaces:
     @asynccontextmanager
     async def place(self, group: str) -> AsyncIterator[None]:
         """Wait for a place, and have it within the block."""
+        await self.take(group)
+        try:
+            yield
+        finally:
+            self.give_back(group)
+
+    async def take(self, group: str) -> None:
+        """Wait for a place, and have it until it is given back."""
         if self._free > 0 and not self._waiting:
             self._take(group)
         else:
             await self._wait(group)
-        try:
-            yield
-        finally:
-            self._give_back(group)
 
-    def _take(self, group: str) -> None:
-        self._free -= 1
-        self._taken[group] += 1
-
-    def _give_back(self, group: str) -> None:
+    def give_back(self, group: str) -> None:
+        """End what `take` began for this group."""
         self._free += 1
         self._taken[group] -= 1
         if not self._taken[group]:
             del self._taken[group]
         self._fill()
+
+    def _take(self, group: str) -> None:
+        self._free -= 1
+        self._taken[group] += 1
 
     async def _wait(self, group: str) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -56,7 +61,7 @@ class FairPlaces:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self._give_back(group)  # its turn came in the same moment
+                self.give_back(group)  # its turn came in the same moment
             raise
 
     def _fill(self) -> None:

@@ -1,0 +1,52 @@
+"""Peers that send requests ahead, and take no answer or leave."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+from app.server.http_protocol import HttpProtocol
+from engine.scripted.engine import ScriptedEngine
+from tests.app.in_process import Running, serving
+from tests.app.raw import peer
+from tests.sessions.chat import WAIT_S, eventually
+
+LONG = b"GET /static/vendor/formulas.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SHORT = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def https(running: Running) -> list[HttpProtocol]:
+    found = running.service._server.server_state.connections
+    return [one for one in found if isinstance(one, HttpProtocol)]
+
+
+async def test_no_answer_is_made_while_its_peer_does_not_take_the_one_before(running: Running) -> None:
+    """Each would lie here, whole."""
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", running.port))
+        deaf.sendall(LONG * 3)
+        await eventually(lambda: any(one._next is not None for one in https(running)))
+        (protocol,) = https(running)
+        assert len(protocol.pipeline) == 1
+        reader, writer = await asyncio.open_connection(sock=deaf)
+        for _ in range(3):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
+        writer.close()
+
+
+async def test_who_leaves_with_a_request_ahead_stops_the_engine_all_the_same(tmp_path: Path) -> None:
+    """uvicorn tells the newest request that its peer is gone; the one that is being answered is another."""
+    engine = ScriptedEngine(by_hand=True)
+    asked = b'{"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}'
+    chat = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(asked)}\r\n\r\n"
+    async with serving(tmp_path, engine) as running, asyncio.timeout(WAIT_S):
+        async with peer(running) as hasty:
+            hasty.write(SHORT + chat + asked.decode() + SHORT)
+            while not engine.requests:
+                await running.get("/healthz")
+            engine.step()
+        while not engine.statistics().cancels:
+            await running.get("/healthz")

@@ -1,0 +1,27 @@
+"""How often the store is asked before a message is accepted: each time is a turn of the event loop, behind all others' work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from tests.sessions.chat import Chat
+
+
+async def test_whether_a_message_came_before_is_asked_with_the_facts(
+    chat: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+    execute = store.execute_command
+
+    def noted(*command: Any, **options: Any) -> Any:
+        if any(str(part).startswith("sent:") for part in command):
+            asked.append(command)
+        return execute(*command, **options)
+
+    monkeypatch.setattr(store, "execute_command", noted)
+    await chat.running("Hello?", "This")
+    assert [command[0] for command in asked] == ["HMGET"]
+    assert "epoch" in asked[0]
