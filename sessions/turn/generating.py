@@ -35,7 +35,7 @@ from sessions.filters.filtered_reply import Released
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import EngineWait
 from sessions.turn.prompt import retry_after_ms, stand_in
-from sessions.turn.reading_pace import Evenly
+from sessions.turn.reading_pace import Pacer
 from sessions.turn.turn import EngineCount, Turn
 
 SHED_AGAIN_MS = 1000
@@ -114,7 +114,7 @@ class FilteredPieces:
         self._filters = filters
         self._thoughts = filters.reply()
         self._text = filters.reply()
-        self._hear = _evenly(listener)
+        self._hear = _paced(listener)
         self.filtered = False
 
     async def begin(self) -> None:
@@ -166,11 +166,11 @@ class FilteredPieces:
         self._listener.engine.stop()
 
 
-def _evenly(listener: Listener) -> Callable[[Released], Awaitable[None]]:
+def _paced(listener: Listener) -> Callable[[Released], Awaitable[None]]:
     if listener.chars_per_s is None:
         return listener.hear
     stopping = listener.engine.stopping
-    return Evenly(listener.hear, chars_per_s=listener.chars_per_s, stopping=stopping).hear
+    return Pacer(listener.hear, chars_per_s=listener.chars_per_s, stopping=stopping).hear
 
 
 class Generator:

@@ -23,7 +23,7 @@ _TONES = range(0x1F3FB, 0x1F400)
 _FLAGS = range(0x1F1E6, 0x1F200)
 
 
-class Evenly:
+class Pacer:
     """Hands text on in slices, each when it is due. `stopping`: nothing is waited for once it is set."""
 
     def __init__(

@@ -15,10 +15,10 @@ from tests.server_process import ServerProcess
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def choose(chat: ChatPage, deed: str) -> None:
+async def choose(chat: ChatPage, action: str) -> None:
     """Chooses from the menu of the conversation."""
     await chat.page.get_by_role("button", name="More about this conversation").click()
-    await chat.page.get_by_role("button", name=deed, exact=True).click()
+    await chat.page.get_by_role("button", name=action, exact=True).click()
 
 
 async def test_what_was_said_is_found_and_shown_where_it_stands(

@@ -10,8 +10,8 @@ import { Door } from "./keys/door.js";
 import { part } from "./elements/dom.js";
 import { SearchBox } from "./conversations/search-box.js";
 import { Drawer } from "./elements/drawer.js";
-import { Deeds } from "./deeds.js";
-import { Finding } from "./finding.js";
+import { ConversationActions } from "./conversations/conversation-actions.js";
+import { MessageJump } from "./transcript/message-jump.js";
 import { Notices } from "./elements/notices.js";
 import { OlderPages } from "./transcript/older-pages.js";
 import { Reporter } from "./reporter.js";
@@ -45,8 +45,8 @@ export class Chat {
   #chosen;
   #choices;
   #settings;
-  #deeds;
-  #finding;
+  #actions;
+  #jump;
   #speaking;
   #composer;
   #screen;
@@ -70,7 +70,7 @@ export class Chat {
     this.#choices = new Choices(this.#chosen);
     this.#conversations = new Conversations(client);
     this.#door = new Door({ client, credentials, reporter: this.#reporter, onLeave: () => this.#forgetAll() });
-    this.#finding = new Finding({ client, reporter: this.#reporter });
+    this.#jump = new MessageJump({ client, reporter: this.#reporter });
     this.#speaking = new Speaking({ client, reporter: this.#reporter, choices: this.#choices, screen: () => this.#screen });
     this.#composer = new Composer({
       onSend: (text) => this.#say(text),
@@ -88,7 +88,7 @@ export class Chat {
       model: () => current().model,
       theme,
     });
-    this.#deeds = new Deeds({
+    this.#actions = new ConversationActions({
       client,
       reporter: this.#reporter,
       current: () => current().conversationId,
@@ -133,7 +133,7 @@ export class Chat {
     };
     const onShown = (/** @type {boolean} */ anything) => {
       this.#composer.setRunning(this.#screen.running.length > 0);
-      this.#deeds.offer(anything);
+      this.#actions.offer(anything);
       this.#older.show();
     };
     return new Screen({ client: this.#client, conversations: this.#conversations, current, actions, onShown });
@@ -322,7 +322,7 @@ export class Chat {
     this.#switch(conversationId);
     this.#drawer.close();
     if (messageId === undefined) return;
-    const there = await this.#finding.read(this.#screen.current, messageId);
+    const there = await this.#jump.load(this.#screen.current, messageId);
     if (there && this.#screen.current.conversationId === conversationId) this.#screen.showMessage(messageId);
   }
 

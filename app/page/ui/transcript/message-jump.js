@@ -3,14 +3,14 @@ const MOST_PAGES = 50;
 const PAGE = 200;
 
 /** Leads to a message that was found, wherever in its conversation it stands. */
-export class Finding {
+export class MessageJump {
   #client;
   #reporter;
 
   /**
    * @param {object} parts
-   * @param {import("../client/chat-client.js").ChatClient} parts.client
-   * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {import("../../client/chat-client.js").ChatClient} parts.client
+   * @param {import("../reporter.js").Reporter} parts.reporter
    */
   constructor({ client, reporter }) {
     this.#client = client;
@@ -19,11 +19,11 @@ export class Finding {
 
   /**
    * Reads older messages until the one that was found is among them. One of another branch has that branch shown.
-   * @param {import("./transcript/transcript.js").Transcript} transcript
+   * @param {import("./transcript.js").Transcript} transcript
    * @param {string} messageId
    * @returns {Promise<boolean>} whether it is among them now
    */
-  async read(transcript, messageId) {
+  async load(transcript, messageId) {
     const { conversationId } = transcript;
     for (let pages = 0; pages < MOST_PAGES && !transcript.has(messageId); pages += 1) {
       const before = transcript.loaded ? transcript.oldest : undefined;
