@@ -1,41 +1,70 @@
+import { readOlder } from "./pages.js";
+import { t } from "../words/translate.js";
+
 /** Pages of older messages that are read to come to one that was found. */
 const MOST_PAGES = 50;
-const PAGE = 200;
 
-/** Leads to a message that was found, wherever in its conversation it stands. */
+/** Leads to a message that was found, wherever in its conversation it stands. Looking for one changes nothing: one of another branch is offered. */
 export class MessageJump {
   #client;
   #reporter;
+  #notices;
+  #navigation;
+  #screen;
 
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
    * @param {import("../reporter.js").Reporter} parts.reporter
+   * @param {import("../elements/notices.js").Notices} parts.notices
+   * @param {import("../navigation.js").Navigation} parts.navigation
+   * @param {import("../screen.js").Screen} parts.screen
    */
-  constructor({ client, reporter }) {
+  constructor({ client, reporter, notices, navigation, screen }) {
     this.#client = client;
     this.#reporter = reporter;
+    this.#notices = notices;
+    this.#navigation = navigation;
+    this.#screen = screen;
+  }
+
+  /** Shows the conversation of a hit, and in it the message that was found. @param {import("../../client/frames.js").Hit} hit */
+  async to({ conversation_id: conversationId, message_id: messageId }) {
+    this.#navigation.open(conversationId);
+    if (messageId === undefined) return;
+    const transcript = this.#screen.current;
+    await this.#read(transcript, messageId);
+    if (this.#screen.current !== transcript) return; // the user went on
+    if (transcript.has(messageId)) this.#screen.showMessage(messageId);
+    else if (transcript.loaded && !transcript.hasMore) this.#offer(conversationId, messageId);
   }
 
   /**
-   * Reads older messages until the one that was found is among them. One of another branch has that branch shown.
+   * Reads older messages until the one that was found is among them.
    * @param {import("./transcript.js").Transcript} transcript
    * @param {string} messageId
-   * @returns {Promise<boolean>} whether it is among them now
    */
-  async load(transcript, messageId) {
-    const { conversationId } = transcript;
-    for (let pages = 0; pages < MOST_PAGES && !transcript.has(messageId); pages += 1) {
-      const before = transcript.loaded ? transcript.oldest : undefined;
-      if (transcript.loaded && !transcript.hasMore) break;
-      const page = await this.#reporter.answer(this.#client.history({ conversationId, before, limit: PAGE }));
-      if (page === null) return false;
-      if (before === undefined) transcript.refresh(page);
-      else if (transcript.oldest === before) transcript.prepend(page);
+  async #read(transcript, messageId) {
+    let [left, moved] = [MOST_PAGES, true];
+    const enough = () => left <= 0 || transcript.has(messageId) || (transcript.loaded && !transcript.hasMore);
+    while (moved && !enough()) {
+      const { loaded, oldest } = transcript;
+      await this.#reporter.answer(readOlder(this.#client, transcript, () => (left -= 1) <= 0 || enough()));
+      // Where the reader's scrolling brought a page meanwhile, there may be more behind it.
+      moved = transcript.loaded && (!loaded || transcript.oldest !== oldest);
     }
-    if (!transcript.has(messageId) && !transcript.hasMore) {
-      await this.#reporter.answer(this.#client.showBranch({ conversationId, messageId }));
-    }
-    return transcript.has(messageId);
+  }
+
+  /**
+   * What is on another branch is shown when the user says so: that branch is the active one from then on, on every device.
+   * @param {string} conversationId
+   * @param {string} messageId
+   */
+  #offer(conversationId, messageId) {
+    this.#notices.offer(t("What was found is in another version of this conversation."), t("Go on with that version"), async () => {
+      if (this.#screen.current.conversationId !== conversationId) this.#navigation.open(conversationId);
+      const shown = await this.#reporter.answer(this.#client.showBranch({ conversationId, messageId }).then(() => true));
+      if (shown && this.#screen.current.has(messageId)) this.#screen.showMessage(messageId);
+    });
   }
 }
