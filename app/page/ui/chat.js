@@ -12,11 +12,11 @@ import { ReplyAlerts } from "./reply-alerts.js";
 import { Reporter } from "./reporter.js";
 import { Screen } from "./screen.js";
 import { ConversationSettings } from "./settings/conversation-settings.js";
-import { KeptTexts } from "./settings/kept-texts.js";
 import { sessionStorage } from "./settings/storage.js";
 import { Speaking } from "./speaking.js";
 import { MessageJump } from "./transcript/message-jump.js";
 import { Transcripts } from "./transcript/transcripts.js";
+import { Drafts } from "./writing/drafts.js";
 
 /** @typedef {import("../client/chat-client.js").ChatClient} ChatClient */
 /** @typedef {import("../client/reply.js").Reply} Reply */
@@ -45,8 +45,8 @@ export class Chat {
    */
   constructor(client, { credentials, storage, theme }) {
     this.#client = client;
-    const keeping = { lasting: storage, session: sessionStorage(), forTab: () => credentials.key !== null && !credentials.keptForGood };
-    const drafts = new KeptTexts("midstream.drafts", keeping);
+    const places = { lasting: storage, session: sessionStorage(), forTab: () => credentials.key !== null && !credentials.keptForGood };
+    const drafts = new Drafts(places);
     const reporter = new Reporter(this.#notices);
     const current = () => this.#screen.current;
     this.#sidebar = new Sidebar({
@@ -56,13 +56,13 @@ export class Chat {
       onHit: (hit) => void jump.to(hit),
       onChange: () => this.#screen.ask(),
     });
-    const kept = new KeptTexts("midstream.choices", keeping);
-    this.#settings = new ConversationSettings({ client, kept, theme, current, onChange: () => this.#screen.renew() });
+    this.#settings = new ConversationSettings({ client, places, theme, current, onChange: () => this.#screen.renew() });
     this.#speaking = new Speaking({ client, reporter, settings: this.#settings, screen: () => this.#screen });
     this.#composer = new Composer({
       onSend: (text) => this.#say(text),
       onStop: () => this.#speaking.stop(),
-      onDraft: (text) => drafts.keep(current().conversationId, text),
+      onDraft: (text) => drafts.keepText(current().conversationId, text),
+      onAttached: (attachments) => drafts.keepAttachments(current().conversationId, attachments),
       onTrouble: (words) => this.#notices.say(words),
       limits: () => this.#limits,
     });

@@ -19,7 +19,7 @@ export class Navigation {
    * @param {import("./transcript/transcripts.js").Transcripts} parts.transcripts
    * @param {import("./screen.js").Screen} parts.screen
    * @param {import("./writing/composer.js").Composer} parts.composer
-   * @param {import("./settings/kept-texts.js").KeptTexts} parts.drafts
+   * @param {import("./writing/drafts.js").Drafts} parts.drafts
    * @param {() => void} parts.onTurn       the user turned to a conversation, perhaps the one that is shown
    */
   constructor({ client, storage, transcripts, screen, composer, drafts, onTurn }) {

@@ -5,7 +5,6 @@ import { SettingsPanel } from "./settings-panel.js";
 /** How replies of the shown conversation are made: what the user chose for it, and the model that follows from that. */
 export class ConversationSettings {
   #client;
-  #kept;
   #choices;
   #current;
   #panel;
@@ -14,15 +13,14 @@ export class ConversationSettings {
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
-   * @param {import("./kept-texts.js").KeptTexts} parts.kept  what was chosen for each conversation
+   * @param {import("./kept-texts.js").Places} parts.places  where it is kept what was chosen
    * @param {import("./theme.js").Theme} parts.theme
    * @param {() => import("../transcript/transcript.js").Transcript} parts.current
    * @param {() => void} parts.onChange                        something else was chosen
    */
-  constructor({ client, kept, theme, current, onChange }) {
+  constructor({ client, places, theme, current, onChange }) {
     this.#client = client;
-    this.#kept = kept;
-    this.#choices = new Choices(kept);
+    this.#choices = new Choices(places);
     this.#current = current;
     this.#panel = new SettingsPanel({
       choice: () => this.#choice,
@@ -61,12 +59,12 @@ export class ConversationSettings {
 
   /** @param {string} conversationId */
   forget(conversationId) {
-    this.#kept.forget(conversationId);
+    this.#choices.forget(conversationId);
   }
 
   /** Keeps what was chosen for no conversation. */
   clear() {
-    this.#kept.clear();
+    this.#choices.clear();
   }
 
   get #choice() {

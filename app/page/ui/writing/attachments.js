@@ -25,7 +25,7 @@ export class Attachments {
    * @param {object} parts
    * @param {HTMLElement} parts.target                  where files are dropped
    * @param {HTMLTextAreaElement} parts.field
-   * @param {() => void} parts.onChange
+   * @param {(attached: Attachment[]) => void} parts.onChange
    * @param {(words: string) => void} parts.onTrouble
    */
   constructor({ target, field, onChange, onTrouble }) {
@@ -47,6 +47,12 @@ export class Attachments {
   clear() {
     this.#visit += 1;
     if (this.#attached.length > 0) this.#put([]);
+  }
+
+  /** Shows those of another draft in the place of these. @param {Attachment[]} attached */
+  restore(attached) {
+    this.#visit += 1;
+    this.#show(attached);
   }
 
   async #onChosen() {
@@ -84,11 +90,16 @@ export class Attachments {
 
   /** @param {Attachment[]} attached */
   #put(attached) {
+    this.#show(attached);
+    this.#onChange(attached);
+  }
+
+  /** @param {Attachment[]} attached */
+  #show(attached) {
     this.#attached = attached;
     this.#parts = attached.map(fenced);
     this.#list.hidden = attached.length === 0;
     this.#list.replaceChildren(...attached.map((one) => this.#chip(one)));
-    this.#onChange();
   }
 
   /** @param {Attachment} attachment */
