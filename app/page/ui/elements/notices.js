@@ -1,4 +1,5 @@
-import { element, icon, part } from "./dom.js";
+import { element, part } from "./dom.js";
+import { icon } from "./icons.js";
 import { failureView } from "./failure-view.js";
 import { wordsFor } from "./words.js";
 import { t } from "../words/translate.js";

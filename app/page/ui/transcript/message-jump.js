@@ -1,4 +1,4 @@
-import { readOlder } from "./pages.js";
+import { readNewest, readOlder } from "./pages.js";
 import { t } from "../words/translate.js";
 
 /** Pages of older messages that are read to come to one that was found. */
@@ -33,26 +33,33 @@ export class MessageJump {
     this.#navigation.open(conversationId);
     if (messageId === undefined) return;
     const transcript = this.#screen.current;
-    await this.#read(transcript, messageId);
+    const read = await this.#read(transcript, messageId);
     if (this.#screen.current !== transcript) return; // the user went on
     if (transcript.has(messageId)) this.#screen.showMessage(messageId);
-    else if (transcript.loaded && !transcript.hasMore) this.#offer(conversationId, messageId);
+    else if (read) this.#offer(conversationId, messageId);
   }
 
   /**
-   * Reads older messages until the one that was found is among them.
+   * Reads messages until the one that was found is among them: the newest first, since what was said in this visit is not
+   * known by its place in the history.
    * @param {import("./transcript.js").Transcript} transcript
    * @param {string} messageId
+   * @returns {Promise<boolean>} whether all was read that there is to read; it may still be elsewhere
    */
   async #read(transcript, messageId) {
-    let [left, moved] = [MOST_PAGES, true];
-    const enough = () => left <= 0 || transcript.has(messageId) || (transcript.loaded && !transcript.hasMore);
-    while (moved && !enough()) {
-      const { loaded, oldest } = transcript;
-      await this.#reporter.answer(readOlder(this.#client, transcript, () => (left -= 1) <= 0 || enough()));
+    if (transcript.has(messageId)) return true;
+    let left = MOST_PAGES;
+    const enough = () => (left -= 1) <= 0 || transcript.has(messageId);
+    const read = async () => {
+      await readNewest(this.#client, transcript);
       // Where the reader's scrolling brought a page meanwhile, there may be more behind it.
-      moved = transcript.loaded && (!loaded || transcript.oldest !== oldest);
-    }
+      for (let before; !enough() && before !== transcript.oldest;) {
+        before = transcript.oldest;
+        await readOlder(this.#client, transcript, enough);
+      }
+      return !transcript.hasMore || transcript.has(messageId);
+    };
+    return (await this.#reporter.answer(read())) ?? false;
   }
 
   /**

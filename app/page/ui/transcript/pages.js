@@ -21,22 +21,29 @@ async function* pagesOf(client, { conversationId, before }) {
 }
 
 /**
- * Brings older messages into a transcript until `enough`, or until there is none. Raises ChatError.
+ * Reads the newest page of a conversation into its transcript. Raises ChatError.
  * @param {import("../../client/chat-client.js").ChatClient} client
  * @param {import("./transcript.js").Transcript} transcript
- * @param {() => boolean} enough  asked behind each page
+ */
+async function readNewest(client, transcript) {
+  transcript.refresh(await client.history({ conversationId: transcript.conversationId, limit: PAGE }));
+}
+
+/**
+ * Reads older messages into a transcript until `enough`, or until there is none. Raises ChatError.
+ * @param {import("../../client/chat-client.js").ChatClient} client
+ * @param {import("./transcript.js").Transcript} transcript
+ * @param {() => boolean} enough  asked before each further page
  */
 async function readOlder(client, transcript, enough) {
-  const { conversationId, loaded } = transcript;
-  let before = loaded ? transcript.oldest : undefined;
-  for await (const page of pagesOf(client, { conversationId, before })) {
-    if (before === undefined) transcript.refresh(page);
-    // The branch may have become another one meanwhile.
-    else if (transcript.oldest !== before) return;
-    else transcript.prepend(page);
+  let { oldest: before } = transcript;
+  if (!transcript.hasMore) return;
+  for await (const page of pagesOf(client, { conversationId: transcript.conversationId, before })) {
+    if (transcript.oldest !== before) return; // The branch may have become another one meanwhile.
+    transcript.prepend(page);
     if (enough()) return;
     before = transcript.oldest;
   }
 }
 
-export { pagesOf, readOlder };
+export { pagesOf, readNewest, readOlder };

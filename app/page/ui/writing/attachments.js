@@ -1,4 +1,5 @@
-import { element, icon, part } from "../elements/dom.js";
+import { element, part } from "../elements/dom.js";
+import { icon } from "../elements/icons.js";
 import { fenced } from "./attached-text.js";
 import { wellFormed } from "./typing.js";
 import { t } from "../words/translate.js";
@@ -31,7 +32,9 @@ export class Attachments {
   constructor({ target, field, onChange, onTrouble }) {
     this.#onChange = onChange;
     this.#onTrouble = onTrouble;
-    part("attach", HTMLButtonElement).addEventListener("click", () => this.#chooser.click());
+    const button = part("attach", HTMLButtonElement);
+    button.append(icon("attach"));
+    button.addEventListener("click", () => this.#chooser.click());
     this.#chooser.addEventListener("change", () => void this.#onChosen());
     field.addEventListener("paste", (event) => this.#onPaste(event));
     target.addEventListener("dragover", (event) => event.preventDefault());
