@@ -186,6 +186,43 @@ async def phone(chat: ChatPage, peer: Peer) -> None:
     await answered(chat, peer)
 
 
+async def settings(chat: ChatPage, peer: Peer) -> None:
+    """The settings, of which some are choices between models."""
+    model = {"context_tokens": 4096, "features": ["reasoning"]}
+    await visit(chat, peer, models=[{"name": "scripted"} | model, {"name": "other"} | model])
+    await chat.page.get_by_role("button", name="Settings", exact=True).click()
+    await expect(chat.page.get_by_role("dialog")).to_be_visible()
+
+
+async def menu(chat: ChatPage, peer: Peer) -> None:
+    """What can be done with a conversation."""
+    await stopped(chat, peer)
+    await chat.page.get_by_role("button", name="More about this conversation").click()
+    await expect(chat.page.get_by_role("button", name="Rename", exact=True)).to_be_visible()
+
+
+async def sharing(chat: ChatPage, peer: Peer) -> None:
+    """The link to a conversation."""
+    line = await visit(chat, peer, features=["share"])
+    await begin(chat, line, "one")
+    await chat.page.get_by_role("button", name="More about this conversation").click()
+    await chat.page.get_by_role("button", name="Share", exact=True).click()
+    asked = await line.hear("share")
+    await line.say("shared", ref=asked["ref"], conversation_id=asked["conversation_id"], share_id="s" * 22)
+    await expect(chat.page.get_by_role("dialog")).to_be_visible()
+
+
+async def found(chat: ChatPage, peer: Peer) -> None:
+    """What was found in the place of the list."""
+    line = await visit(chat, peer)
+    await chat.page.get_by_label("Search your conversations").fill("tree")
+    asked = await line.hear("search")
+    hit = {"conversation_id": "forest", "title": "About trees", "messages": 2, "updated_at": 1}
+    place = {"message_id": "m", "role": "user", "snippet": "Which tree?", "at": 6, "chars": 4}
+    await line.say("found", ref=asked["ref"], hits=[hit | place])
+    await expect(chat.page.locator("#hits mark")).to_have_text("tree")
+
+
 SCENES: tuple[Scene, ...] = (
     welcome,
     answered,
@@ -197,6 +234,10 @@ SCENES: tuple[Scene, ...] = (
     refused,
     deleting,
     asked_for_a_key,
+    settings,
+    menu,
+    sharing,
+    found,
     drawer,
     phone,
 )
