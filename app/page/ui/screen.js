@@ -117,11 +117,12 @@ export class Screen {
   show() {
     const items = this.current.items();
     this.#welcome.show(items.length === 0 && this.current.loaded);
-    this.#view.show(items, this.current);
     const title = this.#wordsFor(this.current, items.length);
     this.#title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
-    this.#older.show();
+    // What takes up room around the messages comes first: they are placed in what is left.
     this.#onShown(items.length > 0 ? title : null);
+    this.#older.show();
+    this.#view.show(items, this.current);
     this.#look();
   }
 
