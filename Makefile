@@ -73,7 +73,7 @@ bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same m
 bench-engine: $(DEV) ## the engine beside its peers on random weights, against its targets
 	@$(BIN)/python -m tests.bench.engine $(ARGS)
 
-bench-page: $(DEV) ## the page in Chromium over a slow line: bytes, requests, and how soon it can be used
+bench-page: $(DEV) ## the budgets of the page in Chromium: bytes, requests, long tasks, frames, memory, axe; a table and docs/bench/page.json
 	@$(BIN)/python -m tests.bench.page $(ARGS)
 
 bench-peers: $(DEV) ## beside vLLM, llama-server and OpenVINO GenAI; installs what is missing, which takes a quarter of an hour

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -27,6 +28,15 @@ LARGER = {  # not parted yet
     "engine.model.fused_decoder.FusedLayer",
     "engine.scripted.engine.ScriptedEngine",
 }
+LARGER_OF_THE_PAGE = {  # not parted yet
+    "client/chat-client.js ChatClient",
+    "client/reply.js Reply",
+    "ui/replies/call-card.js CallCard",
+    "ui/scrolling/virtual-list.js VirtualList",
+    "ui/settings/settings-panel.js SettingsPanel",
+}
+_JS_CLASS = re.compile(r"^(?:export )?class (\w+)[^{]*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_JS_FIELD = re.compile(r"^  (?:/\*\*.*\*/ )?(#?\w+)(?: = .*|;)$", re.MULTILINE)
 
 # The rooms of each floor from the ground up: a room is a folder, or a module that stands beside the folders. A room
 # imports itself and those before it.
@@ -195,6 +205,17 @@ def test_an_object_has_a_dozen_attributes() -> None:
         for kind in ast.walk(tree(module))
         if isinstance(kind, ast.ClassDef) and len(found := sorted(attributes(kind))) > MAX_ATTRIBUTES
     }.keys() == LARGER
+
+
+def test_a_class_of_the_page_has_a_dozen_fields_at_most() -> None:
+    page = ROOT / "app" / "page"
+    sources = [file for file in page.rglob("*.js") if "vendor" not in file.parts]
+    assert {
+        f"{file.relative_to(page)} {name}"
+        for file in sources
+        for name, body in _JS_CLASS.findall(file.read_text())
+        if len(set(_JS_FIELD.findall(body))) > MAX_ATTRIBUTES
+    } == LARGER_OF_THE_PAGE
 
 
 def test_torch_is_out_of_the_gateways_reach() -> None:

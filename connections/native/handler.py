@@ -14,7 +14,7 @@ from connections.native.listing import ListHandler
 from connections.wire import frames, params, tools
 from connections.wire.errors import BadFrame, BadParams
 from connections.wire.facts import Limits
-from connections.wire.features import TOOLS
+from connections.wire.features import REASONING, TOOLS
 from sessions.commands.resuming import Position
 from sessions.errors import ContentTooLong, Refused, StoreDown
 from sessions.service import Sessions
@@ -90,6 +90,7 @@ class FrameHandler:
             params.generation(frame.params, max_new_tokens=longest),
             tools=tools.offered_tools(frame, self._sessions.tools),
             tool_choice=frame.tool_choice,
+            paces_thoughts=REASONING in connection.features,
         )
         return _refusal(self._sessions.send(connection.owner, connection, send, generation))
 

@@ -53,6 +53,11 @@ class EphemeralReply:
         return None
 
     @property
+    def paces_thoughts(self) -> bool:
+        """And its thoughts."""
+        return False
+
+    @property
     def ended(self) -> Done:
         """The end. Raises RuntimeError where there is none yet."""
         if self.done is None:

@@ -57,6 +57,11 @@ class Run(msgspec.Struct, frozen=True):
         """How fast its text is to be let out."""
         return self.live.exchange.generation.chars_per_s
 
+    @property
+    def paces_thoughts(self) -> bool:
+        """Whether its thoughts are let out so, too."""
+        return self.live.exchange.generation.paces_thoughts
+
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
         """Passes on what the engine says of the wait, unless the turn's end is decided."""
         if isinstance(report, Started):

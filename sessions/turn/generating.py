@@ -35,7 +35,7 @@ from sessions.filters.filtered_reply import Released
 from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import EngineWait
 from sessions.turn.prompt import retry_after_ms, stand_in
-from sessions.turn.reading_pace import Evenly
+from sessions.turn.reading_pace import Pacer
 from sessions.turn.turn import EngineCount, Turn
 
 SHED_AGAIN_MS = 1000
@@ -78,6 +78,11 @@ class Listener(Protocol):
         """How fast its text is to be let out; None: as it is made."""
         ...
 
+    @property
+    def paces_thoughts(self) -> bool:
+        """Whether its thoughts are to be let out so, too: text waits for them, then."""
+        ...
+
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
         """The engine says how far it is before the first text."""
         ...
@@ -114,7 +119,7 @@ class FilteredPieces:
         self._filters = filters
         self._thoughts = filters.reply()
         self._text = filters.reply()
-        self._hear = _evenly(listener)
+        self._pacer = _pacer(listener)
         self.filtered = False
 
     async def begin(self) -> None:
@@ -130,7 +135,7 @@ class FilteredPieces:
             case Chunk():
                 await self._release(self._hear, self._text.feed(piece.text, piece.tokens, piece.logprobs))
             case Reasoning():
-                await self._release(self._listener.think, self._thoughts.feed(piece.text, piece.tokens))
+                await self._release(self._think, self._thoughts.feed(piece.text, piece.tokens))
             case Called():
                 await self._call(piece)
             case _:
@@ -144,7 +149,7 @@ class FilteredPieces:
 
     async def _finish_thoughts(self) -> None:
         if not self.filtered:
-            await self._release(self._listener.think, self._thoughts.finish())
+            await self._release(self._think, self._thoughts.finish())
 
     async def _call(self, called: Called) -> None:
         await self._finish_thoughts()
@@ -161,16 +166,23 @@ class FilteredPieces:
         if released.filtered:
             self._end()
 
+    async def _hear(self, released: Released) -> None:
+        hear = self._listener.hear
+        await (hear(released) if self._pacer is None else self._pacer.tell(hear, released))
+
+    async def _think(self, released: Released) -> None:
+        think, paces = self._listener.think, self._listener.paces_thoughts
+        await (self._pacer.tell(think, released) if self._pacer and paces else think(released))
+
     def _end(self) -> None:
         self.filtered = True
         self._listener.engine.stop()
 
 
-def _evenly(listener: Listener) -> Callable[[Released], Awaitable[None]]:
+def _pacer(listener: Listener) -> Pacer | None:
     if listener.chars_per_s is None:
-        return listener.hear
-    stopping = listener.engine.stopping
-    return Evenly(listener.hear, chars_per_s=listener.chars_per_s, stopping=stopping).hear
+        return None
+    return Pacer(chars_per_s=listener.chars_per_s, stopping=listener.engine.stopping)
 
 
 class Generator:

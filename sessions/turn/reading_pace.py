@@ -1,4 +1,4 @@
-"""Lets a reply's text out evenly, at the pace that its reader asked for, however fast it is made.
+"""Lets a reply's thoughts and text out evenly, at the pace that its reader asked for, however fast they are made.
 
 The engine is not slowed down: what it has made waits here, and a cancel drops what waits. So the history has what was let out.
 """
@@ -23,32 +23,30 @@ _TONES = range(0x1F3FB, 0x1F400)
 _FLAGS = range(0x1F1E6, 0x1F200)
 
 
-class Evenly:
-    """Hands text on in slices, each when it is due. `stopping`: nothing is waited for once it is set."""
+class Pacer:
+    """Hands a reply on in slices, each when it is due. `stopping`: nothing is waited for once it is set."""
 
     def __init__(
         self,
-        hear: Callable[[Released], Awaitable[None]],
         *,
         chars_per_s: float,
         stopping: asyncio.Event,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`clock`: in seconds."""
-        self._hear = hear
         self._chars_per_s = chars_per_s
         self._stopping = stopping
         self._clock = clock
         self._due = clock()
 
-    async def hear(self, released: Released) -> None:
-        """Return once all of the text was let out, or the reply is to stop."""
+    async def tell(self, hear: Callable[[Released], Awaitable[None]], released: Released) -> None:
+        """Return once `hear` was told all of it, or the reply is to stop."""
         for part in parts_of(released, max(1, round(self._chars_per_s * SLICE_S))):
             await self._wait()
             if self._stopping.is_set():
                 return  # nobody is told the rest, of which there may be much
             self._due = max(self._due, self._clock()) + len(part.text) / self._chars_per_s
-            await self._hear(part)
+            await hear(part)
 
     async def _wait(self) -> None:
         if (delay := self._due - self._clock()) > 0:

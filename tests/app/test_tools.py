@@ -39,6 +39,29 @@ async def asked(socket: Socket, content: str = "Weather?", **more: Any) -> Frame
     return await socket.next()
 
 
+async def test_a_readers_pace_holds_for_thoughts_as_for_text(running: Running) -> None:
+    """And a stop keeps what was told of them."""
+    running.engine.script([Thought("hmm " * 100), "So."])
+    async with running.socket(ALL) as socket:
+        await asked(socket, params={"chars_per_s": 20})
+        thought = ""
+        while len(thought) < 6:
+            thought += (await socket.next("reasoning"))["text"]
+        await socket.send(type="cancel")
+        done = (await socket.until("done"))[-1]
+        page = await socket.ask(type="history")
+    assert (done["reason"], done["chars"]) == ("cancelled", 0)
+    assert len(thought) < 100
+    assert page["messages"][-1]["reasoning"].startswith(thought)
+
+
+async def test_who_is_told_no_thoughts_does_not_wait_for_them(running: Running) -> None:
+    running.engine.script([Thought("hmm " * 5_000), "So."])
+    async with running.socket({"features": ["tools"]}) as socket:
+        await asked(socket, params={"chars_per_s": 20})
+        assert (await socket.next("delta"))["text"].startswith("So")
+
+
 async def test_a_whole_exchange_with_a_tool(running: Running) -> None:
     running.engine.script([Thought("Hm."), "I look.", BERN])
     running.engine.script(["Rain", " in Bern."])

@@ -77,14 +77,16 @@ class Line:
         """Frames of this type that came and were not asked for."""
         return [frame for frame in self._seen if frame["type"] == kind]
 
-    async def welcome(self, *, heartbeat_ms: int = 20_000) -> Self:
+    async def welcome(self, *, heartbeat_ms: int = 20_000, **more: Any) -> Self:
         """Hears `hello` and says `ready`."""
         self.hello = await self.hear("hello")
         client_id = self.hello.get("client_id", "given-by-the-peer")
         server = {"name": "midstream", "version": "0"}
         fields = {"connection_id": "n", "client_id": client_id, "model": "scripted", "server": server}
         shown = {"suggestions": SUGGESTIONS}
-        await self.say("ready", heartbeat_ms=heartbeat_ms, resume_ttl_s=0, limits=LIMITS, **fields, **shown)
+        await self.say(
+            "ready", heartbeat_ms=heartbeat_ms, resume_ttl_s=0, limits=LIMITS, **fields | shown | more
+        )
         return self
 
     async def accept(self, send: dict[str, Any], *, turn: str, seq: int, **more: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import BrowserContext, expect
 
 from tests.browser.acts import begin, delta, visit
 from tests.browser.chat_page import ChatPage
@@ -19,6 +19,7 @@ HIDE = """(hidden) => {
 }"""
 NOTIFICATIONS = """
   window.told = [];
+  Object.defineProperty(navigator, "serviceWorker", { value: undefined }); // the page shows them itself
   window.Notification = class {
     static permission = "default";
     static answer = "granted";
@@ -102,3 +103,34 @@ async def test_notifications_can_be_switched_off_and_refused(chat: ChatPage, pee
     await chat.client("Notification.answer = 'denied'")
     assert await switch(chat, "return await notifications.enable();") is False
     assert await switch(chat, "return notifications.enabled;") is False
+
+
+WORKER = "navigator.serviceWorker.getRegistration('/static/notification-worker.js')"
+SHOWN = f"async () => (await (await {WORKER}).getNotifications()).map((one) => [one.title, one.tag])"
+CHOSEN = """async () => {
+  const [notification] = await self.registration.getNotifications();
+  self.dispatchEvent(new NotificationEvent("notificationclick", { notification }));
+}"""
+
+
+async def test_a_worker_shows_notifications_where_pages_may_not(
+    chat: ChatPage, peer: Peer, context: BrowserContext
+) -> None:
+    """As on Chrome for Android; choosing one leads to its conversation."""
+    await context.grant_permissions(["notifications"])
+    throws = "window.Notification = class extends Notification { constructor() { throw new TypeError('Illegal'); } };"
+    await chat.page.add_init_script(throws)
+    line = await visit(chat, peer)
+    async with context.expect_event("serviceworker") as coming:
+        assert await switch(chat, "return await notifications.enable();") is True
+    worker = await coming.value
+    await chat.page.wait_for_function(f"async () => (await {WORKER})?.active?.state === 'activated'")
+    send = await begin(chat, line, "one")
+    await chat.client(HIDE, True)
+    await end(line, send)
+    await chat.page.wait_for_function(f"async () => (await ({SHOWN})()).length === 1")
+    assert await chat.client(SHOWN) == [["A reply has ended", send["conversation_id"]]]
+    await chat.client("location.hash = '#/elsewhere'")
+    await worker.evaluate(CHOSEN)
+    await expect(chat.questions).to_have_text(["Hello?"])
+    assert await chat.client(SHOWN) == []

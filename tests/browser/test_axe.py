@@ -5,56 +5,28 @@ axe-core is installed by npm at the first run, into `.cache`. Where it can't be,
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import BrowserContext, expect
+from playwright.async_api import BrowserContext
 
-from tests.browser.acts import begin, delta, visit
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
-from tests.browser.peer import Line, Peer
-from tests.clients.environments import NotInstallable, node_modules
+from tests.browser.peer import Peer
+from tests.browser.scenes import SCENES, Scene, axe_script, violations, welcome
+from tests.clients.environments import NotInstallable
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-PHONE = {"width": 390, "height": 800}
-REPLY = """# Sorting
-
-Use `sorted`, see [the docs](https://docs.python.org/3/) and $O(n \\log n)$:
-
-```python
-# Sorts in place.
-words: list[str] = sorted("b a".split(), key=len)  # 2 words
-```
-
-| name | average | note |
-|------|--------:|------|
-| Mergesort | $n \\log n$ | **stable** |
-
-> A quote.
-
-1. one
-2. two
-   - [x] nested
-
-$$
-\\frac{1}{2}
-$$
-"""
-
-Scene = Callable[[ChatPage, Peer], Awaitable[None]]
 
 
 @pytest.fixture(scope="session")
 def axe() -> Path:
     """The script of axe-core."""
     try:
-        return node_modules(print, Path(__file__).with_name("axe.json")) / "axe-core" / "axe.min.js"
+        return axe_script()
     except NotInstallable as why:
         pytest.skip(f"NOT TESTED: axe-core could not be installed by npm: {why}")
 
@@ -65,161 +37,6 @@ async def judged(axe: Path, context: BrowserContext, complaints: Complaints) -> 
     complaints.expected = ["Failed to load resource", "WebSocket"]
     await context.add_init_script(path=axe)
     yield ChatPage(await context.new_page())
-
-
-async def violations(chat: ChatPage) -> list[str]:
-    """What axe has to say against the page as it is, a line for each element."""
-    found: list[dict[str, Any]] = await chat.page.evaluate(
-        "async (tags) => (await axe.run({ runOnly: tags })).violations", TAGS
-    )
-    return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]
-
-
-def shown_call(name: str, state: str, **more: Any) -> dict[str, Any]:
-    """A call of a reply, as the history tells it."""
-    fields = {"call_id": name, "index": 0, "name": name, "args": '{"sum": 5}', "off": 0, "where": "server"}
-    return fields | {"args_sha256": "a" * 64, "needs": "approval", "state": state} | more
-
-
-async def tell(line: Line, *replies: dict[str, Any]) -> None:
-    """Answers a request for history with one question and its replies, of which the last is shown."""
-    asked = await line.hear("history")
-    ids = [f"r{number}" for number in range(len(replies))]
-    one = {"turn_id": "t", "created_at": 1, "status": "complete", "parent_id": None}
-    question = {
-        "message_id": "q",
-        "role": "user",
-        "content": "Hello?",
-        "sibling_count": 1,
-        "sibling_index": 0,
-    }
-    last = {"message_id": ids[-1], "parent_id": "q", "role": "assistant", "content": REPLY}
-    place = {"siblings": ids, "sibling_count": len(ids), "sibling_index": len(ids) - 1}
-    messages = [one | question | {"siblings": ["q"]}, one | last | place | replies[-1]]
-    page = {"epoch": "e", "seq": 5, "messages": messages, "has_more": True}
-    await line.say("history", ref=asked["ref"], conversation_id=asked["conversation_id"], **page)
-
-
-async def old(chat: ChatPage, peer: Peer, *replies: dict[str, Any]) -> None:
-    """A conversation of the history."""
-    await chat.page.goto(f"{peer.url}/#/old")
-    line = await peer.line()
-    await tell(line, *replies)
-    await chat.until_shown("Mergesort")
-    await expect(chat.page.locator(".prose math").first).to_be_attached()
-    await expect(chat.page.locator(".hljs-comment").first).to_be_attached()
-
-
-async def welcome(chat: ChatPage, peer: Peer) -> None:
-    """An empty conversation."""
-    await visit(chat, peer)
-    await expect(chat.page.get_by_role("heading", name="Say something")).to_be_visible()
-
-
-async def answered(chat: ChatPage, peer: Peer) -> None:
-    """A reply with all that Markdown has, a thought that is open, and calls in all states."""
-    calls = [shown_call(f"tool_{state}", state) for state in ("waiting", "running", "denied")]
-    calls.append(shown_call("tool_done", "done", content="It rains."))
-    calls.append(shown_call("tool_failed", "done", error="It broke."))
-    await old(chat, peer, {"reasoning": "I think.\nSo.", "calls": calls})
-    await chat.page.locator(".thought summary").click()
-    opened = "for (const fold of document.querySelectorAll('.call-result:not([hidden])')) fold.open = true;"
-    await chat.page.evaluate(opened)
-
-
-async def streaming(chat: ChatPage, peer: Peer) -> None:
-    """A reply that is under way."""
-    line = await visit(chat, peer)
-    send = await begin(chat, line)
-    await delta(line, send, REPLY, off=0, seq=2)
-    await chat.until_shown("Mergesort")
-
-
-async def stopped(chat: ChatPage, peer: Peer) -> None:
-    """A reply that was cut off."""
-    line = await visit(chat, peer)
-    send = await begin(chat, line)
-    await delta(line, send, REPLY, off=0, seq=2)
-    await line.finish(send, turn="t", seq=3, reason="cancelled", chars=len(REPLY))
-    await expect(chat.badge()).to_have_text("Stopped")
-
-
-async def branches(chat: ChatPage, peer: Peer) -> None:
-    """A reply with other versions."""
-    await old(chat, peer, {}, {}, {})
-    await expect(chat.page.get_by_label("Version 3 of 3")).to_be_visible()
-
-
-async def editing(chat: ChatPage, peer: Peer) -> None:
-    """A message in its box."""
-    await old(chat, peer, {})
-    await chat.questions.last.hover()
-    await chat.page.get_by_role("button", name="Edit this message").click()
-
-
-async def outage(chat: ChatPage, peer: Peer) -> None:
-    """The service is gone, and a message waits for it."""
-    line = await visit(chat, peer)
-    peer.closed = True
-    await line.drop()
-    await expect(chat.page.locator("#connection[data-state=reconnecting]")).to_be_attached()
-    await chat.type("Hello?")
-    await expect(chat.questions).to_have_count(1)
-
-
-async def refused(chat: ChatPage, peer: Peer) -> None:
-    """A message that was not taken."""
-    line = await visit(chat, peer)
-    await chat.type("Hello?")
-    send = await line.hear("send")
-    await line.say("error", ref=send["client_msg_id"], code="filtered", message="No.", retryable=False)
-
-
-async def deleting(chat: ChatPage, peer: Peer) -> None:
-    """The question whether a conversation is to be deleted."""
-    await old(chat, peer, {})
-    await chat.page.get_by_role("button", name="Delete").first.click()
-    await expect(chat.page.get_by_role("dialog")).to_be_visible()
-
-
-async def asked_for_a_key(chat: ChatPage, peer: Peer) -> None:
-    """The prompt for a key."""
-    await chat.page.context.route("**/v1/tickets", lambda route: route.fulfill(status=404))
-    await chat.page.goto(peer.url)
-    line = await peer.stranger()
-    await line.hear("hello")
-    await line.say("error", code="unauthenticated", message="There is no such key.", retryable=False)
-    await line.drop(4401, "unauthenticated")
-    await expect(chat.page.get_by_role("dialog")).to_be_visible()
-
-
-async def drawer(chat: ChatPage, peer: Peer) -> None:
-    """The list of conversations on a phone."""
-    await chat.page.set_viewport_size(PHONE)  # type: ignore[arg-type]
-    await visit(chat, peer)
-    await chat.page.get_by_role("button", name="Show your conversations").click()
-
-
-async def phone(chat: ChatPage, peer: Peer) -> None:
-    """A reply on a phone."""
-    await chat.page.set_viewport_size(PHONE)  # type: ignore[arg-type]
-    await answered(chat, peer)
-
-
-SCENES: tuple[Scene, ...] = (
-    welcome,
-    answered,
-    streaming,
-    stopped,
-    branches,
-    editing,
-    outage,
-    refused,
-    deleting,
-    asked_for_a_key,
-    drawer,
-    phone,
-)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

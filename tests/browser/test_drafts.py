@@ -125,7 +125,7 @@ DRAFTS = """
     [
         ([1] * 103, [0] * 3 + [1] * 100),
         ([150_000, 60_000, 100_000], [0, 60_000, 100_000]),
-        ([10, 300_000], [0, 0]),
+        ([10, 300_000], [10, 0]),
     ],
 )
 async def test_drafts_are_bounded_in_number_and_size_and_the_oldest_go(
@@ -133,6 +133,38 @@ async def test_drafts_are_bounded_in_number_and_size_and_the_oldest_go(
 ) -> None:
     written: list[Any] = [[f"c{number}", "x" * size] for number, size in enumerate(sizes)]
     assert await run(chat, peer, "ui/settings/kept-texts.js", DRAFTS, written) == kept
+
+
+CHOICES = """
+    localStorage.clear();
+    const choices = new module.Choices({ lasting: localStorage, session: sessionStorage, forTab: () => false });
+    for (let number = 0; number < argument; number += 1) choices.keep(`c${number}`, { pace: number });
+    return [choices.of("c0"), choices.of(`c${argument - 1}`)];
+"""
+
+
+async def test_settings_of_hundreds_of_conversations_are_kept(chat: ChatPage, peer: Peer) -> None:
+    assert await run(chat, peer, "ui/settings/choices.js", CHOICES, 500) == [{"pace": 0}, {"pace": 499}]
+
+
+async def test_what_is_attached_is_there_again_with_its_draft(chat: ChatPage, peer: Peer) -> None:
+    line = await visit(chat, peer)
+    await go_to(chat, "one")
+    notes = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"Secret plan"}
+    await chat.page.locator("#attach-files").set_input_files([notes])  # type: ignore[list-item]
+    chips = chat.page.locator("#attachments li")
+    await expect(chips).to_have_text(["notes.txt"])
+    await go_to(chat, "two")
+    await expect(chips).to_have_count(0)
+    await go_to(chat, "one")
+    await expect(chips).to_have_text(["notes.txt"])
+    await chat.page.reload()
+    await expect(chips).to_have_text(["notes.txt"])
+    line = await peer.line()
+    await chat.connected()
+    await chat.page.get_by_role("button", name="Send", exact=True).click()
+    assert "Secret plan" in (await line.hear("send"))["content"]
+    assert "Secret plan" not in await chat.client(KEPT)
 
 
 async def test_a_storage_that_holds_something_else_or_is_full_hinders_nobody(

@@ -15,10 +15,10 @@ from tests.server_process import ServerProcess
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def choose(chat: ChatPage, deed: str) -> None:
+async def choose(chat: ChatPage, action: str) -> None:
     """Chooses from the menu of the conversation."""
     await chat.page.get_by_role("button", name="More about this conversation").click()
-    await chat.page.get_by_role("button", name=deed, exact=True).click()
+    await chat.page.get_by_role("button", name=action, exact=True).click()
 
 
 async def test_what_was_said_is_found_and_shown_where_it_stands(
@@ -48,7 +48,9 @@ async def test_what_is_nowhere_is_not_found(chat: ChatPage, server: ServerProces
     await expect(chat.page.locator("#found-told")).to_have_text("Nothing found.")
 
 
-async def test_a_message_of_another_branch_is_found(chat: ChatPage, server: ServerProcess) -> None:
+async def test_a_message_of_another_branch_is_offered_and_not_made_active_by_looking(
+    chat: ChatPage, server: ServerProcess
+) -> None:
     await chat.open(server.url)
     await chat.ask("My name is Ada.")
     await chat.page.locator(".message.user").first.hover()
@@ -59,7 +61,16 @@ async def test_a_message_of_another_branch_is_found(chat: ChatPage, server: Serv
     await chat.ended()
     await chat.page.get_by_label("Search your conversations").fill("is Ada")
     await chat.page.locator("#hits a").first.click()
+    offer = chat.page.get_by_role("button", name="Go on with that version")
+    await expect(offer).to_be_visible()
+    await expect(chat.questions).to_have_text(["My name is Bo."])
+    await chat.page.reload()  # looking has changed nothing
+    await expect(chat.questions).to_have_text(["My name is Bo."])
+    await chat.page.get_by_label("Search your conversations").fill("is Ada")
+    await chat.page.locator("#hits a").first.click()
+    await offer.click()
     await expect(chat.questions).to_have_text(["My name is Ada."])
+    await expect(offer).to_be_hidden()
 
 
 async def test_a_conversation_is_renamed_in_the_list_and_in_the_bar(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import expect
 
+from tests.browser.acts import begin, resume, visit
 from tests.browser.chat_page import ChatPage
+from tests.browser.peer import Peer
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -170,3 +172,29 @@ async def test_what_stands_behind_a_message_comes_apart_again(chat: ChatPage, se
     attachments = [{"name": "a.md", "text": "~~~~~\n[b]\n~~~~\nx\n~~~~"}, {"name": "b", "text": ""}]
     told = await chat.client(script, attachments)
     assert told == {"text": "Read this.", "attachments": attachments}
+
+
+TWO_MODELS = [
+    {"name": "scripted", "context_tokens": 4096, "features": ["continue"]},
+    {"name": "other", "context_tokens": 4096, "features": []},
+]
+
+
+async def test_what_can_go_on_follows_the_model_that_is_chosen_and_what_the_service_says(
+    chat: ChatPage, peer: Peer
+) -> None:
+    line = await visit(chat, peer, models=TWO_MODELS)
+    send = await begin(chat, line, "one")
+    await line.finish(send, turn="t", seq=3, reason="cancelled", chars=3)
+    onward = chat.page.get_by_role("button", name="Continue", exact=True)
+    await expect(onward).to_be_visible()
+    for model, count in (("other", 0), ("scripted", 1)):
+        await chat.page.get_by_role("button", name="Settings", exact=True).click()
+        await chat.page.get_by_label("Model", exact=True).select_option(model)
+        await chat.page.get_by_role("button", name="Save").click()
+        await expect(onward).to_have_count(count)
+    await line.drop()
+    line = await peer.line(models=[TWO_MODELS[0] | {"features": []}])
+    await resume(line, after=3)
+    await chat.connected()
+    await expect(onward).to_have_count(0)

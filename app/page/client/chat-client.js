@@ -8,7 +8,7 @@
  *     const reply = client.send({ conversationId: "greetings", content: "Hello!" });
  *     await client.cancel({ conversationId: "greetings", seenOff: charactersOnScreen });
  *
- * It keeps a connection, notices its silence (vigil.js), and tries again with growing, random pauses after a loss (link.js); comes back to what was missed
+ * It keeps a connection, notices its silence (liveness.js), and tries again with growing, random pauses after a loss (link.js); comes back to what was missed
  * by `resume`, else by history (follower.js, comeback.js); sends a message under one id until it was accepted, so that
  * the server makes one reply of it (outgoing.js); and checks every event's number, every piece's offset and every end's
  * length and hash, so that what is shown never differs in silence from what the server keeps (turn-events.js, reply.js).

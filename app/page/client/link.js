@@ -1,5 +1,5 @@
 import { Backoff } from "./backoff.js";
-import { Vigil } from "./vigil.js";
+import { Liveness } from "./liveness.js";
 
 export const SUBPROTOCOL = "midstream.v1";
 
@@ -65,7 +65,7 @@ export class Link extends EventTarget {
   #attempting = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #retryTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #deadline;
-  #vigil;
+  #liveness;
 
   /**
    * @param {object} options
@@ -81,7 +81,7 @@ export class Link extends EventTarget {
     this.#hello = hello;
     this.#Socket = Socket;
     this.#backoff = backoff;
-    this.#vigil = new Vigil({
+    this.#liveness = new Liveness({
       ask: () => this.send({ type: "ping" }),
       awaits,
       onQuiet: (quiet) => this.#tell({ state: LinkState.CONNECTED, quiet }),
@@ -116,13 +116,13 @@ export class Link extends EventTarget {
   send(frame) {
     if (!this.connected) return false;
     this.#socket?.send(JSON.stringify(frame));
-    this.#vigil.said();
+    this.#liveness.said();
     return true;
   }
 
   /** Asks for a sign of life now, where there is reason to doubt the connection; gives it up where none comes. */
   probe() {
-    if (this.connected) this.#vigil.doubt();
+    if (this.connected) this.#liveness.doubt();
   }
 
   async #attempt() {
@@ -147,20 +147,20 @@ export class Link extends EventTarget {
     if (frame.type === "ready" && !this.connected) this.#connected(frame);
     this.dispatchEvent(new CustomEvent("frame", { detail: frame }));
     // Only now is it known whether more is awaited.
-    if (this.connected) this.#vigil.heard();
+    if (this.connected) this.#liveness.heard();
   }
 
   /** @param {import("./frames.js").Ready} ready */
   #connected(ready) {
     clearTimeout(this.#deadline);
     this.#backoff.reset();
-    this.#vigil.begin(ready.heartbeat_ms);
+    this.#liveness.begin(ready.heartbeat_ms);
     this.#tell({ state: LinkState.CONNECTED });
   }
 
   #unwatch() {
     clearTimeout(this.#deadline);
-    this.#vigil.end();
+    this.#liveness.end();
   }
 
   #silent() {

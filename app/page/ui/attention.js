@@ -28,11 +28,8 @@ export class Attention {
     if (!document.hidden) return;
     this.#title.mark();
     const { conversationId } = reply;
-    const onClick = () => {
-      focus();
-      location.hash = addressOf(conversationId);
-    };
-    notifications.tell({ title: t("A reply has ended"), body: this.#titleOf(conversationId), tag: conversationId, onClick });
+    const [body, address] = [this.#titleOf(conversationId), addressOf(conversationId)];
+    void notifications.tell({ title: t("A reply has ended"), body, tag: conversationId, address });
   }
 }
 

@@ -1,58 +1,40 @@
 import { LinkState, ReplyState } from "../client/chat-client.js";
-import { addressOf, conversationAt } from "./conversations/address.js";
-import { Announcer } from "./announcer.js";
-import { Attention } from "./attention.js";
 import { Composer } from "./writing/composer.js";
-import { confirmDelete } from "./elements/confirm.js";
-import { ConnectionView } from "./connection-view.js";
-import { Conversations } from "./conversations/conversations.js";
+import { ConnectionWatch } from "./connection-watch.js";
+import { ConversationActions } from "./conversations/conversation-actions.js";
+import { Sidebar } from "./conversations/sidebar.js";
 import { Door } from "./keys/door.js";
 import { part } from "./elements/dom.js";
-import { SearchBox } from "./conversations/search-box.js";
-import { Drawer } from "./elements/drawer.js";
-import { Deeds } from "./deeds.js";
-import { Finding } from "./finding.js";
 import { Notices } from "./elements/notices.js";
-import { OlderPages } from "./transcript/older-pages.js";
-import { Reporter } from "./reporter.js";
-import { Choices } from "./settings/choices.js";
-import { KeptTexts } from "./settings/kept-texts.js";
-import { SettingsPanel } from "./settings/settings-panel.js";
-import { Screen } from "./screen.js";
-import { Speaking } from "./speaking.js";
-import { sessionStorage } from "./settings/storage.js";
-import { Transcripts } from "./transcript/transcripts.js";
 import { wordsForLimit } from "./elements/words.js";
+import { Navigation, shownLast } from "./navigation.js";
+import { ReplyAlerts } from "./reply-alerts.js";
+import { Reporter } from "./reporter.js";
+import { Screen } from "./screen.js";
+import { ConversationSettings } from "./settings/conversation-settings.js";
+import { sessionStorage } from "./settings/storage.js";
+import { Speaking } from "./speaking.js";
+import { MessageJump } from "./transcript/message-jump.js";
+import { Transcripts } from "./transcript/transcripts.js";
+import { Drafts } from "./writing/drafts.js";
 
 /** @typedef {import("../client/chat-client.js").ChatClient} ChatClient */
 /** @typedef {import("../client/reply.js").Reply} Reply */
 /** @typedef {import("./transcript/arrangement.js").Item} Item */
 
-const LAST_KEY = "midstream.conversation";
-
 /** The page: takes what the client tells and what the user does, and has it shown. */
 export class Chat {
   #client;
-  #storage;
   #transcripts = new Transcripts();
-  #conversations;
   #notices = new Notices();
-  #reporter = new Reporter(this.#notices);
-  #announcer = new Announcer();
-  #drawer = new Drawer();
-  #connection = new ConnectionView({ onRetry: () => this.#client.connect() });
-  #door;
-  #chosen;
-  #choices;
+  #sidebar;
   #settings;
-  #deeds;
-  #finding;
   #speaking;
   #composer;
   #screen;
-  #older;
-  #attention;
-  #drafts;
+  #navigation;
+  #alerts;
+  #door;
 
   /**
    * @param {ChatClient} client
@@ -63,59 +45,75 @@ export class Chat {
    */
   constructor(client, { credentials, storage, theme }) {
     this.#client = client;
-    this.#storage = storage;
-    const keeping = { lasting: storage, session: sessionStorage(), forTab: () => credentials.key !== null && !credentials.keptForGood };
-    this.#drafts = new KeptTexts("midstream.drafts", keeping);
-    this.#chosen = new KeptTexts("midstream.choices", keeping);
-    this.#choices = new Choices(this.#chosen);
-    this.#conversations = new Conversations(client);
-    this.#door = new Door({ client, credentials, reporter: this.#reporter, onLeave: () => this.#forgetAll() });
-    this.#finding = new Finding({ client, reporter: this.#reporter });
-    this.#speaking = new Speaking({ client, reporter: this.#reporter, choices: this.#choices, screen: () => this.#screen });
+    const places = { lasting: storage, session: sessionStorage(), forTab: () => credentials.key !== null && !credentials.keptForGood };
+    const drafts = new Drafts(places);
+    const reporter = new Reporter(this.#notices);
+    const current = () => this.#screen.current;
+    this.#sidebar = new Sidebar({
+      client,
+      reporter,
+      onNew: () => this.#navigation.startAnew(),
+      onHit: (hit) => void jump.to(hit),
+      onChange: () => this.#screen.ask(),
+    });
+    this.#settings = new ConversationSettings({ client, places, theme, current, onChange: () => this.#screen.renew() });
+    this.#speaking = new Speaking({ client, reporter, settings: this.#settings, screen: () => this.#screen });
     this.#composer = new Composer({
       onSend: (text) => this.#say(text),
       onStop: () => this.#speaking.stop(),
-      onDraft: (text) => this.#drafts.keep(this.#screen.current.conversationId, text),
+      onDraft: (text) => drafts.keepText(current().conversationId, text),
+      onAttached: (attachments) => drafts.keepAttachments(current().conversationId, attachments),
       onTrouble: (words) => this.#notices.say(words),
       limits: () => this.#limits,
     });
-    const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
-    this.#screen = this.#makeScreen(known === null ? this.#transcripts.fresh() : this.#transcripts.of(known));
-    const current = () => this.#screen.current;
-    this.#settings = new SettingsPanel({
-      choice: () => this.#choices.of(current().conversationId),
-      onChoose: (choice) => this.#choose(choice),
-      model: () => current().model,
-      theme,
-    });
-    this.#deeds = new Deeds({
+    const menu = new ConversationActions({
       client,
-      reporter: this.#reporter,
+      reporter,
       current: () => current().conversationId,
-      onRename: (conversationId, title) => void this.#rename(conversationId, title),
+      onRename: (conversationId, title) => void this.#sidebar.rename(conversationId, title),
     });
-    new SearchBox({
-      find: (asked) => this.#reporter.answer(client.search(asked)),
-      onOpen: (hit) => void this.#showFound(hit),
+    const known = shownLast(storage);
+    this.#screen = new Screen({
+      client,
+      reporter,
+      titleOf: (conversationId) => this.#sidebar.titleOf(conversationId),
+      current: known === null ? this.#transcripts.fresh() : this.#transcripts.of(known),
+      actions: this.#messageActions(),
+      onShown: (title) => {
+        this.#composer.setRunning(this.#screen.running.length > 0);
+        menu.offer(title !== null);
+        this.#sidebar.show(current().conversationId, title);
+      },
     });
-    this.#older = new OlderPages({ client, reporter: this.#reporter, current, onCame: () => this.#screen.show() });
-    const titleOf = (/** @type {string} */ id) => this.#conversations.titleOf(id) ?? "";
-    this.#attention = new Attention({ title: this.#screen.title, titleOf });
+    this.#navigation = new Navigation({
+      ...{ client, storage, drafts },
+      ...{ transcripts: this.#transcripts, screen: this.#screen, composer: this.#composer },
+      onTurn: () => this.#onTurn(),
+    });
+    const jump = new MessageJump({ client, reporter, notices: this.#notices, navigation: this.#navigation, screen: this.#screen });
+    this.#alerts = new ReplyAlerts({
+      title: this.#screen.title,
+      titleOf: (conversationId) => this.#sidebar.titleOf(conversationId) ?? "",
+      notices: this.#notices,
+      current: () => current().conversationId,
+    });
+    this.#door = new Door({ client, credentials, reporter, onLeave: () => this.#forgetAll() });
+    new ConnectionWatch({ client, onLook: () => void this.#sidebar.refresh() });
     this.#listenToClient();
     this.#listenToUser();
   }
 
   /** Connects, and shows the conversation that the address names, else the last one. */
   start() {
-    this.#switch(this.#screen.current.conversationId);
+    this.#navigation.open(this.#screen.current.conversationId);
     this.#client.connect();
     this.#composer.focus();
   }
 
-  /** @param {import("./transcript/transcript.js").Transcript} current */
-  #makeScreen(current) {
+  /** What can be done with the messages that are shown. */
+  #messageActions() {
     const speaking = this.#speaking;
-    const actions = {
+    return {
       onSend: (/** @type {string} */ text) => this.#say(text),
       onRetry: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.sendAgain(item, text)),
       onEdit: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.edit(item, text)),
@@ -123,22 +121,12 @@ export class Chat {
       onContinue: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.continueReply(item)),
       canContinue: () => speaking.canContinue,
       onBranch: (/** @type {string} */ messageId) => void speaking.showBranch(messageId),
-      onRename: (/** @type {{id: string}} */ entry, /** @type {string} */ title) => void this.#rename(entry.id, title),
-      onDelete: (/** @type {{id: string, title: string}} */ entry) => void this.#delete(entry),
       onDecide: (/** @type {import("../client/call.js").Call} */ call, /** @type {"allow" | "deny"} */ decision) =>
         speaking.decide(call, decision),
       onAnswer: (/** @type {import("../client/call.js").Call} */ call, /** @type {string | null} */ content) =>
         speaking.answer(call, content),
       limits: () => this.#limits,
-      onMore: () => void this.#showMore(),
-      onNear: () => this.#older.near(),
     };
-    const onShown = (/** @type {boolean} */ anything) => {
-      this.#composer.setRunning(this.#screen.running.length > 0);
-      this.#deeds.offer(anything);
-      this.#older.show();
-    };
-    return new Screen({ client: this.#client, conversations: this.#conversations, current, actions, onShown });
   }
 
   /** What a message may have beside the tools that it offers. */
@@ -152,13 +140,13 @@ export class Chat {
   #listenToClient() {
     /** @type {Record<string, (detail: any) => void>} */
     const listeners = {
-      connection: (status) => this.#connection.show(status),
+      connection: () => {}, // what waits for one says so
       ready: (frame) => this.#onReady(frame),
       reply: ({ reply }) => this.#onReply(reply),
       history: (page) => this.#transcripts.of(page.conversation_id).refresh(page),
       missing: ({ conversationId }) => this.#transcripts.of(conversationId).empty(),
       removed: ({ conversationId, turnId }) => this.#transcripts.of(conversationId).remove(turnId),
-      title: ({ conversationId, title }) => this.#conversations.entitle(conversationId, title),
+      title: ({ conversationId, title }) => this.#sidebar.entitle(conversationId, title),
       deleted: ({ conversationId }) => this.#onDeleted(conversationId),
       unauthenticated: ({ message }) => this.#door.shut(message),
       limits: (frame) => this.#notices.say(wordsForLimit(frame)),
@@ -173,71 +161,45 @@ export class Chat {
   }
 
   #listenToUser() {
-    part("new", HTMLButtonElement).addEventListener("click", () => this.#startAnew());
     part("skip", HTMLAnchorElement).addEventListener("click", (event) => this.#skip(event));
-    addEventListener("hashchange", () => this.#onAddress());
-    for (const change of ["online", "offline"]) addEventListener(change, () => this.#onNetwork());
-    networkInformation()?.addEventListener("change", () => this.#onNetwork());
-    document.addEventListener("visibilitychange", () => this.#onLook());
     document.addEventListener("keydown", (event) => this.#onKey(event));
   }
 
   /** @param {import("../client/frames.js").Ready} frame */
   #onReady(frame) {
     this.#settings.know(frame);
-    this.#screen.suggest(frame.suggestions ?? []);
-    this.#showModel();
+    this.#screen.know(frame);
     this.#notices.clear();
-    this.#older.again();
     this.#door.opened();
-    void this.#refreshList();
+    void this.#sidebar.refresh();
   }
 
   /** @param {Reply} reply */
   #onReply(reply) {
     this.#transcripts.of(reply.conversationId).take(reply);
+    this.#alerts.look(reply);
     const ended = reply.state === ReplyState.ENDED;
-    if (reply.conversationId === this.#screen.current.conversationId) this.#announcer.tell(reply);
-    this.#attention.look(reply);
-    // A refused message says itself why; a reply that was to be made anew has no message to say it.
-    if (reply.error !== null && reply.content === null) this.#notices.tell(reply.error);
-    const unlisted = reply.turnId !== null && !this.#conversations.has(reply.conversationId);
-    if (ended || (unlisted && reply.state === ReplyState.WAITING)) void this.#refreshList();
+    const unlisted = reply.turnId !== null && !this.#sidebar.has(reply.conversationId);
+    if (ended || (unlisted && reply.state === ReplyState.WAITING)) void this.#sidebar.refresh();
   }
 
   /** @param {string} conversationId */
   #onDeleted(conversationId) {
-    this.#transcripts.forget(conversationId);
-    this.#conversations.remove(conversationId);
-    for (const kept of [this.#drafts, this.#chosen]) kept.forget(conversationId);
-    if (conversationId === this.#screen.current.conversationId) this.#startAnew();
+    this.#sidebar.remove(conversationId);
+    this.#settings.forget(conversationId);
+    this.#navigation.forget(conversationId);
   }
 
-  #onAddress() {
-    const conversationId = conversationAt(location.hash);
-    if (conversationId !== null && conversationId !== this.#screen.current.conversationId) this.#switch(conversationId);
-    this.#drawer.close();
-  }
-
-  /** The network is said to have come, gone or become another one: what stood on it may not stand any more. */
-  #onNetwork() {
-    this.#connection.show(this.#client.connection);
-    if (navigator.onLine) this.#client.connect();
-    this.#client.probe();
-  }
-
-  /** The page may have slept, and other devices may have begun conversations meanwhile. */
-  #onLook() {
-    if (document.hidden) return;
-    this.#client.connect();
-    this.#client.probe();
-    if (this.#client.connection.state === LinkState.CONNECTED) void this.#refreshList();
+  /** The user turned to a conversation. */
+  #onTurn() {
+    this.#sidebar.close();
+    this.#settings.show();
   }
 
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
-    if (document.querySelector("dialog[open], :popover-open") !== null || this.#drawer.close()) return;
+    if (document.querySelector("dialog[open], :popover-open") !== null || this.#sidebar.close()) return;
     if (this.#screen.running.length > 0) this.#composer.stop();
   }
 
@@ -246,17 +208,6 @@ export class Chat {
     // Following the link would put its own fragment in the place of the conversation's address.
     event.preventDefault();
     this.#composer.focus();
-  }
-
-  /** @param {import("./settings/choices.js").Choice} choice */
-  #choose(choice) {
-    this.#choices.keep(this.#screen.current.conversationId, choice);
-    this.#showModel();
-    this.#screen.ask();
-  }
-
-  #showModel() {
-    part("model", HTMLElement).textContent = this.#speaking.model?.name ?? this.#client.ready?.model ?? "";
   }
 
   /** @param {string} text */
@@ -277,69 +228,11 @@ export class Chat {
    * A new page begins with an empty memory; this one is emptied too, since browsers keep pages to go back to.
    */
   #forgetAll() {
-    this.#storage?.removeItem(LAST_KEY);
-    for (const kept of [this.#drafts, this.#chosen]) kept.clear();
+    this.#navigation.clear();
+    this.#settings.clear();
     this.#screen.title.show("", "");
     document.body.replaceChildren();
     addEventListener("pageshow", () => location.reload());
     location.replace(location.pathname);
   }
-
-  #startAnew() {
-    this.#switch(this.#transcripts.fresh().conversationId);
-    this.#drawer.close();
-    this.#composer.focus();
-  }
-
-  /** @param {string} conversationId */
-  #switch(conversationId) {
-    if (this.#screen.running.length === 0) this.#client.leave(this.#screen.current.conversationId);
-    const transcript = this.#transcripts.of(conversationId);
-    this.#screen.current = transcript;
-    this.#storage?.setItem(LAST_KEY, conversationId);
-    if (location.hash !== addressOf(conversationId)) history.pushState(null, "", addressOf(conversationId));
-    if (!transcript.loaded || transcript.items().length > 0) this.#client.open(conversationId);
-    this.#composer.turnTo(this.#drafts.of(conversationId));
-    this.#screen.toEnd();
-    this.#showModel();
-    this.#screen.ask();
-  }
-
-  /** @param {{id: string, title: string}} entry */
-  async #delete({ id, title }) {
-    if (await confirmDelete(title)) await this.#reporter.answer(this.#client.delete(id));
-  }
-
-  /**
-   * @param {string} conversationId
-   * @param {string} title
-   */
-  async #rename(conversationId, title) {
-    await this.#reporter.answer(this.#conversations.rename(conversationId, title));
-    this.#screen.ask();
-  }
-
-  /** @param {import("../client/frames.js").Hit} hit */
-  async #showFound({ conversation_id: conversationId, message_id: messageId }) {
-    this.#switch(conversationId);
-    this.#drawer.close();
-    if (messageId === undefined) return;
-    const there = await this.#finding.read(this.#screen.current, messageId);
-    if (there && this.#screen.current.conversationId === conversationId) this.#screen.showMessage(messageId);
-  }
-
-  async #showMore() {
-    await this.#reporter.answer(this.#conversations.more());
-    this.#screen.ask();
-  }
-
-  async #refreshList() {
-    await this.#reporter.answer(this.#conversations.refresh());
-    this.#screen.ask();
-  }
-}
-
-/** What Chromium knows of the network; undefined elsewhere. @returns {EventTarget | undefined} */
-function networkInformation() {
-  return /** @type {{connection?: EventTarget}} */ (navigator).connection;
 }

@@ -1,20 +1,15 @@
 import { part } from "./elements/dom.js";
-import { ConversationList } from "./conversations/conversation-list.js";
+import { NEW_TITLE } from "./conversations/conversations.js";
 import { PageTitle } from "./page-title.js";
 import { Follow } from "./scrolling/follow.js";
+import { OlderPages } from "./transcript/older-pages.js";
 import { TranscriptView } from "./transcript/transcript-view.js";
 import { Welcome } from "./transcript/welcome.js";
 import { t } from "./words/translate.js";
 
 /** @typedef {import("./transcript/transcript.js").Transcript} Transcript */
-/** @typedef {import("./conversations/conversation-list.js").ListActions} ListActions */
-/**
- * @typedef {object} ScreenActions
- * @property {(text: string) => void} onSend
- * @property {() => void} onNear                             the reader is near the first message that is here
- */
+/** @typedef {import("./transcript/user-message-view.js").MessageActions} MessageActions */
 
-const NEW_TITLE = t("New conversation");
 /** Of one that is not among the listed, and whose first message is not here. */
 const UNKNOWN_TITLE = t("Conversation");
 /** For so long it is to be seen which message was found. */
@@ -22,39 +17,38 @@ const FOUND_MS = 4_000;
 /** From so many heights of the view on, older messages are asked for. */
 const NEAR_VIEWS = 2;
 
-/** Shows one conversation and the list of all, at most once a frame. */
+/** Shows one conversation, at most once a frame. */
 export class Screen {
   /** The conversation that is shown. */
   current;
   #client;
-  #conversations;
+  #titleOf;
   #frameAsked = false;
   #title = new PageTitle();
   #scroller = part("scroller", HTMLElement);
   #jump = part("jump", HTMLButtonElement);
   #view;
-  #list;
   #welcome;
   #follow = new Follow(this.#scroller, (following) => (this.#jump.hidden = following));
   #onShown;
-  #onNear;
+  #older;
 
   /**
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
-   * @param {import("./conversations/conversations.js").Conversations} parts.conversations
+   * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {(conversationId: string) => string | undefined} parts.titleOf  as the list has it
    * @param {Transcript} parts.current
-   * @param {ScreenActions & ListActions & import("./transcript/user-message-view.js").MessageActions} parts.actions
-   * @param {(anything: boolean) => void} parts.onShown  whether the conversation has a message
+   * @param {MessageActions & {onSend: (text: string) => void}} parts.actions
+   * @param {(title: string | null) => void} parts.onShown  the conversation's title; null where nothing was said in it
    */
-  constructor({ client, conversations, current, actions, onShown }) {
+  constructor({ client, reporter, titleOf, current, actions, onShown }) {
     this.#client = client;
-    this.#conversations = conversations;
+    this.#titleOf = titleOf;
     this.current = current;
     this.#onShown = onShown;
-    this.#onNear = actions.onNear;
     this.#view = new TranscriptView({ scroller: this.#scroller, root: part("messages", HTMLElement), follow: this.#follow, actions });
-    this.#list = new ConversationList(actions);
+    this.#older = new OlderPages({ client, reporter, current: () => this.current, onCame: () => this.show() });
     this.#welcome = new Welcome({ onChoose: actions.onSend });
     this.#jump.addEventListener("click", () => this.toEnd());
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
@@ -76,6 +70,12 @@ export class Screen {
     return item === undefined ? 0 : this.#view.shownChars(item.key);
   }
 
+  /** What can be done with the messages may have changed: has them shown anew. */
+  renew() {
+    this.#view.renew();
+    this.ask();
+  }
+
   /** Asks for one showing in the next frame. */
   ask() {
     if (this.#frameAsked) return;
@@ -86,9 +86,11 @@ export class Screen {
     });
   }
 
-  /** What an empty conversation may begin with. @param {string[]} texts */
-  suggest(texts) {
-    this.#welcome.suggest(texts);
+  /** Takes what the service says of itself on a new connection. @param {import("../client/frames.js").Ready} ready */
+  know({ suggestions = [] }) {
+    this.#welcome.suggest(suggestions);
+    this.#older.again();
+    this.renew();
   }
 
   /** Goes to the end of the conversation, and stays there while it grows. */
@@ -115,11 +117,12 @@ export class Screen {
   show() {
     const items = this.current.items();
     this.#welcome.show(items.length === 0 && this.current.loaded);
-    this.#onShown(items.length > 0);
-    this.#view.show(items, this.current);
-    const title = this.#titleOf(this.current, items.length);
+    const title = this.#wordsFor(this.current, items.length);
     this.#title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
-    this.#showList(items.length > 0 ? title : null);
+    // What takes up room around the messages comes first: they are placed in what is left.
+    this.#onShown(items.length > 0 ? title : null);
+    this.#older.show();
+    this.#view.show(items, this.current);
     this.#look();
   }
 
@@ -130,23 +133,7 @@ export class Screen {
   }
 
   #look() {
-    if (this.#scroller.scrollTop < NEAR_VIEWS * this.#scroller.clientHeight) this.#onNear();
-  }
-
-  /** @param {string | null} title  of the current conversation; null where it is still empty */
-  #showList(title) {
-    const current = this.current.conversationId;
-    const entries = this.#conversations.entries.map(({ conversation_id: id, title: name }) => this.#entry(id, name));
-    if (title !== null && !this.#conversations.has(current)) entries.unshift(this.#entry(current, title));
-    this.#list.show(entries, { current, hasMore: this.#conversations.hasMore });
-  }
-
-  /**
-   * @param {string} id
-   * @param {string} title
-   */
-  #entry(id, title) {
-    return { id, title: title || NEW_TITLE, running: this.#client.repliesOf(id).length > 0 };
+    if (this.#scroller.scrollTop < NEAR_VIEWS * this.#scroller.clientHeight) this.#older.near();
   }
 
   /**
@@ -154,7 +141,7 @@ export class Screen {
    * @param {Transcript} transcript
    * @param {number} count
    */
-  #titleOf({ conversationId, beginning }, count) {
-    return this.#conversations.titleOf(conversationId) || beginning || (count > 0 ? UNKNOWN_TITLE : NEW_TITLE);
+  #wordsFor({ conversationId, beginning }, count) {
+    return this.#titleOf(conversationId) || beginning || (count > 0 ? UNKNOWN_TITLE : NEW_TITLE);
   }
 }

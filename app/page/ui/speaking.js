@@ -1,5 +1,4 @@
 import { ReplyState } from "../client/reply.js";
-import { paramsOf } from "./settings/choices.js";
 import { offeredTools } from "./writing/offered-tools.js";
 
 /** @typedef {import("./transcript/arrangement.js").Item} Item */
@@ -11,20 +10,20 @@ const INTERRUPT = /** @type {const} */ ("interrupt");
 export class Speaking {
   #client;
   #reporter;
-  #choices;
+  #settings;
   #screen;
 
   /**
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
    * @param {import("./reporter.js").Reporter} parts.reporter
-   * @param {import("./settings/choices.js").Choices} parts.choices
+   * @param {import("./settings/conversation-settings.js").ConversationSettings} parts.settings
    * @param {() => import("./screen.js").Screen} parts.screen
    */
-  constructor({ client, reporter, choices, screen }) {
+  constructor({ client, reporter, settings, screen }) {
     this.#client = client;
     this.#reporter = reporter;
-    this.#choices = choices;
+    this.#settings = settings;
     this.#screen = screen;
   }
 
@@ -71,7 +70,7 @@ export class Speaking {
 
   /** Whether the model of the shown conversation can go on with a reply that was cut. */
   get canContinue() {
-    return this.model?.features?.includes("continue") ?? false;
+    return this.#settings.model?.features?.includes("continue") ?? false;
   }
 
   /** @param {string} messageId  a version of a shown message, whose branch is to be shown instead */
@@ -114,19 +113,11 @@ export class Speaking {
 
   /** What a message of the shown conversation offers the model to call. */
   get tools() {
-    return offeredTools(this.#client.ready, this.model);
-  }
-
-  /** The model that the next message is asked of; null before that is known. */
-  get model() {
-    const { ready } = this.#client;
-    const { conversationId, model } = this.#screen().current;
-    const name = this.#choices.of(conversationId).model ?? model ?? ready?.model;
-    return ready?.models?.find((model) => model.name === name) ?? null;
+    return offeredTools(this.#client.ready, this.#settings.model);
   }
 
   get #here() {
     const { conversationId } = this.#screen().current;
-    return { conversationId, onBusy: INTERRUPT, tools: this.tools, params: paramsOf(this.#choices.of(conversationId)) };
+    return { conversationId, onBusy: INTERRUPT, tools: this.tools, params: this.#settings.params };
   }
 }

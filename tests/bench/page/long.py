@@ -1,30 +1,27 @@
 """A conversation of ten thousand messages on the page: how soon it opens, how it scrolls, and how large it gets.
 
-The peer of the browser's tests tells it, so that the page alone is measured: `python -m tests.bench.page.long`.
+The peer of the browser's tests tells it, so that the page alone is measured.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import shutil
 from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
 import msgspec
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.bench.engine.findings import Measured, Target
 from tests.bench.figures import percentile
 from tests.browser.acts import delta
 from tests.browser.chat_page import ChatPage
-from tests.browser.conftest import DESKTOP, OPTIONS
+from tests.browser.conftest import DESKTOP
 from tests.browser.long_history import CONVERSATION, SCROLLER, history, loaded_all, scroll_to, settled
 from tests.browser.peer import Line, Peer, peer
 
 MESSAGES = 10_000
-ROUNDS = 5
 FRAMES = 240
 WHEEL_PX = 120
 """A frame: a quick hand at a wheel."""
@@ -69,7 +66,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     heap_mb: float
 
 
-async def rows(browser: Browser, *, messages: int = MESSAGES, rounds: int = ROUNDS) -> list[Measured]:
+async def rows(browser: Browser, *, rounds: int, messages: int = MESSAGES) -> list[Measured]:
     """Measure: opening beside an empty conversation, frames while scrolling and writing, nodes, memory."""
     async with peer() as made:
         made.histories[CONVERSATION] = history(messages // 2)
@@ -104,10 +101,10 @@ def figures(messages: int, empty: list[float], full: list[float], seen: Seen) ->
             readings={"p50": percentile(times, 0.5) or 0.0, "longest": max(times)},
         )
     yield Measured(
-        label=f"{name}: elements, most",
-        value=seen.elements,
+        label=f"{name}: nodes, most",
+        value=seen.nodes,
         target=Target(3_000, at_most=True),
-        readings={"nodes of all kinds": seen.nodes},
+        readings={"elements": seen.elements},
     )
     yield Measured(label=f"{name}: memory of scripts, all read", value=seen.heap_mb, unit="MB")
 
@@ -174,21 +171,3 @@ async def _tell(line: Line, send: dict[str, Any]) -> None:
     for number in range(PIECES):
         await delta(line, send, PIECE, off=number * len(PIECE), seq=MESSAGES + 2 + number)
         await asyncio.sleep(0.03)
-
-
-async def _main(messages: int, rounds: int) -> None:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
-        for row in await rows(browser, messages=messages, rounds=rounds):
-            print(
-                f"{row.label}: {row.value:,.1f} {row.unit} {row.readings} {'' if row.met is not False else 'MISSED'}"
-            )
-        await browser.close()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.page.long", description=__doc__)
-    parser.add_argument("--messages", type=int, default=MESSAGES)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
-    asyncio.run(_main(options.messages, options.rounds))

@@ -2,24 +2,23 @@
 
 A real Chromium shows the page; a peer sends the reply in small pieces, as a model would. Chromium's own trace tells the
 tasks of the page's main thread: in one over 50 ms no key press is answered. The processor's time of a task is told beside
-its duration, which is longer where others use the processor too. By itself: `python -m tests.bench.page.rendering`.
+its duration, which is longer where others use the processor too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.bench.engine.findings import Measured, Target
 from tests.browser.acts import begin, delta, visit
 from tests.browser.chat_page import ChatPage
-from tests.browser.conftest import DESKTOP, OPTIONS
+from tests.browser.conftest import DESKTOP
 from tests.browser.peer import Line
 from tests.browser.peer import peer as make_peer
 
@@ -51,49 +50,57 @@ class Task(NamedTuple):
     cpu_ms: float
 
 
-class Seen(NamedTuple):
-    """The tasks while a reply streamed."""
+def code(name: str, functions: int) -> Kind:
+    """A block of code, five lines a function."""
+    text = "".join(PYTHON.format(n=n) for n in range(functions))
+    return Kind(name, f"```python\n{text}```\n")
 
-    kind: str
-    tasks: list[Task]
+
+FEW_LINES = code("10 lines of code", 2)
 
 
 def kinds() -> Iterator[Kind]:
     """The replies that are streamed."""
-    yield Kind("400 lines of code", "```python\n" + "".join(PYTHON.format(n=n) for n in range(80)) + "```\n")
+    yield code("400 lines of code", 80)
     rows = "".join(f"| {n} | name {n} | *{n * 7}* | `x_{n}` |\n" for n in range(1500))
     yield Kind("a table of 1,500 rows", f"| n | name | value | code |\n|--:|---|---|---|\n{rows}")
     section = "## Part {n}\n\nSome words with *emphasis*, `code` and [a link](https://example.org/{n}).\n\n- one\n- two\n\n"
     yield Kind("120 sections", "".join(section.format(n=n) for n in range(120)))
 
 
-async def rows() -> list[Measured]:
-    """Stream each reply once, and tell the longest task and how many were long."""
-    async with _chromium() as browser:
-        seen = [await _streamed(browser, kind) for kind in kinds()]
-    return [row for one in seen for row in _rows_of(one)]
+async def rows(browser: Browser, *, rounds: int, replies: Iterable[Kind]) -> list[Measured]:
+    """Stream each reply so many times, and tell its longest task and how many were long: medians."""
+    return [
+        row
+        for kind in replies
+        for row in figures(kind.name, [await _streamed(browser, kind) for _ in range(rounds)])
+    ]
 
 
-def _rows_of(seen: Seen) -> Iterator[Measured]:
-    label = f"while {seen.kind} stream" + ("s" if seen.kind.startswith("a ") else "")
-    longest = {
-        "duration": max(task.ms for task in seen.tasks),
-        "processor": max(task.cpu_ms for task in seen.tasks),
-    }
-    long = {
-        "duration": float(sum(task.ms > LONG_MS for task in seen.tasks)),
-        "processor": float(sum(task.cpu_ms > LONG_MS for task in seen.tasks)),
-    }
-    most, none = Target(LONG_MS, at_most=True), Target(0, at_most=True)
+def figures(name: str, streamed: Sequence[Sequence[Task]]) -> Iterator[Measured]:
+    """Make rows of the tasks of each time that one reply was streamed."""
+    label = f"{name}, streaming"
     yield Measured(
-        label=f"{label}: longest task", value=longest["duration"], unit="ms", target=most, readings=longest
+        label=f"{label}: longest task",
+        unit="ms",
+        target=Target(LONG_MS, at_most=True),
+        **_medians(streamed, lambda times: max(times, default=0.0)),
     )
     yield Measured(
-        label=f"{label}: tasks over {LONG_MS} ms", value=long["duration"], target=none, readings=long
+        label=f"{label}: tasks over {LONG_MS} ms",
+        target=Target(0, at_most=True),
+        **_medians(streamed, lambda times: float(sum(ms > LONG_MS for ms in times))),
     )
 
 
-async def _streamed(browser: Browser, kind: Kind) -> Seen:
+def _medians(streamed: Sequence[Sequence[Task]], figure: Callable[[list[float]], float]) -> dict[str, Any]:
+    """The median of a figure, by the tasks' duration; beside it, by the processor's time."""
+    lasted = median(figure([task.ms for task in tasks]) for tasks in streamed)
+    worked = median(figure([task.cpu_ms for task in tasks]) for tasks in streamed)
+    return {"value": lasted, "readings": {"processor": worked}}
+
+
+async def _streamed(browser: Browser, kind: Kind) -> list[Task]:
     async with make_peer() as peer:
         context = await browser.new_context(viewport=DESKTOP)
         chat = ChatPage(await context.new_page())
@@ -103,7 +110,7 @@ async def _streamed(browser: Browser, kind: Kind) -> Seen:
         await _stream(chat, line, kind.text)
         trace = await browser.stop_tracing()
         await context.close()
-    return Seen(kind.name, _tasks(json.loads(trace)["traceEvents"]))
+    return _tasks(json.loads(trace)["traceEvents"])
 
 
 def _tasks(events: list[dict[str, Any]]) -> list[Task]:
@@ -139,16 +146,3 @@ async def _warm(page: Page) -> None:
 
 async def _settled(page: Page) -> None:
     await page.evaluate("import('/static/ui/markdown/slices.js').then(({ later }) => later.settled())")
-
-
-@asynccontextmanager
-async def _chromium() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
-        yield browser
-        await browser.close()
-
-
-if __name__ == "__main__":
-    for row in asyncio.run(rows()):
-        print(row.label, {name: round(value, 1) for name, value in row.readings.items()}, row.unit)

@@ -27,10 +27,10 @@ def test_a_page_that_does_what_is_asked_misses_nothing() -> None:
 
 
 def test_each_figure_can_be_missed() -> None:
-    bad = msgspec.structs.replace(GOOD, up_ms=[16.7] * 90 + [90.0] * 10, writing_ms=[50.0], elements=3_001)
+    bad = msgspec.structs.replace(GOOD, up_ms=[16.7] * 90 + [90.0] * 10, writing_ms=[50.0], nodes=3_001)
     assert missed([300.0], [501.0], bad) == [
         "opening, above an empty one",
         "frame p95, scrolling up",
         "frame p95, while a reply is written",
-        "elements, most",
+        "nodes, most",
     ]

@@ -1,4 +1,4 @@
-"""The benchmark of the page works, on one visitor; `make bench-page` has its figures."""
+"""The benchmark of the page works, on a little of all; `make bench-page` has its figures."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import shutil
 import msgspec
 import pytest
 
-from tests.bench.engine.findings import Target
-from tests.bench.page.__main__ import measure
+from tests.bench.engine.findings import Failure, Measured, Target
+from tests.bench.machine import this_machine
+from tests.bench.page import rendering, rules
+from tests.bench.page.__main__ import QUICK, SLOW, Part, measure
 from tests.bench.page.figures import ROWS, findings
-from tests.bench.page.records import Round, Visit
+from tests.bench.page.records import PageReport, Round, Visit
+from tests.bench.page.rendering import Task
+from tests.bench.page.table import table
 
 FEW = {"document": 3_000.0, "script": 50_000.0, "websocket": 1_000.0}
 VISIT = Visit(
@@ -36,14 +40,58 @@ def test_a_figure_is_a_median_with_what_is_asked_of_it() -> None:
     assert len(found) == 2 * (len(ROWS) - 1)
 
 
+def test_the_table_is_markdown_in_which_a_missed_target_is_bold() -> None:
+    rows = (
+        Measured(label="usable", value=1.6, unit="s", target=Target(1.5, at_most=True)),
+        Measured(label="over the line", value=87, unit="KB", readings={"script": 50.0}),
+        Measured(
+            label="frames", value=16.7, unit="ms", target=Target(33, at_most=True), readings={"p50": 10}
+        ),
+    )
+    report = PageReport(
+        date="2026-11-23",
+        command="make bench-page",
+        machine=this_machine(()),
+        line=SLOW,
+        findings=rows,
+        rounds=(),
+        failures=(Failure("rules", "there is no npm"),),
+    )
+    assert table(report).splitlines() == [
+        "| Figure        | Seen             | Target  |",
+        "|---------------|------------------|---------|",
+        "| usable        | **1.6 s**        | ≤ 1.5 s |",
+        "| over the line | 87 KB            | \N{EN DASH}       |",
+        "| frames        | 16.7 ms (p50 10) | ≤ 33 ms |",
+        "FAILED: rules: there is no npm",
+    ]
+
+
+def test_the_longest_task_is_a_median_beside_what_the_processor_took() -> None:
+    streamed = [[Task(60, 20), Task(10, 10)], [Task(40, 30)], [Task(90, 40), Task(70, 60)]]
+    longest, count = rendering.figures("a table", streamed)
+    assert (longest.value, longest.met, longest.readings) == (60, False, {"processor": 30})
+    assert (count.value, count.readings) == (1, {"processor": 0})
+    assert [one.met for one in rendering.figures("a table", [[]])] == [True, True]
+
+
+def test_a_state_that_breaks_a_rule_misses_its_target_and_names_the_rule() -> None:
+    row = rules.figure("asked_for_a_key", {"light": [], "dark": ["label: <p>", "label: <q>"]})
+    assert (row.label, row.value, row.met) == ("axe violations: asked for a key", 2, False)
+    assert (row.readings, row.note) == ({"light": 0, "dark": 2}, "label")
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="NOT TESTED: there is no `chromium` on PATH")
 async def test_everything_is_measured_and_the_bytes_are_within_their_budget() -> None:
-    """Bytes and round trips are the same on any machine; times are not."""
-    report = await measure(rounds=1)
+    """Bytes and round trips are the same on any machine; times are not. The rules have tests of their own."""
+    report = await measure(QUICK, [part for part in Part if part is not Part.RULES])
     found = {one.label: one for one in report.findings}
     assert found["first visit: over the line"].met is True
     assert found["first visit: round trips in a row until usable"].value == 4
     assert found["reload: round trips in a row until usable"].value == 3
     assert found["reload: requests"].value == 2
     assert {"first visit: usable", "reload: usable", "reload: history shown"} <= set(found)
+    assert found["400 messages: nodes, most"].met is True
+    assert found["10 turns: elements"].met is True
+    assert found["10 lines of code, streaming: longest task"].value

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.filters.filtered_reply import Released
-from sessions.turn.reading_pace import Evenly, parts_of
+from sessions.turn.reading_pace import Pacer, parts_of
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 THUMB = "\U0001f44d\U0001f3fd"
@@ -55,30 +55,44 @@ class Ear:
 async def test_parts_come_evenly_however_fast_they_are_made() -> None:
     ear = Ear()
     clock = asyncio.get_running_loop().time
-    evenly = Evenly(ear.hear, chars_per_s=200, stopping=asyncio.Event(), clock=clock)
+    pacer = Pacer(chars_per_s=200, stopping=asyncio.Event(), clock=clock)
     began = clock()
-    await evenly.hear(Released("x" * 60, 9))
-    await evenly.hear(Released("y" * 20, 3))
+    await pacer.tell(ear.hear, Released("x" * 60, 9))
+    await pacer.tell(ear.hear, Released("y" * 20, 3))
     assert "".join(text for _, text in ear.heard) == "x" * 60 + "y" * 20
     for place, (at, _) in enumerate(ear.heard):
         assert at - began >= place * 20 / 200 - 0.01  # never early; a busy machine may be late
+
+
+async def test_text_waits_for_the_thoughts_before_it() -> None:
+    """A reader has one pair of eyes: both are told at one pace."""
+    thoughts, text = Ear(), Ear()
+    clock = asyncio.get_running_loop().time
+    pacer = Pacer(chars_per_s=200, stopping=asyncio.Event(), clock=clock)
+    began = clock()
+    await pacer.tell(thoughts.hear, Released("x" * 40, 5))
+    await pacer.tell(text.hear, Released("y", 1))
+    assert "".join(part for _, part in thoughts.heard) == "x" * 40
+    ((at, told),) = text.heard
+    assert told == "y"
+    assert at - began >= 40 / 200 - 0.01
 
 
 async def test_a_late_maker_is_not_made_up_for() -> None:
     """What was not made in time comes at the pace all the same, and not in a burst."""
     now = [0.0]
     ear = Ear()
-    evenly = Evenly(ear.hear, chars_per_s=10, stopping=asyncio.Event(), clock=lambda: now[0])
+    pacer = Pacer(chars_per_s=10, stopping=asyncio.Event(), clock=lambda: now[0])
     now[0] = 100.0
-    await evenly.hear(Released("a", 2))
-    assert evenly._due == pytest.approx(100.1)
+    await pacer.tell(ear.hear, Released("a", 2))
+    assert pacer._due == pytest.approx(100.1)
 
 
 async def test_a_stop_waits_for_nothing() -> None:
     ear = Ear()
     stopping = asyncio.Event()
-    evenly = Evenly(ear.hear, chars_per_s=0.01, stopping=stopping)
-    hearing = asyncio.create_task(evenly.hear(Released("ab", 2)))
+    pacer = Pacer(chars_per_s=0.01, stopping=stopping)
+    hearing = asyncio.create_task(pacer.tell(ear.hear, Released("ab", 2)))
     await ear.has_heard.wait()
     stopping.set()
     await asyncio.wait_for(hearing, 10)

@@ -1,4 +1,5 @@
-import { element, icon, part } from "../elements/dom.js";
+import { element, part } from "../elements/dom.js";
+import { icon } from "../elements/icons.js";
 import { addressOf } from "./address.js";
 import { RenameBox } from "./rename-box.js";
 import { t } from "../words/translate.js";

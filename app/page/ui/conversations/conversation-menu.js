@@ -1,20 +1,20 @@
 import { part } from "../elements/dom.js";
 
-/** @typedef {"rename" | "share" | "markdown" | "json" | "print"} Deed */
+/** @typedef {"rename" | "share" | "markdown" | "json" | "print"} Action */
 
 /** What can be done with the conversation that is shown, behind one button. */
 export class ConversationMenu {
   #root = part("menu", HTMLElement);
   #button = part("menu-button", HTMLButtonElement);
-  #share = /** @type {HTMLButtonElement} */ (this.#root.querySelector("[data-does=share]"));
+  #share = /** @type {HTMLButtonElement} */ (this.#root.querySelector("[data-action=share]"));
 
-  /** @param {(deed: Deed) => void} onChoose */
+  /** @param {(action: Action) => void} onChoose */
   constructor(onChoose) {
     for (const button of this.#root.querySelectorAll("button")) {
       button.addEventListener("click", () => {
         this.#root.hidePopover();
-        const deed = button.dataset.does;
-        if (deed !== undefined) onChoose(/** @type {Deed} */ (deed));
+        const action = button.dataset.action;
+        if (action !== undefined) onChoose(/** @type {Action} */ (action));
       });
     }
   }

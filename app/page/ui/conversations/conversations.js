@@ -1,4 +1,9 @@
+import { t } from "../words/translate.js";
+
 /** @typedef {import("../../client/frames.js").ConversationSummary} ConversationSummary */
+
+/** What one is called that has no title yet. */
+export const NEW_TITLE = t("New conversation");
 
 const PAGE = 100;
 

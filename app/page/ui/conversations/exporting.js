@@ -1,11 +1,10 @@
 /** A conversation as a file: what its active branch says, as the server keeps it. */
 
+import { pagesOf } from "../transcript/pages.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/frames.js").Message} Message */
 /** @typedef {{title: string, messages: Message[]}} Told */
-
-const PAGE = 200;
 
 /** @type {Record<string, {extension: string, type: string, write: (told: Told) => string}>} */
 const FORMATS = {
@@ -21,11 +20,8 @@ const FORMATS = {
  */
 export async function readAll(client, conversationId) {
   /** @type {Message[][]} */ const pages = [];
-  for (let before; ; before = pages[0][0].message_id) {
-    const page = await client.history({ conversationId, before, limit: PAGE });
-    pages.unshift(page.messages);
-    if (!page.has_more || page.messages.length === 0) return pages.flat();
-  }
+  for await (const { messages } of pagesOf(client, { conversationId })) pages.unshift(messages);
+  return pages.flat();
 }
 
 /**

@@ -1,4 +1,5 @@
-import { element, icon } from "./dom.js";
+import { element } from "./dom.js";
+import { icon } from "./icons.js";
 import { t } from "../words/translate.js";
 
 const SHOWN_MS = 1600;

@@ -1,7 +1,5 @@
 /** Makes elements. Text goes in as text, never as markup. */
 
-const SVG = "http://www.w3.org/2000/svg";
-
 /**
  * An element with attributes (`text` is its text; null and false leave an attribute out) and children.
  * @template {keyof HTMLElementTagNameMap} Tag
@@ -18,17 +16,6 @@ export function element(tag, { text = null, ...attributes } = {}, ...children) {
   if (text !== null) made.textContent = String(text);
   made.append(...children);
   return made;
-}
-
-/** One of the icons of index.html. @param {string} name */
-export function icon(name) {
-  const svg = document.createElementNS(SVG, "svg");
-  const use = document.createElementNS(SVG, "use");
-  svg.setAttribute("class", "icon");
-  svg.setAttribute("aria-hidden", "true");
-  use.setAttribute("href", `#icon-${name}`);
-  svg.append(use);
-  return svg;
 }
 
 /**

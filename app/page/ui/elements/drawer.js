@@ -1,4 +1,5 @@
 import { part } from "./dom.js";
+import { icon } from "./icons.js";
 
 const narrow = matchMedia("(max-width: 52rem)");
 
@@ -12,6 +13,7 @@ export class Drawer {
   #open = false;
 
   constructor() {
+    this.#closer.append(icon("close"));
     this.#opener.addEventListener("click", () => this.#set(true));
     this.#closer.addEventListener("click", () => this.#set(false));
     this.#scrim.addEventListener("click", () => this.#set(false));

@@ -1,4 +1,5 @@
-import { element, icon, part } from "./dom.js";
+import { element, part } from "./dom.js";
+import { icon } from "./icons.js";
 import { failureView } from "./failure-view.js";
 import { wordsFor } from "./words.js";
 import { t } from "../words/translate.js";
@@ -18,16 +19,33 @@ export class Notices {
   }
 
   /**
+   * Something that the user may want done; the notice goes with it.
+   * @param {string} words
+   * @param {string} label  of the button
+   * @param {() => void} act
+   */
+  offer(words, label, act) {
+    const button = element("button", { class: "link", type: "button", text: label });
+    const notice = this.#add(words, element("span", {}, `${words} `, button));
+    button.addEventListener("click", () => {
+      notice?.remove();
+      act();
+    });
+  }
+
+  /**
    * @param {string} words
    * @param {HTMLElement} view  what shows them
+   * @returns {HTMLElement | undefined} none where they are shown already
    */
   #add(words, view) {
-    if (this.#root.textContent?.includes(words)) return;
+    if (this.#root.textContent?.includes(words)) return undefined;
     const close = element("button", { class: "quiet", type: "button", "aria-label": t("Close this notice") });
     close.append(icon("close"));
     const notice = element("div", { class: "notice" }, icon("alert"), view, close);
     close.addEventListener("click", () => notice.remove());
     this.#root.append(notice);
+    return notice;
   }
 
   clear() {

@@ -1,4 +1,5 @@
-import { element, icon } from "../elements/dom.js";
+import { element } from "../elements/dom.js";
+import { icon } from "../elements/icons.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("../transcript/arrangement.js").Item} Item */

@@ -1,7 +1,8 @@
 import { BoundedText } from "../elements/bounded-text.js";
 import { QuestionForm } from "./question-form.js";
 import { adviceOf, stateOf } from "./call-words.js";
-import { element, icon } from "../elements/dom.js";
+import { element } from "../elements/dom.js";
+import { icon } from "../elements/icons.js";
 import { laidOut } from "../elements/json-text.js";
 import { t } from "../words/translate.js";
 

@@ -1,3 +1,5 @@
+import { KeptTexts } from "./kept-texts.js";
+
 /**
  * What the user chose for one conversation; what is left out is as the server has it.
  * @typedef {object} Choice
@@ -10,13 +12,17 @@
  */
 /** @typedef {import("../../client/frames.js").Params} Params */
 
+/** Choices are short: those of so many conversations are kept, and so many UTF-16 units of them. */
+const MOST = 5_000;
+const MOST_UNITS = 1_000_000;
+
 /** The choices for the conversations of this browser. */
 export class Choices {
   #kept;
 
-  /** @param {import("./kept-texts.js").KeptTexts} kept */
-  constructor(kept) {
-    this.#kept = kept;
+  /** @param {import("./kept-texts.js").Places} places */
+  constructor(places) {
+    this.#kept = new KeptTexts("midstream.choices", { ...places, most: MOST, mostUnits: MOST_UNITS });
   }
 
   /** @param {string} conversationId @returns {Choice} */
@@ -28,6 +34,15 @@ export class Choices {
   /** @param {string} conversationId @param {Choice} choice */
   keep(conversationId, choice) {
     this.#kept.keep(conversationId, Object.keys(choice).length > 0 ? JSON.stringify(choice) : "");
+  }
+
+  /** @param {string} conversationId */
+  forget(conversationId) {
+    this.#kept.forget(conversationId);
+  }
+
+  clear() {
+    this.#kept.clear();
   }
 }
 

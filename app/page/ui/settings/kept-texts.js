@@ -3,6 +3,14 @@ const MOST = 100;
 const MOST_UNITS = 200_000;
 
 /** @typedef {[conversationId: string, text: string]} Kept */
+/**
+ * Where they are kept.
+ * @typedef {object} Places
+ * @property {Storage | null} lasting
+ * @property {Storage | null} session   forgets with the tab
+ * @property {() => boolean} forTab     whether what is written now is for this tab alone
+ */
+/** @typedef {{most: number, units: number}} Bounds */
 
 /**
  * Texts of the user's by conversation, such as what was written and not sent yet: they outlive a reload. Where the key goes
@@ -13,16 +21,15 @@ export class KeptTexts {
   #lasting;
   #session;
   #forTab;
+  /** @type {Bounds} */ #bounds;
 
   /**
-   * @param {string} name                      under which they are in the storage
-   * @param {object} options
-   * @param {Storage | null} options.lasting
-   * @param {Storage | null} options.session   forgets with the tab
-   * @param {() => boolean} options.forTab     whether what is written now is for this tab alone
+   * @param {string} name  under which they are in the storage
+   * @param {Places & {most?: number, mostUnits?: number}} options
    */
-  constructor(name, { lasting, session, forTab }) {
+  constructor(name, { lasting, session, forTab, most = MOST, mostUnits = MOST_UNITS }) {
     this.#name = name;
+    this.#bounds = { most, units: mostUnits };
     this.#lasting = lasting;
     this.#session = session;
     this.#forTab = forTab;
@@ -37,8 +44,8 @@ export class KeptTexts {
   /** Keeps a text in the place of the one before; an empty one is none. @param {string} conversationId @param {string} text */
   keep(conversationId, text) {
     const [here, there] = this.#forTab() ? [this.#session, this.#lasting] : [this.#lasting, this.#session];
-    put(there, this.#name, [conversationId, ""]);
-    put(here, this.#name, [conversationId, text]);
+    put(there, this.#name, [conversationId, ""], this.#bounds);
+    put(here, this.#name, [conversationId, text], this.#bounds);
   }
 
   /** @param {string} conversationId */
@@ -52,10 +59,24 @@ export class KeptTexts {
   }
 }
 
-/** @param {Storage | null} storage @param {string} name @returns {Kept[]} the newest last */
+/** What was read last under each name: it is asked for far more often than it changes. @type {Map<string, {text: string, kept: Kept[]}>} */
+const lastRead = new Map();
+
+/** @param {Storage | null} storage @param {string} name @returns {readonly Kept[]} the newest last */
 function read(storage, name) {
+  const text = storage?.getItem(name) ?? "";
+  if (text === "") return [];
+  const last = lastRead.get(name);
+  if (last?.text === text) return last.kept;
+  const kept = parsed(text);
+  lastRead.set(name, { text, kept });
+  return kept;
+}
+
+/** @param {string} text @returns {Kept[]} */
+function parsed(text) {
   try {
-    const kept = JSON.parse(storage?.getItem(name) ?? "[]");
+    const kept = JSON.parse(text);
     return Array.isArray(kept) ? kept : [];
   } catch (error) {
     if (error instanceof SyntaxError) return []; // Another program's, or cut off.
@@ -67,21 +88,24 @@ function read(storage, name) {
  * @param {Storage | null} storage
  * @param {string} name
  * @param {Kept} text
+ * @param {Bounds} bounds
  */
-function put(storage, name, [conversationId, text]) {
+function put(storage, name, [conversationId, text], bounds) {
   const kept = read(storage, name);
   const others = kept.filter(([id]) => id !== conversationId);
   if (text === "" && others.length === kept.length) return;
-  write(storage, name, text === "" ? others : bounded([...others, [conversationId, text]]));
+  // One that is larger than all may be together is not kept, and drives out no other.
+  const none = text === "" || text.length > bounds.units;
+  write(storage, name, none ? others : bounded([...others, [conversationId, text]], bounds));
 }
 
-/** The newest of them that fit. @param {Kept[]} texts */
-function bounded(texts) {
+/** The newest of them that fit. @param {Kept[]} texts @param {Bounds} bounds */
+function bounded(texts, { most, units: mostUnits }) {
   /** @type {Kept[]} */ const kept = [];
   let units = 0;
-  for (const text of texts.slice(-MOST).reverse()) {
+  for (const text of texts.slice(-most).reverse()) {
     units += text[1].length;
-    if (units > MOST_UNITS) break;
+    if (units > mostUnits) break;
     kept.unshift(text);
   }
   return kept;

@@ -1,4 +1,5 @@
-import { icon, part } from "../elements/dom.js";
+import { part } from "../elements/dom.js";
+import { icon } from "../elements/icons.js";
 import { t } from "../words/translate.js";
 
 const KEY = "midstream.theme";

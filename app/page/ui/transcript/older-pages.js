@@ -1,11 +1,10 @@
 import { LinkState } from "../../client/link.js";
 import { part } from "../elements/dom.js";
+import { readOlder } from "./pages.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("./transcript.js").Transcript} Transcript */
 
-/** Messages a page: as many as the service gives. */
-const PAGE = 200;
 const OFFER = t("Show earlier messages");
 const LOADING = t("Earlier messages are on their way");
 
@@ -63,13 +62,11 @@ export class OlderPages {
     if (this.#asked.has(transcript)) return;
     this.#asked.add(transcript);
     this.show();
-    const { conversationId, oldest: before } = transcript;
-    const page = await this.#reporter.answer(this.#client.history({ conversationId, before, limit: PAGE }));
+    const { oldest } = transcript;
+    await this.#reporter.answer(readOlder(this.#client, transcript, () => true));
     this.#asked.delete(transcript);
-    if (page === null || page.messages.length === 0) this.#failed.add(transcript);
+    if (transcript.hasMore && transcript.oldest === oldest) this.#failed.add(transcript);
     else this.#failed.delete(transcript);
-    // The branch may have become another one meanwhile.
-    if (page !== null && transcript.oldest === before) transcript.prepend(page);
     this.#onCame();
   }
 }

@@ -17,6 +17,8 @@ export class TranscriptView {
   /** @type {Map<string, Shown>} Those that something was opened in. */ #resting = new Map();
   /** @type {Item[]} */ #items = [];
   #hasMore = false;
+  /** Whether all in the document are to be shown anew, though their items are the same. */
+  #stale = false;
   #scroller;
   #root;
   #list;
@@ -52,7 +54,13 @@ export class TranscriptView {
     [this.#items, this.#hasMore] = [items, hasMore];
     if (moved) this.#list.arrange(items.map(({ key }) => key));
     for (const index of this.#list.indices) this.#update(index, { moved });
+    this.#stale = false;
     this.#list.place();
+  }
+
+  /** What is offered beside the messages is another thing with the next showing: which model can go on, say. */
+  renew() {
+    this.#stale = true;
   }
 
   /** Call when the view was scrolled, or is to be at the end. */
@@ -103,7 +111,7 @@ export class TranscriptView {
     const item = this.#items[index];
     const shown = this.#shown.get(item.key);
     if (moved) this.#count(index);
-    if (shown === undefined || shown.item === item) return;
+    if (shown === undefined || (shown.item === item && !this.#stale)) return;
     shown.view.show(item);
     shown.item = item;
   }

@@ -1,6 +1,7 @@
 import { ReplyState } from "../../client/reply.js";
 import { BranchArrows } from "../replies/branch-arrows.js";
-import { element, icon } from "../elements/dom.js";
+import { element } from "../elements/dom.js";
+import { icon } from "../elements/icons.js";
 import { apart, withAttachments } from "../writing/attached-text.js";
 import { EditBox } from "./edit-box.js";
 import { failureView } from "../elements/failure-view.js";

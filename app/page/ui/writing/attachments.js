@@ -1,4 +1,5 @@
-import { element, icon, part } from "../elements/dom.js";
+import { element, part } from "../elements/dom.js";
+import { icon } from "../elements/icons.js";
 import { fenced } from "./attached-text.js";
 import { wellFormed } from "./typing.js";
 import { t } from "../words/translate.js";
@@ -25,13 +26,15 @@ export class Attachments {
    * @param {object} parts
    * @param {HTMLElement} parts.target                  where files are dropped
    * @param {HTMLTextAreaElement} parts.field
-   * @param {() => void} parts.onChange
+   * @param {(attached: Attachment[]) => void} parts.onChange
    * @param {(words: string) => void} parts.onTrouble
    */
   constructor({ target, field, onChange, onTrouble }) {
     this.#onChange = onChange;
     this.#onTrouble = onTrouble;
-    part("attach", HTMLButtonElement).addEventListener("click", () => this.#chooser.click());
+    const button = part("attach", HTMLButtonElement);
+    button.append(icon("attach"));
+    button.addEventListener("click", () => this.#chooser.click());
     this.#chooser.addEventListener("change", () => void this.#onChosen());
     field.addEventListener("paste", (event) => this.#onPaste(event));
     target.addEventListener("dragover", (event) => event.preventDefault());
@@ -47,6 +50,12 @@ export class Attachments {
   clear() {
     this.#visit += 1;
     if (this.#attached.length > 0) this.#put([]);
+  }
+
+  /** Shows those of another draft in the place of these. @param {Attachment[]} attached */
+  restore(attached) {
+    this.#visit += 1;
+    this.#show(attached);
   }
 
   async #onChosen() {
@@ -84,11 +93,16 @@ export class Attachments {
 
   /** @param {Attachment[]} attached */
   #put(attached) {
+    this.#show(attached);
+    this.#onChange(attached);
+  }
+
+  /** @param {Attachment[]} attached */
+  #show(attached) {
     this.#attached = attached;
     this.#parts = attached.map(fenced);
     this.#list.hidden = attached.length === 0;
     this.#list.replaceChildren(...attached.map((one) => this.#chip(one)));
-    this.#onChange();
   }
 
   /** @param {Attachment} attachment */

@@ -24,6 +24,7 @@ export class Composer {
    * @param {() => void} actions.onStop
    * @param {(words: string) => void} actions.onTrouble  something can't be attached
    * @param {(text: string) => void} actions.onDraft  what is in the box is another text; empty once it is sent
+   * @param {(attachments: import("./attached-text.js").Attachment[]) => void} actions.onAttached  other texts are attached
    * @param {() => import("./message-size.js").Limits | null} actions.limits
    */
   constructor(actions) {
@@ -31,7 +32,7 @@ export class Composer {
     this.#attachments = new Attachments({
       target: this.#form,
       field: this.#field,
-      onChange: () => this.#onAttached(),
+      onChange: (attachments) => this.#onAttached(attachments),
       onTrouble: actions.onTrouble,
     });
     this.#size = new SizeNote(this.#field, actions.limits, () => this.#text);
@@ -53,15 +54,14 @@ export class Composer {
     this.focus();
   }
 
-  /** Goes on with what was written in another conversation; what was attached in this one stays behind. @param {string} draft */
-  turnTo(draft) {
-    this.#attachments.clear();
-    this.restore(draft);
+  /** Goes on with what was written and attached in another conversation. @param {import("./drafts.js").Draft} draft */
+  turnTo({ text, attachments }) {
+    this.#attachments.restore(attachments);
+    this.restore(text);
   }
 
   /** Puts a draft into the box. @param {string} text */
   restore(text) {
-    if (this.#field.value === text) return;
     this.#field.value = text;
     this.#size.fits();
     this.#fit();
@@ -96,7 +96,9 @@ export class Composer {
     return joined(textOf(this.#field.value), this.#attachments.parts);
   }
 
-  #onAttached() {
+  /** @param {import("./attached-text.js").Attachment[]} attachments */
+  #onAttached(attachments) {
+    this.#actions.onAttached(attachments);
     this.#size.fits();
     this.#fit();
     this.focus();

@@ -1,4 +1,4 @@
-export type VigilOptions = {
+export type LivenessOptions = {
     /**
      * has the other side say something
      */
@@ -17,7 +17,7 @@ export type VigilOptions = {
     onSilent: () => void;
 };
 /**
- * @typedef {object} VigilOptions
+ * @typedef {object} LivenessOptions
  * @property {() => void} ask              has the other side say something
  * @property {() => boolean} awaits        whether something is awaited of it now: an answer, more of a reply
  * @property {(quiet: boolean) => void} onQuiet  nothing came for a while; or something came again
@@ -27,10 +27,10 @@ export type VigilOptions = {
  * Notices that the other side of a connection says nothing: a browser may take minutes to. While nothing is awaited it asks
  * once a beat, so that a thousand idle pages cost next to nothing; while something is, it takes seconds.
  */
-export declare class Vigil {
+export declare class Liveness {
     #private;
-    /** @param {VigilOptions} options */
-    constructor(options: VigilOptions);
+    /** @param {LivenessOptions} options */
+    constructor(options: LivenessOptions);
     /** A connection stands. @param {number} beatMs */
     begin(beatMs: number): void;
     /** It stands no more. */

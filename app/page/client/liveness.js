@@ -6,7 +6,7 @@ const TELL_MS = 2_000;
 const GIVE_UP_MS = 2_000;
 
 /**
- * @typedef {object} VigilOptions
+ * @typedef {object} LivenessOptions
  * @property {() => void} ask              has the other side say something
  * @property {() => boolean} awaits        whether something is awaited of it now: an answer, more of a reply
  * @property {(quiet: boolean) => void} onQuiet  nothing came for a while; or something came again
@@ -17,7 +17,7 @@ const GIVE_UP_MS = 2_000;
  * Notices that the other side of a connection says nothing: a browser may take minutes to. While nothing is awaited it asks
  * once a beat, so that a thousand idle pages cost next to nothing; while something is, it takes seconds.
  */
-export class Vigil {
+export class Liveness {
   #options;
   #beatMs = 0;
   #heardAt = 0;
@@ -28,7 +28,7 @@ export class Vigil {
   /** When that timer is due; Infinity where there is none. */
   #dueAt = Infinity;
 
-  /** @param {VigilOptions} options */
+  /** @param {LivenessOptions} options */
   constructor(options) {
     this.#options = options;
   }

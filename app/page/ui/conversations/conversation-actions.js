@@ -1,14 +1,14 @@
-import { ConversationMenu } from "./conversations/conversation-menu.js";
-import { readAll, save } from "./conversations/exporting.js";
-import { RenameBox } from "./conversations/rename-box.js";
-import { ShareBox } from "./conversations/share-box.js";
-import { part } from "./elements/dom.js";
+import { ConversationMenu } from "./conversation-menu.js";
+import { readAll, save } from "./exporting.js";
+import { RenameBox } from "./rename-box.js";
+import { ShareBox } from "./share-box.js";
+import { part } from "../elements/dom.js";
 
-/** @typedef {import("./conversations/conversation-menu.js").Deed} Deed */
+/** @typedef {import("./conversation-menu.js").Action} Action */
 
 /** Does what the menu of the shown conversation offers: rename, share, export, print. */
-export class Deeds {
-  #menu = new ConversationMenu((deed) => void this.#do(deed));
+export class ConversationActions {
+  #menu = new ConversationMenu((action) => void this.#do(action));
   #shareBox = new ShareBox();
   #title = part("title", HTMLElement);
   #client;
@@ -18,8 +18,8 @@ export class Deeds {
 
   /**
    * @param {object} parts
-   * @param {import("../client/chat-client.js").ChatClient} parts.client
-   * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {import("../../client/chat-client.js").ChatClient} parts.client
+   * @param {import("../reporter.js").Reporter} parts.reporter
    * @param {() => string} parts.current                                    the id of the conversation that is shown
    * @param {(conversationId: string, title: string) => void} parts.onRename
    */
@@ -35,13 +35,13 @@ export class Deeds {
     this.#menu.show(anything, { shares: this.#client.ready?.features?.includes("share") ?? false });
   }
 
-  /** @param {Deed} deed */
-  async #do(deed) {
-    if (deed === "rename") return this.#rename();
-    if (deed === "share") return this.#share();
-    if (deed === "print") return globalThis.print();
+  /** @param {Action} action */
+  async #do(action) {
+    if (action === "rename") return this.#rename();
+    if (action === "share") return this.#share();
+    if (action === "print") return globalThis.print();
     const messages = await this.#reporter.answer(readAll(this.#client, this.#current()));
-    if (messages !== null) save(deed, { title: this.#title.textContent ?? "", messages });
+    if (messages !== null) save(action, { title: this.#title.textContent ?? "", messages });
   }
 
   async #share() {

@@ -1,0 +1,100 @@
+import { confirmDelete } from "../elements/confirm.js";
+import { part } from "../elements/dom.js";
+import { Drawer } from "../elements/drawer.js";
+import { ConversationList } from "./conversation-list.js";
+import { Conversations, NEW_TITLE } from "./conversations.js";
+import { SearchBox } from "./search-box.js";
+
+/** The owner's conversations beside the one that is shown: listed, looked for, begun, renamed and deleted. */
+export class Sidebar {
+  #client;
+  #reporter;
+  #conversations;
+  #list;
+  #drawer = new Drawer();
+  #onChange;
+
+  /**
+   * @param {object} parts
+   * @param {import("../../client/chat-client.js").ChatClient} parts.client
+   * @param {import("../reporter.js").Reporter} parts.reporter
+   * @param {() => void} parts.onNew     another conversation is to be begun
+   * @param {(hit: import("../../client/frames.js").Hit) => void} parts.onHit  what was found is to be shown
+   * @param {() => void} parts.onChange  the list is another one
+   */
+  constructor({ client, reporter, onNew, onHit, onChange }) {
+    this.#client = client;
+    this.#reporter = reporter;
+    this.#onChange = onChange;
+    this.#conversations = new Conversations(client);
+    this.#list = new ConversationList({
+      onRename: ({ id }, title) => void this.rename(id, title),
+      onDelete: (entry) => void this.#delete(entry),
+      onMore: () => void this.#answered(this.#conversations.more()),
+    });
+    new SearchBox({ find: (asked) => reporter.answer(client.search(asked)), onOpen: onHit });
+    part("new", HTMLButtonElement).addEventListener("click", onNew);
+  }
+
+  /** Whether a conversation is listed. @param {string} conversationId */
+  has(conversationId) {
+    return this.#conversations.has(conversationId);
+  }
+
+  /** What a conversation is called; undefined where that is not known. @param {string} conversationId */
+  titleOf(conversationId) {
+    return this.#conversations.titleOf(conversationId);
+  }
+
+  /**
+   * Shows the list.
+   * @param {string} current        the conversation that is shown
+   * @param {string | null} title  its title; null where it is still empty
+   */
+  show(current, title) {
+    const entries = this.#conversations.entries.map(({ conversation_id: id, title: name }) => this.#entry(id, name));
+    if (title !== null && !this.has(current)) entries.unshift(this.#entry(current, title));
+    this.#list.show(entries, { current, hasMore: this.#conversations.hasMore });
+  }
+
+  /** Asks for the newest conversations. */
+  refresh() {
+    return this.#answered(this.#conversations.refresh());
+  }
+
+  /** @param {string} conversationId @param {string} title */
+  rename(conversationId, title) {
+    return this.#answered(this.#conversations.rename(conversationId, title));
+  }
+
+  /** Takes the title that the model wrote. @param {string} conversationId @param {string} title */
+  entitle(conversationId, title) {
+    this.#conversations.entitle(conversationId, title);
+  }
+
+  /** Takes that a conversation is gone. @param {string} conversationId */
+  remove(conversationId) {
+    this.#conversations.remove(conversationId);
+  }
+
+  /** Closes the sidebar where it lies over the conversation. False where it does not. */
+  close() {
+    return this.#drawer.close();
+  }
+
+  /** @param {string} id @param {string} title */
+  #entry(id, title) {
+    return { id, title: title || NEW_TITLE, running: this.#client.repliesOf(id).length > 0 };
+  }
+
+  /** @param {import("./conversation-list.js").Entry} entry */
+  async #delete({ id, title }) {
+    if (await confirmDelete(title)) await this.#reporter.answer(this.#client.delete(id));
+  }
+
+  /** @param {Promise<unknown>} request */
+  async #answered(request) {
+    await this.#reporter.answer(request);
+    this.#onChange();
+  }
+}

@@ -1,0 +1,79 @@
+import { addressOf, conversationAt } from "./conversations/address.js";
+
+const LAST_KEY = "midstream.conversation";
+
+/** Which conversation is shown: the one that the address names, that the user chose, or that is begun. */
+export class Navigation {
+  #client;
+  #storage;
+  #transcripts;
+  #screen;
+  #composer;
+  #drafts;
+  #onTurn;
+
+  /**
+   * @param {object} parts
+   * @param {import("../client/chat-client.js").ChatClient} parts.client
+   * @param {Storage | null} parts.storage  where it is kept which one was shown last
+   * @param {import("./transcript/transcripts.js").Transcripts} parts.transcripts
+   * @param {import("./screen.js").Screen} parts.screen
+   * @param {import("./writing/composer.js").Composer} parts.composer
+   * @param {import("./writing/drafts.js").Drafts} parts.drafts
+   * @param {() => void} parts.onTurn       the user turned to a conversation, perhaps the one that is shown
+   */
+  constructor({ client, storage, transcripts, screen, composer, drafts, onTurn }) {
+    this.#client = client;
+    this.#storage = storage;
+    this.#transcripts = transcripts;
+    this.#screen = screen;
+    this.#composer = composer;
+    this.#drafts = drafts;
+    this.#onTurn = onTurn;
+    addEventListener("hashchange", () => this.#onAddress());
+  }
+
+  /** Shows a conversation. @param {string} conversationId */
+  open(conversationId) {
+    if (this.#screen.running.length === 0) this.#client.leave(this.#screen.current.conversationId);
+    const transcript = this.#transcripts.of(conversationId);
+    this.#screen.current = transcript;
+    this.#storage?.setItem(LAST_KEY, conversationId);
+    if (location.hash !== addressOf(conversationId)) history.pushState(null, "", addressOf(conversationId));
+    if (!transcript.loaded || transcript.items().length > 0) this.#client.open(conversationId);
+    this.#composer.turnTo(this.#drafts.of(conversationId));
+    this.#screen.toEnd();
+    this.#screen.ask();
+    this.#onTurn();
+  }
+
+  /** Shows an empty conversation, in which the user can write at once. */
+  startAnew() {
+    this.open(this.#transcripts.fresh().conversationId);
+    this.#composer.focus();
+  }
+
+  /** Takes that a conversation is gone, with what was kept of it here. @param {string} conversationId */
+  forget(conversationId) {
+    this.#transcripts.forget(conversationId);
+    this.#drafts.forget(conversationId);
+    if (conversationId === this.#screen.current.conversationId) this.startAnew();
+  }
+
+  /** Keeps nothing of any conversation. */
+  clear() {
+    this.#storage?.removeItem(LAST_KEY);
+    this.#drafts.clear();
+  }
+
+  #onAddress() {
+    const conversationId = conversationAt(location.hash);
+    if (conversationId === null || conversationId === this.#screen.current.conversationId) this.#onTurn();
+    else this.open(conversationId);
+  }
+}
+
+/** The conversation to begin with: the one that the address names, else the one that was shown last; null where there is none. @param {Storage | null} storage */
+export function shownLast(storage) {
+  return conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
+}

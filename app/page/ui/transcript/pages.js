@@ -1,0 +1,49 @@
+/** @typedef {import("../../client/frames.js").History} History */
+
+/** Messages a page: as many as the service gives. */
+const PAGE = 200;
+
+/**
+ * Pages of a conversation's history, the newest first, until there is nothing older. Raises ChatError.
+ * @param {import("../../client/chat-client.js").ChatClient} client
+ * @param {object} options
+ * @param {string} options.conversationId
+ * @param {string} [options.before]  a message: the pages before it; without one, from the end of the active branch
+ * @returns {AsyncGenerator<History, void, void>}
+ */
+async function* pagesOf(client, { conversationId, before }) {
+  for (;;) {
+    const page = await client.history({ conversationId, before, limit: PAGE });
+    yield page;
+    if (!page.has_more || page.messages.length === 0) return;
+    before = page.messages[0].message_id;
+  }
+}
+
+/**
+ * Reads the newest page of a conversation into its transcript. Raises ChatError.
+ * @param {import("../../client/chat-client.js").ChatClient} client
+ * @param {import("./transcript.js").Transcript} transcript
+ */
+async function readNewest(client, transcript) {
+  transcript.refresh(await client.history({ conversationId: transcript.conversationId, limit: PAGE }));
+}
+
+/**
+ * Reads older messages into a transcript until `enough`, or until there is none. Raises ChatError.
+ * @param {import("../../client/chat-client.js").ChatClient} client
+ * @param {import("./transcript.js").Transcript} transcript
+ * @param {() => boolean} enough  asked before each further page
+ */
+async function readOlder(client, transcript, enough) {
+  let { oldest: before } = transcript;
+  if (!transcript.hasMore) return;
+  for await (const page of pagesOf(client, { conversationId: transcript.conversationId, before })) {
+    if (transcript.oldest !== before) return; // The branch may have become another one meanwhile.
+    transcript.prepend(page);
+    if (enough()) return;
+    before = transcript.oldest;
+  }
+}
+
+export { pagesOf, readNewest, readOlder };

@@ -1,0 +1,49 @@
+"""A report as a table in Markdown, to be read where it is printed and pasted into the docs: what misses its target is bold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.bench.engine.findings import Measured, Target
+from tests.bench.page.records import PageReport
+from tests.bench.table import NOT_MEASURED, number
+
+HEADING = ("Figure", "Seen", "Target")
+NOTHING = "\N{EN DASH}"
+
+
+def table(report: PageReport) -> str:
+    """Return the table as text, and below it what could not be measured."""
+    rows = [HEADING, *(_row(finding) for finding in report.findings)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
+    lines = [_line(row, widths) for row in rows]
+    lines.insert(1, f"|{'|'.join('-' * (width + 2) for width in widths)}|")
+    lines += [f"FAILED: {failure.what}: {failure.why}" for failure in report.failures]
+    return "\n".join(lines)
+
+
+def _row(finding: Measured) -> tuple[str, str, str]:
+    seen = NOT_MEASURED if finding.value is None else _with_unit(finding.value, finding.unit)
+    told = [f"{name} {number(value)}" for name, value in finding.readings.items() if _tells(finding)]
+    beside = f" ({', '.join(told)})" if told else ""
+    bold = f"**{seen}**" if finding.met is False else seen
+    asked = NOTHING if finding.target is None else _asked(finding.target, finding.unit)
+    return finding.label, bold + beside, asked
+
+
+def _asked(target: Target, unit: str) -> str:
+    return f"{'≤' if target.at_most else '≥'} {_with_unit(target.value, unit)}"
+
+
+def _with_unit(value: float, unit: str) -> str:
+    digits = number(value) if value >= 0 else f"-{number(-value)}"
+    return f"{digits} {unit}".rstrip()
+
+
+def _tells(finding: Measured) -> bool:
+    """Bytes by kind, and the zeros of a state that breaks nothing, are for the file."""
+    return finding.unit != "KB" and finding.value != 0
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    return f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |"

@@ -1,0 +1,100 @@
+"""A conversation of hours on one page that is never loaded again: its long tasks, its memory and its elements, turn after turn.
+
+A scripted engine answers behind the real service. Two hours are told by their turns, a thousand of them, not by waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from playwright.async_api import Browser, Page
+
+from tests.bench.engine.findings import Measured, Target
+from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import DESKTOP
+
+TURNS = 1_000
+BEGUN = 10
+"""A tenth of the turns: what the page holds by then is held once, whatever is said later."""
+LONG_MS = 50
+WATCH = """
+window.longMs = [];
+new PerformanceObserver((list) => window.longMs.push(...list.getEntries().map(({ duration }) => duration)))
+  .observe({ type: "longtask" });
+"""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page held after so many turns."""
+
+    turns: int
+    heap_mb: float
+    elements: int
+
+
+class Talked(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole conversation. `long_ms`: tasks over 50 ms, from the first message on."""
+
+    long_ms: list[float]
+    begun: Held
+    ended: Held
+
+
+async def rows(browser: Browser, url: str, *, turns: int = TURNS) -> list[Measured]:
+    """Talk for so many turns, ten at least, and tell what that did to the page."""
+    context = await browser.new_context(viewport=DESKTOP)
+    chat = ChatPage(await context.new_page())
+    await chat.open(url)
+    await chat.ask("Are you there?")  # the highlighter and the page's own beginning are figures of loading
+    await chat.page.evaluate(WATCH)
+    begun = await _talk(chat, 0, turns // BEGUN)
+    ended = await _talk(chat, turns // BEGUN, turns)
+    long_ms = await chat.page.evaluate("window.longMs")
+    await context.close()
+    return list(figures(Talked(long_ms=long_ms, begun=begun, ended=ended)))
+
+
+def figures(talked: Talked) -> Iterator[Measured]:
+    """Make rows of a conversation."""
+    name = f"{talked.ended.turns:,} turns"
+    yield Measured(
+        label=f"{name}: tasks over {LONG_MS} ms",
+        value=len(talked.long_ms),
+        readings={"longest, ms": max(talked.long_ms, default=0.0)},
+    )
+    begun = f"after {talked.begun.turns:,}"
+    yield Measured(
+        label=f"{name}: memory of scripts",
+        value=talked.ended.heap_mb,
+        unit="MB",
+        readings={begun: talked.begun.heap_mb},
+    )
+    yield Measured(
+        label=f"{name}: elements",
+        value=talked.ended.elements,
+        readings={begun: talked.begun.elements},
+        target=Target(3_000, at_most=True),
+    )
+
+
+async def _talk(chat: ChatPage, first: int, end: int) -> Held:
+    for number in range(first, end):
+        await chat.type(f"Question {number}?")
+        await chat.page.wait_for_function(ANSWERED, arg=f"Question {number}?", polling="raf")
+    return await _held(chat.page, end)
+
+
+ANSWERED = """(question) => {
+  const asked = [...document.querySelectorAll(".user .bubble")].at(-1)?.textContent === question;
+  return asked && document.querySelector(".message:last-of-type.reply[aria-busy=false]") !== null;
+}"""
+
+
+async def _held(page: Page, turns: int) -> Held:
+    session = await page.context.new_cdp_session(page)
+    await session.send("HeapProfiler.collectGarbage")
+    heap = await session.send("Runtime.getHeapUsage")
+    await session.detach()
+    elements = await page.evaluate("document.querySelectorAll('*').length")
+    return Held(turns=turns, heap_mb=heap["usedSize"] / 2**20, elements=elements)
