@@ -95,7 +95,7 @@ train: $(DEV) ## train the demo model again, from its own generator
 	@$(BIN)/python -m demo_model.train $(ARGS)
 
 clean: ## remove .venv and caches; conversations stay
-	rm -rf $(VENV) .cache build dist *.egg-info engine/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) .cache build dist *.egg-info midstream/*.egg-info engine/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ensurepip is asked for because Debian's python3 makes a venv without pip when python3-venv is missing.
@@ -112,17 +112,17 @@ $(BIN)/python:
 
 # torch goes first and by its exact pin: a looser one can pull in gigabytes of GPU packages.
 # A named index serves torch alone, so its dependencies are left to the second step.
-$(RUNTIME): pyproject.toml constraints.txt $(KERNELS) | $(BIN)/python
+$(RUNTIME): pyproject.toml midstream/pyproject.toml constraints.txt $(KERNELS) | $(BIN)/python
 	@echo "Installing the service (1 of 2: $(TORCH)): takes about a minute, longer on a slow network."
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX) --no-deps) '$(TORCH)'
 	@echo "Installing the service (2 of 2: all else)."
 	@rm -f engine/_cpu_kernels*.so
-	@$(PIP) --editable .
+	@$(PIP) --editable midstream --editable .
 	@touch $@
 
 $(DEV): $(RUNTIME)
 	@echo "Installing the tools for tests, types and style."
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --editable midstream --editable '.[dev]'
 	@touch $@
 
 $(VLLM): engine/launcher/install.py | $(RUNTIME)
@@ -131,5 +131,5 @@ $(VLLM): engine/launcher/install.py | $(RUNTIME)
 
 $(BENCH): $(DEV)
 	@echo "Installing what the servers beside ours need."
-	@$(PIP) --editable '.[dev,bench]'
+	@$(PIP) --editable midstream --editable '.[dev,bench]'
 	@touch $@

@@ -129,7 +129,7 @@ async def composed(
                 shown=lambda answering: CrossOrigin(
                     answering, access.origins, refusals, method="GET, POST", refusal=foreign_page
                 ),
-                server=ServerFacts(SERVER, version("midstream")),
+                server=ServerFacts(SERVER, version("midstream-server")),
                 refusals=refusals,
             )
             yield Service(
@@ -194,7 +194,7 @@ def _store_client(url: str) -> Redis:
 
 def _offer(settings: Settings) -> Offer:
     return Offer(
-        server_version=version("midstream"),
+        server_version=version("midstream-server"),
         heartbeat_ms=int(HEARTBEAT_S * 1000),
         resume_ttl_s=int(settings.conversation_ttl_s),
         messages_per_minute=quotas_of(settings).shown,

@@ -15,9 +15,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = ("engine", "sessions", "connections", "app")  # from the ground up
-BESIDE = ("midstream", "demo_model")  # import no floor, and no floor imports them
-NOT_SHIPPED = {"specs", "tests", "page"}
-DOORS = {("app.cli", "midstream")}  # the command has the terminal client in it
+BESIDE = ("midstream", "demo_model", "midstream_server")  # import no floor, and no floor imports them
+NOT_SHIPPED = {"specs", "tests", "page", "distributions"}
+DOORS = {
+    ("app.cli", "midstream"),  # the command has the terminal client in it
+    ("midstream_server.__main__", "app"),  # the command
+    ("midstream_server.tools", "sessions"),  # what an operator's functions import
+}
 GATEWAY = ("app.cli", "app.composition")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 MAX_LINES = 400
@@ -237,7 +241,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "sessions.tools.mcp_servers.session",
             },
         ),
-        ("click", {"app.cli", "app.operations.keys"}),
+        ("click", {"app.cli", "app.operations.keys", "midstream.terminal.command_line"}),
         (
             "llguidance",
             {

@@ -55,7 +55,7 @@ def test_help_names_the_commands_and_the_settings(tmp_path: Path) -> None:
 
 
 def test_the_version_is_told(tmp_path: Path) -> None:
-    assert version("midstream") in midstream(tmp_path, "--version").stdout
+    assert version("midstream-server") in midstream(tmp_path, "--version").stdout
 
 
 def test_an_unknown_variable_stops_the_start(tmp_path: Path) -> None:
