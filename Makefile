@@ -18,12 +18,12 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check specs test schemas sanitize test-clients test-upstreams vllm test-vllm test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn train clean
+.PHONY: tests help install run lint check specs test schemas sanitize test-clients test-upstreams vllm test-vllm test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 23
 
 install: $(DEV) ## make .venv with all that working here needs
 
@@ -46,6 +46,9 @@ test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not clients and not peers and not vllm' --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+tests: # a folder, so make would call it done
+	@echo "The verb is: make test" >&2; exit 2
 
 schemas: $(DEV) ## which JSON Schemas replies can be held to, and whether they are; fetches the official suite, some minutes
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.schemas $(ARGS)

@@ -15,7 +15,7 @@ import uvloop
 from app.operations import logs
 from app.operations.keys import keys
 from app.operations.memory import collect_seldom
-from app.setting_values import PREFIX, SettingsError
+from app.setting_values import PREFIX, SettingsError, plain, wanted_words
 from app.settings import Settings
 from connections.wire.errors import leaves
 from engine.errors import EngineError
@@ -24,6 +24,19 @@ from sessions.errors import StoreDown
 from sessions.store.redis.embedded import EmbeddedStoreFailed
 
 _REPEATED = {"engine_arg"}
+GROUPS = {
+    "host": "Address and network",
+    "model": "Model",
+    "redis_url": "Store",
+    "allowed_origins": "Who may come in",
+    "device": "Engine",
+    "max_turns": "Turns",
+    "max_connections": "Limits",
+    "unsupported_tools": "Chats",
+    "tools": "Tools on the server",
+    "conversation_ttl_s": "Operation",
+}
+"""The first setting of each group, and the group's title."""
 _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 
 
@@ -33,29 +46,70 @@ def main() -> None:
     """Midstream: a WebSocket chat service for transformers models, whose reply can be interrupted at any moment."""
 
 
+class _Grouped(click.Command):
+    """A command whose options are listed in groups, each of which begins with one of `GROUPS`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options below the titles of their groups."""
+        groups: list[tuple[str, list[tuple[str, str]]]] = [("Options", [])]
+        for option in self.get_params(ctx):
+            if option.name == "help" or option.name in GROUPS:
+                groups.append((GROUPS.get(option.name, "Help"), []))
+            if (row := option.get_help_record(ctx)) is not None:
+                groups[-1][1].append(row)
+        for title, rows in groups:
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=34)
+
+
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     """One option for each setting, of the same name."""
     for field in reversed(msgspec.inspect.type_info(Settings).fields):  # type: ignore[attr-defined]
-        command = click.option(
-            f"--{field.name.replace('_', '-')}",
-            default=None,
-            multiple=field.name in _REPEATED,
-            is_flag=isinstance(field.type.type, msgspec.inspect.BoolType),
-            help=_help(field),
-        )(command)
+        command = _option(field.name, field.type, field.default)(command)
     return command
 
 
-def _help(field: Any) -> str:
-    description = (field.type.extra_json_schema or {}).get("description", "")
-    default = "" if field.default in (None, False, (), msgspec.NODEFAULT) else f" Default: {field.default}."
-    return f"{description}{default} [{PREFIX}{field.name.upper()}]"
+def _option(name: str, kind: Any, default: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    said, is_flag = f"--{name.replace('_', '-')}", isinstance(plain(kind), msgspec.inspect.BoolType)
+    return click.option(
+        f"{said}/--no-{said.removeprefix('--')}" if is_flag and default else said,
+        default=None,
+        multiple=name in _REPEATED,
+        is_flag=is_flag,
+        metavar=None if is_flag else "TEXT" if name in _REPEATED else _metavar(plain(kind)),
+        help=_help(name, kind, default),
+    )
+
+
+def _metavar(kind: Any) -> str:
+    match kind:
+        case msgspec.inspect.LiteralType():
+            return f"[{'|'.join(wanted_words(kind))}]"
+        case msgspec.inspect.IntType():
+            return "INTEGER"
+        case msgspec.inspect.FloatType():
+            return "NUMBER"
+        case msgspec.inspect.VarTupleType():
+            return "LIST"
+        case _:
+            return "TEXT"
+
+
+def _help(name: str, kind: Any, default: Any) -> str:
+    description = (kind.extra_json_schema or {}).get("description", "")
+    told = "" if default in (None, False, (), msgspec.NODEFAULT) else f" Default: {_shown(default)}."
+    return f"{description}{told} [{PREFIX}{name.upper()}]"
+
+
+def _shown(default: Any) -> Any:
+    return str(default).lower() if isinstance(default, bool) else default
 
 
 main.add_command(keys)
 
 
-@main.command()
+@main.command(cls=_Grouped)
 @_setting_options
 def serve(**options: Any) -> None:
     """Serve chats: the page at /, the WebSocket at /v1/ws."""
