@@ -1,4 +1,4 @@
-"""The command line: `midstream serve`, `midstream chat` and `midstream keys`."""
+"""The command line: `midstream serve`, `midstream chat`, `midstream keys` and `midstream doctor`."""
 
 from __future__ import annotations
 
@@ -128,6 +128,22 @@ def serve(**options: Any) -> None:
         click.echo(f"midstream: {failure}", err=True)
     if failures:
         sys.exit(1)
+
+
+@main.command(cls=_Grouped)
+@_setting_options
+@click.option("--json", "as_json", is_flag=True, help="Write the findings as JSON.")
+def doctor(*, as_json: bool, **options: Any) -> None:
+    """Look at all that `serve` with the same options needs, and say what to mend. Ends with 1 where it could not serve."""
+    from app.doctor.examination import tell  # noqa: PLC0415 - the other commands need none of it
+
+    try:
+        given = {name: None if value == () else value for name, value in options.items()}
+        serves = uvloop.run(tell(Settings.read(os.environ, given), as_json=as_json))
+    except SettingsError as failure:
+        click.echo(f"midstream: {failure}", err=True)
+        serves = False
+    sys.exit(0 if serves else 1)
 
 
 main.add_command(chat)

@@ -36,7 +36,8 @@ LARGER = {  # not parted yet
 # imports itself and those before it.
 ROOMS = {
     "engine": (
-        *("reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "stream", "door"),
+        *("reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "free_memory"),
+        *("stream", "door"),
         *(
             "grammar",
             "text",
@@ -65,7 +66,7 @@ ROOMS = {
     ),
     "app": (
         *("setting_values", "settings", "server", "setup", "operations", "delivery"),
-        *("unserved", "doors", "routes", "service", "composition", "cli", "__main__"),
+        *("unserved", "doors", "routes", "service", "composition", "doctor", "cli", "__main__"),
     ),
 }
 
@@ -230,7 +231,15 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
         ("uvloop", {"app.cli"}),
         ("brotli", {"app.delivery.encodings"}),
-        ("httpx", {"engine.upstream.exchange", "engine.upstream.health", "engine.upstream.watch"}),
+        (
+            "httpx",
+            {
+                "engine.upstream.exchange",
+                "engine.upstream.health",
+                "engine.upstream.watch",
+                "app.doctor.network",
+            },
+        ),
         ("httpx2", {"sessions.tools.mcp_servers.guard", "sessions.tools.mcp_servers.session"}),
         ("jsonschema", {"sessions.tools.mcp_servers.listing"}),
         (
@@ -241,7 +250,10 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "sessions.tools.mcp_servers.session",
             },
         ),
-        ("click", {"app.cli", "app.operations.keys", "midstream.terminal.command_line"}),
+        (
+            "click",
+            {"app.cli", "app.operations.keys", "midstream.terminal.command_line", "app.doctor.examination"},
+        ),
         (
             "llguidance",
             {
@@ -270,6 +282,7 @@ def test_only_the_sessions_floor_and_its_composition_know_redis() -> None:
         "app.setup.limits",
         "app.operations.readiness",
         "app.setup.store",
+        "app.doctor.network",
         "connections.limits.shared_counts",
         "connections.limits.shared_seats",
         "connections.authentication.ticket_store",
