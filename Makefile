@@ -18,12 +18,12 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run lint check specs test schemas sanitize test-clients test-upstreams vllm test-vllm test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn train clean
+.PHONY: tests help install run lint check specs test schemas sanitize test-clients test-upstreams vllm test-vllm test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 23
 
 install: $(DEV) ## make .venv with all that working here needs
 
@@ -46,6 +46,9 @@ test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not clients and not peers and not vllm' --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+tests: # a folder, so make would call it done
+	@echo "The verb is: make test" >&2; exit 2
 
 schemas: $(DEV) ## which JSON Schemas replies can be held to, and whether they are; fetches the official suite, some minutes
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.schemas $(ARGS)
@@ -95,7 +98,7 @@ train: $(DEV) ## train the demo model again, from its own generator
 	@$(BIN)/python -m demo_model.train $(ARGS)
 
 clean: ## remove .venv and caches; conversations stay
-	rm -rf $(VENV) .cache build dist *.egg-info engine/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) .cache build dist *.egg-info midstream/*.egg-info engine/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ensurepip is asked for because Debian's python3 makes a venv without pip when python3-venv is missing.
@@ -112,17 +115,17 @@ $(BIN)/python:
 
 # torch goes first and by its exact pin: a looser one can pull in gigabytes of GPU packages.
 # A named index serves torch alone, so its dependencies are left to the second step.
-$(RUNTIME): pyproject.toml constraints.txt $(KERNELS) | $(BIN)/python
+$(RUNTIME): pyproject.toml midstream/pyproject.toml constraints.txt $(KERNELS) | $(BIN)/python
 	@echo "Installing the service (1 of 2: $(TORCH)): takes about a minute, longer on a slow network."
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX) --no-deps) '$(TORCH)'
 	@echo "Installing the service (2 of 2: all else)."
 	@rm -f engine/_cpu_kernels*.so
-	@$(PIP) --editable .
+	@$(PIP) --editable midstream --editable .
 	@touch $@
 
 $(DEV): $(RUNTIME)
 	@echo "Installing the tools for tests, types and style."
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --editable midstream --editable '.[dev]'
 	@touch $@
 
 $(VLLM): engine/launcher/install.py | $(RUNTIME)
@@ -131,5 +134,5 @@ $(VLLM): engine/launcher/install.py | $(RUNTIME)
 
 $(BENCH): $(DEV)
 	@echo "Installing what the servers beside ours need."
-	@$(PIP) --editable '.[dev,bench]'
+	@$(PIP) --editable midstream --editable '.[dev,bench]'
 	@touch $@

@@ -1,8 +1,7 @@
-"""The command line: `midstream serve`, `midstream chat` and `midstream keys`."""
+"""The command line: `midstream serve`, `midstream chat`, `midstream keys` and `midstream doctor`."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable
@@ -16,46 +15,101 @@ import uvloop
 from app.operations import logs
 from app.operations.keys import keys
 from app.operations.memory import collect_seldom
-from app.setting_values import PREFIX, SettingsError
+from app.setting_values import PREFIX, SettingsError, plain, wanted_words
 from app.settings import Settings
 from connections.wire.errors import leaves
 from engine.errors import EngineError
+from midstream.terminal.command_line import chat
 from sessions.errors import StoreDown
 from sessions.store.redis.embedded import EmbeddedStoreFailed
 
 _REPEATED = {"engine_arg"}
+GROUPS = {
+    "host": "Address and network",
+    "model": "Model",
+    "redis_url": "Store",
+    "allowed_origins": "Who may come in",
+    "device": "Engine",
+    "max_turns": "Turns",
+    "max_connections": "Limits",
+    "unsupported_tools": "Chats",
+    "tools": "Tools on the server",
+    "conversation_ttl_s": "Operation",
+}
+"""The first setting of each group, and the group's title."""
 _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("midstream"), prog_name="midstream")
+@click.version_option(version("midstream-server"), prog_name="midstream")
 def main() -> None:
     """Midstream: a WebSocket chat service for transformers models, whose reply can be interrupted at any moment."""
+
+
+class _Grouped(click.Command):
+    """A command whose options are listed in groups, each of which begins with one of `GROUPS`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options below the titles of their groups."""
+        groups: list[tuple[str, list[tuple[str, str]]]] = [("Options", [])]
+        for option in self.get_params(ctx):
+            if option.name == "help" or option.name in GROUPS:
+                groups.append((GROUPS.get(option.name, "Help"), []))
+            if (row := option.get_help_record(ctx)) is not None:
+                groups[-1][1].append(row)
+        for title, rows in groups:
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=34)
 
 
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     """One option for each setting, of the same name."""
     for field in reversed(msgspec.inspect.type_info(Settings).fields):  # type: ignore[attr-defined]
-        command = click.option(
-            f"--{field.name.replace('_', '-')}",
-            default=None,
-            multiple=field.name in _REPEATED,
-            is_flag=isinstance(field.type.type, msgspec.inspect.BoolType),
-            help=_help(field),
-        )(command)
+        command = _option(field.name, field.type, field.default)(command)
     return command
 
 
-def _help(field: Any) -> str:
-    description = (field.type.extra_json_schema or {}).get("description", "")
-    default = "" if field.default in (None, False, (), msgspec.NODEFAULT) else f" Default: {field.default}."
-    return f"{description}{default} [{PREFIX}{field.name.upper()}]"
+def _option(name: str, kind: Any, default: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    said, is_flag = f"--{name.replace('_', '-')}", isinstance(plain(kind), msgspec.inspect.BoolType)
+    return click.option(
+        f"{said}/--no-{said.removeprefix('--')}" if is_flag and default else said,
+        default=None,
+        multiple=name in _REPEATED,
+        is_flag=is_flag,
+        metavar=None if is_flag else "TEXT" if name in _REPEATED else _metavar(plain(kind)),
+        help=_help(name, kind, default),
+    )
+
+
+def _metavar(kind: Any) -> str:
+    match kind:
+        case msgspec.inspect.LiteralType():
+            return f"[{'|'.join(wanted_words(kind))}]"
+        case msgspec.inspect.IntType():
+            return "INTEGER"
+        case msgspec.inspect.FloatType():
+            return "NUMBER"
+        case msgspec.inspect.VarTupleType():
+            return "LIST"
+        case _:
+            return "TEXT"
+
+
+def _help(name: str, kind: Any, default: Any) -> str:
+    description = (kind.extra_json_schema or {}).get("description", "")
+    told = "" if default in (None, False, (), msgspec.NODEFAULT) else f" Default: {_shown(default)}."
+    return f"{description}{told} [{PREFIX}{name.upper()}]"
+
+
+def _shown(default: Any) -> Any:
+    return str(default).lower() if isinstance(default, bool) else default
 
 
 main.add_command(keys)
 
 
-@main.command()
+@main.command(cls=_Grouped)
 @_setting_options
 def serve(**options: Any) -> None:
     """Serve chats: the page at /, the WebSocket at /v1/ws."""
@@ -76,49 +130,20 @@ def serve(**options: Any) -> None:
         sys.exit(1)
 
 
-@main.command()
-@click.argument("url", default="127.0.0.1:8000")
-@click.option(
-    "--conversation",
-    default=None,
-    help="Which conversation to go on with, by its id. Default: one for all terminals; in a pipe a new one.",
-)
-@click.option("--client-id", default=None, help="Who you are; default: kept in the user's config folder.")
-@click.option(
-    "--key",
-    envvar="CHAT_KEY",  # MIDSTREAM_… is for settings of the service, which knows no other
-    show_envvar=True,
-    help="Your API key or JWT; without one it is asked for where the service wants it.",
-)
-@click.option(
-    "--patience-s", default=60.0, show_default=True, help="How long to try a lost connection again."
-)
-@click.option("--plain", is_flag=True, help="Show replies as they are written, without Markdown.")
-@click.option(
-    "--history/--no-history",
-    default=True,
-    show_default=True,
-    help="Keep what you type, for the Up key of later chats; in the user's state folder, for the user alone.",
-)
-def chat(
-    url: str,
-    *,
-    conversation: str | None,
-    client_id: str | None,
-    key: str | None,
-    patience_s: float,
-    plain: bool,
-    history: bool,
-) -> None:
-    """Chat in the terminal; Ctrl-C stops a reply, a second one (or Ctrl-D) leaves, /help lists the commands.
+@main.command(cls=_Grouped)
+@_setting_options
+@click.option("--json", "as_json", is_flag=True, help="Write the findings as JSON.")
+def doctor(*, as_json: bool, **options: Any) -> None:
+    """Look at all that `serve` with the same options needs, and say what to mend. Ends with 1 where it could not serve."""
+    from app.doctor.examination import tell  # noqa: PLC0415 - the other commands need none of it
 
-    URL is that of the service's page or of its WebSocket, or HOST:PORT. In a pipe each line of the input is a message,
-    the output has the replies alone, and the exit status says whether all of them are whole.
-    """
-    from midstream.terminal import chat as terminal  # noqa: PLC0415 - the other commands need none of it
+    try:
+        given = {name: None if value == () else value for name, value in options.items()}
+        serves = uvloop.run(tell(Settings.read(os.environ, given), as_json=as_json))
+    except SettingsError as failure:
+        click.echo(f"midstream: {failure}", err=True)
+        serves = False
+    sys.exit(0 if serves else 1)
 
-    who = terminal.Who(client_id=client_id, key=key)
-    how = terminal.How(
-        conversation_id=conversation, patience_s=patience_s, keeps_history=history, is_plain=plain
-    )
-    sys.exit(asyncio.run(terminal.run(url, who=who, how=how)))
+
+main.add_command(chat)

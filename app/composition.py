@@ -22,7 +22,7 @@ from app.settings import Settings
 from app.setup.authentication import access_of
 from app.setup.launcher import launched_engine
 from app.setup.limits import TurnTokens, limiters_of, quotas_of
-from app.setup.models import engine_of_file, with_names
+from app.setup.models import check_models, engine_of_file, with_names
 from app.setup.own_engines import own_engines
 from app.setup.store import asked_of, look_at_store
 from app.setup.tools import tool_box_of
@@ -52,6 +52,7 @@ async def serve(settings: Settings) -> None:
 
     Raises SettingsError, EmbeddedStoreFailed, StoreDown, and EngineError where the model can't be served.
     """
+    check_models(settings)
     with listen(settings.host, settings.port) as listener:
         models = with_names(settings, engines_of(settings))
         async with models.running(), composed(settings, models) as service:
@@ -129,7 +130,7 @@ async def composed(
                 shown=lambda answering: CrossOrigin(
                     answering, access.origins, refusals, method="GET, POST", refusal=foreign_page
                 ),
-                server=ServerFacts(SERVER, version("midstream")),
+                server=ServerFacts(SERVER, version("midstream-server")),
                 refusals=refusals,
             )
             yield Service(
@@ -194,7 +195,7 @@ def _store_client(url: str) -> Redis:
 
 def _offer(settings: Settings) -> Offer:
     return Offer(
-        server_version=version("midstream"),
+        server_version=version("midstream-server"),
         heartbeat_ms=int(HEARTBEAT_S * 1000),
         resume_ttl_s=int(settings.conversation_ttl_s),
         messages_per_minute=quotas_of(settings).shown,

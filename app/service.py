@@ -71,6 +71,7 @@ class Service:
                 loop.remove_signal_handler(number)
         if self._failure is not None:
             raise self._failure
+        _log.info("stopped")
 
     def stop(self) -> None:
         """What a signal does: the first call drains, the second ends running replies at once."""
@@ -93,6 +94,10 @@ class Service:
 
     async def _drain(self) -> None:
         self._readiness.draining = True
+        if self._failure is None:
+            _log.info(
+                "stopping; a second Ctrl-C or signal ends running replies at once", drain_s=self._drain_s
+            )
         self._presence.go_away(drain_ms=int(self._drain_s * 1000), reason="The server is about to stop.")
         draining = asyncio.create_task(self._sessions.drain(self._drain_s))
         hurry = asyncio.create_task(self._hurry.wait())

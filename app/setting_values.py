@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+from msgspec import inspect
 
 PREFIX = "MIDSTREAM_"
 
@@ -26,7 +29,7 @@ def from_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[s
     given = {variable: value for variable, value in environ.items() if variable.startswith(PREFIX)}
     for variable in given:
         if variable not in known:
-            raise SettingsError(f"{variable} is no setting. Known are: {', '.join(sorted(known))}.")
+            raise SettingsError(f"{variable} is no setting.{_meant(variable, known)}")
     return {known[variable]: value for variable, value in given.items() if value}
 
 
@@ -70,11 +73,79 @@ def _file_text(name: str, path: Path) -> str:
     return text
 
 
-def complaint(message: str) -> str:
-    """Return why a value can't be taken, with the name of its setting."""
+def complaint(message: str, values: Mapping[str, Any], kinds: Mapping[str, Any]) -> str:
+    """Return why a value can't be taken, with the name of its setting. A text may be a secret, and is not repeated.
+
+    `message`: msgspec's; `kinds`: the types of the settings, as `msgspec.inspect` has them.
+    """
     text, _, place = message.partition(" - at `$.")
     name = place.rstrip("`").partition("[")[0]
-    return f"{called(name)}: {text}." if name else text
+    if name not in kinds:
+        return text
+    kind = plain(kinds[name])
+    if isinstance(kind, inspect.StrType | inspect.VarTupleType):
+        described = (kinds[name].extra_json_schema or {}).get("description", "")
+        return f"{called(name)} takes {wanted(kind)}: {described}"
+    meant = _meant(str(values[name]), wanted_words(kind))
+    return f"{called(name)}: {str(values[name])!r} is not {wanted(kind)}.{meant}"
+
+
+def plain(kind: Any) -> Any:
+    """Return the type of a setting without what is said about it, and without the None of an unset one. Pure."""
+    match kind:
+        case inspect.Metadata():
+            return plain(kind.type)
+        case inspect.UnionType():
+            return plain(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
+        case _:
+            return kind
+
+
+def wanted(kind: Any) -> str:  # noqa: PLR0911 - one line for each type
+    """Return what a setting of a type takes, in words: "a whole number from 0 to 65535". Pure."""
+    match kind:
+        case inspect.LiteralType():
+            return f"one of {', '.join(wanted_words(kind))}"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType():
+            return f"a whole number{_range(kind)}"
+        case inspect.FloatType():
+            return f"a number{_range(kind)}"
+        case inspect.VarTupleType():
+            return "a list, separated by commas"
+        case inspect.StrType(min_length=int() as fewest):
+            return f"a text of {fewest} characters or more"
+        case _:
+            return "this text"
+
+
+def wanted_words(kind: Any) -> tuple[str, ...]:
+    """Return the words that a setting takes; none where it takes others, too. Pure."""
+    return tuple(map(str, kind.values)) if isinstance(kind, inspect.LiteralType) else ()
+
+
+def _range(kind: inspect.IntType | inspect.FloatType) -> str:
+    match kind.ge, kind.gt, kind.le:
+        case None, None, None:
+            return ""
+        case None, above, None:
+            return f" above {above:,}"
+        case None, above, most:
+            return f" above {above:,}, up to {most:,}"
+        case least, _, None:
+            return f" of {least:,} or more"
+        case least, _, most:
+            return f" from {least:,} to {most:,}"
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """A guess at what a word was to be; where there is none, where all are listed."""
+    names = {one.removeprefix(PREFIX): one for one in known}
+    close = get_close_matches(word.removeprefix(PREFIX), names, n=1)
+    if close:
+        return f" Did you mean {names[close[0]]}?"
+    return " `midstream serve --help` lists all." if word.startswith(PREFIX) else ""
 
 
 def called(name: str) -> str:

@@ -324,7 +324,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 {name: parsed(name, value) for name, value in values.items()}, cls, strict=False
             )
         except msgspec.ValidationError as error:
-            raise SettingsError(complaint(str(error))) from None
+            raise SettingsError(complaint(str(error), values, kinds())) from None
         settings.check_safety()
         return settings
 
@@ -359,6 +359,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(
                 f"{called('jwks_url')}: whoever is on the way of plain http may put in keys. Use https, or say --insecure."
             )
+
+
+def kinds() -> dict[str, Any]:
+    """Return the types of the settings, in their order, as `msgspec.inspect` has them."""
+    fields = msgspec.inspect.type_info(Settings).fields  # type: ignore[attr-defined]
+    return {field.name: field.type for field in fields}
 
 
 def _is_loopback(host: str) -> bool:

@@ -34,6 +34,7 @@ class ServerProcess:
         environ: Mapping[str, str] | None = None,
         *,
         command: Sequence[str] = ("app", "serve"),
+        python: str = sys.executable,
         trust: ssl.SSLContext | None = None,
     ) -> None:
         self.port = free_port()
@@ -41,7 +42,7 @@ class ServerProcess:
         self.ws_url = f"{'wss' if trust else 'ws'}://127.0.0.1:{self.port}/v1/ws"
         self._trust = trust
         self.log = folder / "server.log"
-        self._command = (sys.executable, "-m", *command)
+        self._command = (python, "-m", *command)
         self._environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")},
             "HF_HUB_OFFLINE": "1",
@@ -139,10 +140,11 @@ def serving(
     environ: Mapping[str, str] | None = None,
     *,
     command: Sequence[str] = ("app", "serve"),
+    python: str = sys.executable,
     trust: ssl.SSLContext | None = None,
 ) -> Iterator[ServerProcess]:
     """A server that runs inside the block; it speaks TLS where it is asked with `trust`."""
-    server = ServerProcess(folder, environ, command=command, trust=trust)
+    server = ServerProcess(folder, environ, command=command, python=python, trust=trust)
     try:
         server.start()
         yield server

@@ -16,9 +16,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = ("engine", "sessions", "connections", "app")  # from the ground up
-BESIDE = ("midstream", "demo_model")  # import no floor, and no floor imports them
-NOT_SHIPPED = {"specs", "tests", "page"}
-DOORS = {("app.cli", "midstream")}  # the command has the terminal client in it
+BESIDE = ("midstream", "demo_model", "midstream_server")  # import no floor, and no floor imports them
+NOT_SHIPPED = {"specs", "tests", "page", "distributions"}
+DOORS = {
+    ("app.cli", "midstream"),  # the command has the terminal client in it
+    ("midstream_server.__main__", "app"),  # the command
+    ("midstream_server.tools", "sessions"),  # what an operator's functions import
+}
 GATEWAY = ("app.cli", "app.composition")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 MAX_LINES = 400
@@ -42,7 +46,8 @@ _JS_FIELD = re.compile(r"^  (?:/\*\*.*\*/ )?(#?\w+)(?: = .*|;)$", re.MULTILINE)
 # imports itself and those before it.
 ROOMS = {
     "engine": (
-        *("reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "stream", "door"),
+        *("reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "free_memory"),
+        *("stream", "door"),
         *(
             "grammar",
             "text",
@@ -71,7 +76,7 @@ ROOMS = {
     ),
     "app": (
         *("setting_values", "settings", "server", "setup", "operations", "delivery"),
-        *("unserved", "doors", "routes", "service", "composition", "cli", "__main__"),
+        *("unserved", "doors", "routes", "service", "composition", "doctor", "cli", "__main__"),
     ),
 }
 
@@ -247,7 +252,15 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
         ("uvloop", {"app.cli"}),
         ("brotli", {"app.delivery.encodings"}),
-        ("httpx", {"engine.upstream.exchange", "engine.upstream.health", "engine.upstream.watch"}),
+        (
+            "httpx",
+            {
+                "engine.upstream.exchange",
+                "engine.upstream.health",
+                "engine.upstream.watch",
+                "app.doctor.network",
+            },
+        ),
         ("httpx2", {"sessions.tools.mcp_servers.guard", "sessions.tools.mcp_servers.session"}),
         ("jsonschema", {"sessions.tools.mcp_servers.listing"}),
         (
@@ -258,7 +271,10 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "sessions.tools.mcp_servers.session",
             },
         ),
-        ("click", {"app.cli", "app.operations.keys"}),
+        (
+            "click",
+            {"app.cli", "app.operations.keys", "midstream.terminal.command_line", "app.doctor.examination"},
+        ),
         (
             "llguidance",
             {
@@ -287,6 +303,7 @@ def test_only_the_sessions_floor_and_its_composition_know_redis() -> None:
         "app.setup.limits",
         "app.operations.readiness",
         "app.setup.store",
+        "app.doctor.network",
         "connections.limits.shared_counts",
         "connections.limits.shared_seats",
         "connections.authentication.ticket_store",

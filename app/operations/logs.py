@@ -13,9 +13,9 @@ from typing import Any, Literal
 import orjson
 import structlog
 
-from engine.tracebacks import without_values
+from engine import tracebacks
 
-OURS = ("midstream", "engine")
+OURS = ("midstream", tracebacks.__package__)
 """What our own loggers are called."""
 QUOTING = ("mcp", "client")
 """Those of the library for MCP. They quote what tools are asked and say; what matters of it is in lines of our own."""
@@ -66,7 +66,7 @@ def _what_happened(record: logging.LogRecord) -> bool:
 
 
 def _traceback(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
-    return without_values(exc_info[1])
+    return tracebacks.without_values(exc_info[1])
 
 
 def _for_people() -> structlog.dev.ConsoleRenderer:

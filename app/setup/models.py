@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from app.setting_values import SettingsError
 from app.settings import Settings
-from app.setup.own_engines import EngineTable, engines_of_tables
+from app.setup.own_engines import EngineTable, check_engines, engines_of_tables
 from app.setup.upstreams import SETTING, upstream_engine
 from engine.door import Engine
 from engine.served_models import BadModels, ServedModel, ServedModels
@@ -95,6 +95,15 @@ def engine_of_file(settings: Settings) -> Engine:
         )
     except BadModels as error:
         raise SettingsError(f"{SETTING}: {settings.upstreams}: {error}.") from error
+
+
+def check_models(settings: Settings) -> None:
+    """Raise ModelNotUsable for a model of ours that no engine could serve, before anything is started."""
+    if settings.upstreams is not None:
+        for table in file_of(settings).engine:
+            check_engines(table.over(settings))
+    elif settings.engine == "midstream":
+        check_engines(settings)
 
 
 def with_names(settings: Settings, engine: Engine) -> ServedModels:

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from app.settings import Settings
 from engine.fleet.engines import EngineFleet
+from engine.loading.preflight import check_options
 from engine.options import EngineOptions, ForwardOptions, shared_out, spread
 from engine.process.client import EngineClient
 from engine.process.supervision import HeartbeatOptions
@@ -44,6 +45,13 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         said.pop("served_name", None)
         return msgspec.structs.replace(settings, **said)
+
+
+def check_engines(settings: Settings) -> None:
+    """Raise ModelNotUsable for what can be told of a model and its devices before anything is started."""
+    options = _options(settings)
+    for device in settings.devices:
+        check_options(msgspec.structs.replace(options, device=device))
 
 
 def own_engines(settings: Settings) -> EngineClient | EngineFleet:

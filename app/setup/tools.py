@@ -61,7 +61,7 @@ def _sources(servers: Iterable[ServerOptions], result_bytes: int) -> Iterable[To
         from sessions.tools.mcp_servers.mcp_server import McpServer  # noqa: PLC0415 - who names no server needs none of it
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"{_SERVERS}: {error.name} is not installed. Install the part for MCP: pip install 'midstream[mcp]'."
+            f"{_SERVERS}: {error.name} is not installed. Install the part for MCP: pip install 'midstream-server[mcp]'."
         ) from error
     for options in servers:
         try:

@@ -70,9 +70,9 @@ class NoKernels(Exception):
     """Why there are none, in words for whoever runs the service."""
 
 
-def load(module: str = "engine._cpu_kernels") -> ctypes.CDLL:
+def load(module: str = ".._cpu_kernels") -> ctypes.CDLL:
     """Return what was compiled. Raises NoKernels."""
-    found = find_spec(module)
+    found = find_spec(module, __package__)
     if found is None or found.origin is None:
         raise NoKernels(
             "they were not compiled when the package was installed, which takes a C compiler with OpenMP (gcc); "

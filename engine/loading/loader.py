@@ -29,6 +29,7 @@ from engine.loading.architecture import check_architecture
 from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
+from engine.loading.preflight import check_folder
 from engine.loading.probe import Probed, agrees, largest_step, probe, through_pages
 from engine.loading.tokenizer import read_tokenizer
 from engine.loading.weights_progress import weights_progress
@@ -174,11 +175,8 @@ def _quiet() -> None:
 
 
 def _read_config(model: str) -> PreTrainedConfig:
+    check_folder(model)
     folder = Path(model)
-    if _looks_like_a_folder(model) and not folder.is_dir():
-        raise ModelNotUsable(f"The folder {model!r} does not exist.")
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise ModelNotUsable(f"The folder {model!r} holds no model: it has no config.json.")
     try:
         return cast("PreTrainedConfig", AutoConfig.from_pretrained(model, trust_remote_code=False))
     except OSError as error:
@@ -192,10 +190,6 @@ def _read_config(model: str) -> PreTrainedConfig:
             f"The model {model!r} is of a type that this version of transformers does not know, "
             f"or needs code of its own, which is not run; {OTHER_ENGINE}."
         ) from error
-
-
-def _looks_like_a_folder(model: str) -> bool:
-    return model.startswith((".", "/", "~")) or model.count("/") > 1
 
 
 def _read_weights(model: str, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
 from engine.errors import ModelNotUsable
+from engine.free_memory import free_memory, kernel_text
 
 _NO_MEMORY = ("can't allocate memory", "MPS backend out of memory")
 AUTO = (None, "", "auto")
@@ -56,8 +56,7 @@ def available_bytes(device: torch.device) -> int | None:
         return torch.cuda.mem_get_info(device)[0]
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
-    limits = [_free_by_meminfo(_text("/proc/meminfo")), _free_in_cgroup(Path("/sys/fs/cgroup"))]
-    return min((limit for limit in limits if limit is not None), default=None)
+    return free_memory()
 
 
 def peak_bytes(device: torch.device, call: Callable[[], object]) -> int:
@@ -98,24 +97,5 @@ def _fastest(device: torch.device) -> torch.dtype:
         case "mps":
             return torch.bfloat16 if torch.backends.mps.is_macos_or_newer(14, 0) else torch.float32
         case _:
-            fast = platform.system() == "Linux" and has_fast_bf16(_text("/proc/cpuinfo"))
+            fast = platform.system() == "Linux" and has_fast_bf16(kernel_text("/proc/cpuinfo"))
             return torch.bfloat16 if fast else torch.float32
-
-
-def _free_by_meminfo(meminfo: str) -> int | None:
-    found = re.search(r"^MemAvailable:\s*(\d+) kB", meminfo, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
-
-
-def _free_in_cgroup(folder: Path) -> int | None:
-    """Return what a container's limit leaves (cgroup v2), or None where there is no limit."""
-    limit, used = _text(folder / "memory.max").strip(), _text(folder / "memory.current").strip()
-    return int(limit) - int(used) if limit.isdecimal() and used.isdecimal() else None
-
-
-def _text(path: str | Path) -> str:
-    """Return a file of the kernel's, or nothing where this system has no such file."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError:
-        return ""

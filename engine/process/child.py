@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from sysconfig import get_paths
 
 import msgspec
 
@@ -18,7 +19,8 @@ from engine.messages import FromEngine
 from engine.options import EngineOptions
 from engine.process.channel import Unpacker
 
-_SOURCES = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
+"""Where the packages lie: a checkout, or what Python has installed."""
 _STDERR = 2
 _LAST_WORDS_S = 1.0
 
@@ -125,11 +127,13 @@ async def _start(descriptor: int, options: EngineOptions) -> asyncio.subprocess.
 
 def _command(descriptor: int, options: EngineOptions) -> list[str]:
     encoded = msgspec.json.encode(options).decode()
-    return [sys.executable, "-P", "-m", "engine.process", str(descriptor), encoded]
+    return [sys.executable, "-P", "-m", __package__, str(descriptor), encoded]
 
 
 def _environment() -> dict[str, str]:
     """Return this process's environment, in which a child finds the same sources wherever it was started."""
+    if str(_ROOT) in get_paths().values():
+        return dict(os.environ)  # it is found anyway; named here, it would come before the standard library
     inherited = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(_SOURCES), *([inherited] if inherited else [])])
+    path = os.pathsep.join([str(_ROOT), *([inherited] if inherited else [])])
     return {**os.environ, "PYTHONPATH": path}

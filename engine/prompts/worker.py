@@ -76,7 +76,7 @@ class PromptProcess:
         self, model: str, *, environment: Mapping[str, str], job_timeout_s: float = JOB_TIMEOUT_S
     ) -> None:
         """Take whose tokenizer it is. `environment`: the process'."""
-        self._command = [sys.executable, "-P", "-m", "engine.prompts"]
+        self._command = [sys.executable, "-P", "-m", __package__]
         self._model = model
         self._environment = dict(environment)
         self._job_timeout_s = job_timeout_s

@@ -10,6 +10,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
+from engine.loading import preflight
 from tests.server_process import ServerProcess
 
 UPSTREAM = '[[upstream]]\nname = "one"\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\ncontext_tokens = 4096\n'
@@ -54,8 +57,17 @@ def test_help_names_the_commands_and_the_settings(tmp_path: Path) -> None:
     assert "[MIDSTREAM_MAX_BATCH]" in settings.stdout
 
 
+def test_help_has_groups_with_types_and_defaults(tmp_path: Path) -> None:
+    told = " ".join(midstream(tmp_path, "serve", "-h").stdout.split())
+    address, _, rest = told.partition("Address and network:")[2].partition(" Model: ")
+    assert "--port INTEGER Port to listen on; 0 takes a free one. Default: 8000." in address
+    assert "--dtype [auto|bfloat16|float16|float32]" in rest
+    assert "--sharing / --no-sharing" in rest
+    assert told.endswith("-h, --help Show this message and exit.")
+
+
 def test_the_version_is_told(tmp_path: Path) -> None:
-    assert version("midstream") in midstream(tmp_path, "--version").stdout
+    assert version("midstream-server") in midstream(tmp_path, "--version").stdout
 
 
 def test_an_unknown_variable_stops_the_start(tmp_path: Path) -> None:
@@ -95,6 +107,30 @@ def test_a_store_that_does_not_come_stops_the_start(tmp_path: Path) -> None:
     assert "store" in complaint(ended)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--model", "/no/such/folder"), "The folder '/no/such/folder' does not exist."),
+        (("--quantize", "int4"), "--quantize int4 is not offered"),
+        (("--attn", "flash_attention_2"), "--attn flash_attention_2 is not served"),
+        (("--tensor-parallel", "2"), "--engine vllm serves one model over several."),
+        (("--device", "gpu"), "'gpu' is not the name of a device"),
+        (("--device", "mps", "--quantize", "int8"), "not offered on mps"),
+        (("--device", "cpu,cuda:7"), "has no driver of NVIDIA's"),
+    ],
+)
+def test_a_bad_choice_is_told_before_anything_is_started(
+    options: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    """Neither the store nor the engine's process, which takes seconds to import torch."""
+    if "cuda:7" in options[-1] and preflight._may_have_cuda():
+        pytest.skip("there may be a CUDA device")
+    ended = midstream(tmp_path, "serve", *options)
+    assert told in complaint(ended)
+    assert len(ended.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unknown_model_stops_the_start(tmp_path: Path) -> None:
     ended = midstream(tmp_path, "serve", "--model", str(tmp_path / "nothing-here"))
     assert "nothing-here" in complaint(ended)
@@ -104,5 +140,8 @@ def test_ctrl_c_ends_the_service_well(own_server: ServerProcess) -> None:
     """So does SIGTERM, even in the middle of a reply: tests/e2e/test_bad_days.py."""
     said = own_server.log.read_bytes()
     assert own_server.end(signal.SIGINT) == 0
-    assert b"Traceback" not in own_server.log.read_bytes().removeprefix(said)
+    last = own_server.log.read_bytes().removeprefix(said)
+    assert b"Traceback" not in last
+    assert b"stopping; a second Ctrl-C" in last
+    assert b'"event":"stopped"' in last
     own_server.start(wait=False)  # or another process may take its port

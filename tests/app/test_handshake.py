@@ -50,7 +50,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
             "max_tool_rounds": 16,
             "messages_per_minute": None,
         },
-        "server": {"name": "midstream", "version": version("midstream")},
+        "server": {"name": "midstream", "version": version("midstream-server")},
     }
 
 

@@ -121,7 +121,7 @@ async def test_a_slash_at_the_end_changes_nothing(running: Running) -> None:
 async def test_health_and_version_are_where_other_servers_have_them(running: Running) -> None:
     assert json.loads((await running.get("/health"))[2]) == {"status": "ok"}
     told = json.loads((await running.get("/version"))[2])
-    assert told == {"name": "midstream", "version": version("midstream")}
+    assert told == {"name": "midstream", "version": version("midstream-server")}
 
 
 async def test_pages_of_listed_origins_may_read_what_is_said(tmp_path: Path) -> None:

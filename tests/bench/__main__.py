@@ -41,7 +41,7 @@ def main() -> int:
         return _engine_share(options)
     contenders = [one for one in CONTENDERS if one.name in options.only]
     if missing := sorted({name for one in contenders for name in one.missing()}):
-        install = f"{sys.executable} -m pip install --constraint constraints.txt --editable '.[bench]'"
+        install = f"{sys.executable} -m pip install --constraint constraints.txt --editable midstream --editable '.[bench]'"
         print(f"Not installed: {', '.join(missing)}. Run: {install}", file=sys.stderr)
         return 2
     report = _measure(contenders, options)

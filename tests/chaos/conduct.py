@@ -80,7 +80,7 @@ LIMITS_S: dict[Part, float] = {
 ALONE = (Part.TOOLS,)
 """Parts that run only where they are named."""
 
-PACKAGES = ("midstream", "uvicorn", "starlette", "websockets", "redis")
+PACKAGES = ("midstream-server", "uvicorn", "starlette", "websockets", "redis")
 
 
 class OutOfTime(Exception):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 BIN = Path(sys.executable).parent
 
@@ -81,6 +82,20 @@ def test_every_image_is_pinned_to_a_patch_release(compose: dict[str, Any], docke
 def test_both_images_run_as_an_ordinary_user(dockerfile: str, target: str) -> None:
     stage = dockerfile.partition(f"FROM runtime AS {target}\n")[2].partition("\nFROM ")[0]
     assert "\nUSER 10001:10001\n" in stage
+
+
+def test_the_image_has_all_that_both_wheels_need(dockerfile: str, deploy: Path) -> None:
+    (program,) = re.findall(r"^RUN python -c '(.*?)' > requirements", dockerfile, re.MULTILINE | re.DOTALL)
+    told = subprocess.run(
+        [sys.executable, "-c", program.replace("\\\n", "")],
+        cwd=deploy.parent,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    needed = {Requirement(line).name for line in told.stdout.splitlines()}
+    assert {"torch", "click", "rich", "orjson", "websockets"} <= needed
+    assert "midstream" not in needed
 
 
 def test_the_service_itself_receives_sigterm(dockerfile: str) -> None:

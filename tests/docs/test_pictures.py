@@ -13,7 +13,18 @@ from tests.docs.papers import ARCHITECTURE, DESIGN, ROOT, prose, snippets
 from tests.test_architecture import imports, modules
 
 FLOORS_WITH_ROOMS = ("connections", "sessions")
-NAMED = ("app", "connections", "sessions", "engine", "specs", "midstream", "demo_model", "tests")
+NAMED = (
+    "app",
+    "connections",
+    "sessions",
+    "engine",
+    "specs",
+    "midstream",
+    "demo_model",
+    "distributions",
+    "midstream_server",
+    "tests",
+)
 
 
 def arrows() -> set[tuple[str, str]]:

@@ -18,7 +18,7 @@ from tests.schemas.table import put_into, table
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "bench" / "schemas.json"
 PAGE = ROOT / "docs" / "structured-output.md"
-PACKAGES = ("midstream", "llguidance", "jsonschema", "check-jsonschema")
+PACKAGES = ("midstream-server", "llguidance", "jsonschema", "check-jsonschema")
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,7 +85,8 @@ def _locked(lock: TextIO) -> bool:
     return True
 
 
-def _binary() -> str:
+def binary() -> str:
+    """The program that is run. Raises EmbeddedStoreFailed where there is none."""
     for name in ("valkey-server", "redis-server"):
         if found := shutil.which(name):
             return found
@@ -116,7 +117,7 @@ async def _start(
     }
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
     return await asyncio.create_subprocess_exec(
-        _binary(),
+        binary(),
         *arguments,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,

@@ -188,7 +188,7 @@ async def opened(
             cache=None,
             elicitation_callback=asked_by_server,
             message_handler=heard,
-            client_info=mcp_types.Implementation(name="midstream", version=version("midstream")),
+            client_info=mcp_types.Implementation(name="midstream", version=version("midstream-server")),
         )
         async with client:
             yield Session(client, options)

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from engine.model.devices import (
-    _free_by_meminfo,
-    _free_in_cgroup,
-    available_bytes,
-    choose_device,
-    choose_dtype,
-    has_fast_bf16,
-)
+from engine.model.devices import choose_device, choose_dtype, has_fast_bf16
 
 CPU = torch.device("cpu")
 
@@ -47,17 +38,3 @@ def test_bf16_is_for_cpus_that_multiply_it_natively(cpuinfo: str, *, fast: bool)
 
 def test_a_cpu_without_a_wish_computes_in_one_of_its_two_dtypes() -> None:
     assert choose_dtype("auto", CPU) in {torch.bfloat16, torch.float32}
-
-
-def test_free_memory_is_read_from_the_kernel() -> None:
-    assert _free_by_meminfo("MemTotal: 8 kB\nMemAvailable:    5 kB\n") == 5 * 1024
-    assert _free_by_meminfo("") is None
-    assert (available_bytes(CPU) or 1) > 0
-
-
-@pytest.mark.parametrize(("limit", "free"), [("1000\n", 400), ("max\n", None), (None, None)])
-def test_a_container_s_limit_counts(tmp_path: Path, limit: str | None, free: int | None) -> None:
-    (tmp_path / "memory.current").write_text("600\n")
-    if limit is not None:
-        (tmp_path / "memory.max").write_text(limit)
-    assert _free_in_cgroup(tmp_path) == free

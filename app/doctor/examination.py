@@ -1,0 +1,54 @@
+"""The whole examination, and how it is told: a line for each thing, or JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+
+import click
+import msgspec
+
+from app.doctor.findings import Finding, Verdict
+from app.doctor.machine import machine
+from app.doctor.network import network
+from app.settings import Settings
+
+_COLOURS = {Verdict.GOOD: "green", Verdict.POOR: "yellow", Verdict.BAD: "red"}
+_WIDTH = max(len(verdict.value) for verdict in Verdict)
+
+
+async def examine(settings: Settings) -> AsyncIterator[Finding]:
+    """All findings, as they are made."""
+    for finding in machine(settings):
+        yield finding
+    async for finding in network(settings):
+        yield finding
+
+
+async def tell(settings: Settings, *, as_json: bool) -> bool:
+    """Writes what is found on standard output; gives whether the service could serve."""
+    found = []
+    async for finding in examine(settings):
+        found.append(finding)
+        if not as_json:
+            _say(finding)
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+    else:
+        click.echo(_summary(found))
+    return all(finding.verdict is not Verdict.BAD for finding in found)
+
+
+def _say(finding: Finding) -> None:
+    mark = click.style(f"{finding.verdict.value:{_WIDTH}}", fg=_COLOURS[finding.verdict])
+    click.echo(f"{mark}  {finding.subject}: {finding.words}")
+    if finding.mend:
+        click.echo(f"{'':{_WIDTH}}  → {finding.mend}")
+
+
+def _summary(found: list[Finding]) -> str:
+    bad = sum(finding.verdict is Verdict.BAD for finding in found)
+    poor = sum(finding.verdict is Verdict.POOR for finding in found)
+    if not bad and not poor:
+        return "All is well: midstream serve."
+    return f"{bad} to be mended, {poor} to be known."

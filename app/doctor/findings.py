@@ -1,0 +1,46 @@
+"""What was found: of one thing, whether it will do, and what mends it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+GIGA, MEGA = 10**9, 10**6
+
+
+class Verdict(Enum):
+    """`POOR` serves, and something should be known; with `BAD` the service does not start, or can't answer."""
+
+    GOOD = "ok"
+    POOR = "warning"
+    BAD = "error"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """`subject`: a word or two; `words`: a sentence; `mend`: what to do, where something is to be done."""
+
+    subject: str
+    verdict: Verdict
+    words: str
+    mend: str = ""
+
+
+def good(subject: str, words: str) -> Finding:
+    """Return that a thing will do."""
+    return Finding(subject, Verdict.GOOD, words)
+
+
+def poor(subject: str, words: str, mend: str = "") -> Finding:
+    """Return that a thing serves, and what should be known of it."""
+    return Finding(subject, Verdict.POOR, words, mend)
+
+
+def bad(subject: str, words: str, mend: str = "") -> Finding:
+    """Return that a thing stops the service."""
+    return Finding(subject, Verdict.BAD, words, mend)
+
+
+def size(count: int) -> str:
+    """Return bytes for people. Pure."""
+    return f"{count / GIGA:.1f} GB" if count >= GIGA else f"{count / MEGA:.0f} MB"

@@ -1,0 +1,239 @@
+"""The machine: Python, torch and its device, memory, the model, open files, the port, certificates, keys."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+
+from app.doctor.findings import Finding, bad, good, poor, size
+from app.server.descriptors import SPARE
+from app.server.network import PAGES, tls_of
+from app.setting_values import SettingsError
+from app.settings import Settings
+from app.setup.models import check_models
+from connections.authentication.api_keys import parsed
+from connections.authentication.key_ring import file_of
+from connections.wire.errors import BadList
+from engine.errors import EngineError
+from engine.free_memory import free_memory
+
+TORCH_S = 60.0
+SOON_S = 14 * 86_400
+_TORCH = """
+import json, torch
+cuda = torch.cuda.is_available()
+print(json.dumps({
+    "version": torch.__version__,
+    "device": "cuda" if cuda else "mps" if torch.backends.mps.is_available() else "cpu",
+    "name": torch.cuda.get_device_name() if cuda else "",
+    "free": torch.cuda.mem_get_info()[0] if cuda else None,
+}))
+"""
+
+
+class Torch(msgspec.Struct, frozen=True):
+    """What torch says of itself. `device`: the best one; `free`: bytes of a CUDA device's memory."""
+
+    version: str
+    device: str
+    name: str
+    free: int | None
+
+
+def machine(settings: Settings) -> Iterator[Finding]:
+    """All findings, one after the other; torch's takes some seconds, in a process of its own."""
+    yield _python()
+    computes_here = settings.upstreams is None and settings.engine == "midstream"
+    torch = None
+    if computes_here:
+        torch, found = _torch(settings)
+        yield found
+    yield _model(settings)
+    if computes_here:
+        yield _kernels(torch)
+        yield _memory(settings, torch)
+    yield _open_files(settings)
+    yield _port(settings)
+    yield _entrance(settings)
+    if settings.tls_cert is not None or settings.tls_key is not None:
+        yield _certificate(settings)
+    if settings.api_keys is not None:
+        yield _keys(settings.api_keys)
+
+
+def _python() -> Finding:
+    here = ".".join(map(str, sys.version_info[:3]))
+    return good("Python", f"{here}, Midstream {version('midstream-server')}.")
+
+
+def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
+    try:
+        told = subprocess.run(  # noqa: S603 - this Python
+            [sys.executable, "-c", _TORCH], capture_output=True, text=True, check=False, timeout=TORCH_S
+        )
+    except subprocess.TimeoutExpired:
+        return None, bad(
+            "torch", f"It was not loaded within {TORCH_S:g} s.", "Look at the disk, or the driver."
+        )
+    if told.returncode != 0:
+        last = told.stderr.strip().rpartition("\n")[2]
+        return None, bad("torch", f"It can't be loaded: {last}", "Install it anew: make install.")
+    torch = msgspec.convert(json.loads(told.stdout), Torch)
+    wanted = {device.partition(":")[0] for device in settings.devices} - {"auto", "cpu", torch.device}
+    if wanted:
+        return torch, bad(
+            "torch",
+            f"{torch.version} finds no {', '.join(sorted(wanted))} here.",
+            "Install the driver and a torch that was built for it, or name another --device.",
+        )
+    on = f"on {torch.name or torch.device}"
+    return torch, good("torch", f"{torch.version}, {on}.")
+
+
+def _model(settings: Settings) -> Finding:
+    if settings.upstreams is not None:
+        return good("model", f"Replies are made by what {settings.upstreams} names.")
+    try:
+        check_models(settings)
+    except EngineError as error:
+        return bad("model", str(error), "Name a folder with a model, or one of the hub's, by --model.")
+    path = Path(settings.model_path)
+    if not path.is_dir():
+        kept = _in_cache(settings.model_path)
+        words = (
+            f"{settings.model_path} is in the cache."
+            if kept
+            else f"{settings.model_path} is fetched at the start."
+        )
+        return good("model", words) if kept else poor("model", words, "The hub must be reached then.")
+    if not weights_of(path):
+        return bad("model", f"{path} has no weights (*.safetensors).", "Copy the whole folder of the model.")
+    return good("model", f"{settings.model_name}, {size(weights_of(path))} of weights.")
+
+
+def weights_of(folder: Path) -> int:
+    """Return the bytes of a model's weights."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+
+
+def _in_cache(name: str) -> Path | None:
+    """Where the hub's library keeps a model, if it does."""
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - it takes a third of a second
+
+    found = try_to_load_from_cache(name, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _kernels(torch: Torch | None) -> Finding:
+    if torch is not None and torch.device != "cpu":
+        return good("kernels", f"Those for {torch.device}.")
+    if find_spec("engine._cpu_kernels") is None:
+        return poor(
+            "kernels",
+            "Those for CPUs were not compiled: replies take several times as long.",
+            "Install gcc and libc6-dev, then install Midstream anew.",
+        )
+    return good("kernels", "Those for CPUs are compiled.")
+
+
+def _memory(settings: Settings, torch: Torch | None) -> Finding:
+    on_card = torch is not None and torch.free is not None
+    free = torch.free if torch is not None and on_card else free_memory()
+    path = Path(settings.model_path)
+    folder = path if path.is_dir() else _in_cache(settings.model_path)
+    weights = weights_of(folder) if folder is not None else 0
+    if free is None:
+        return poor("memory", "Nothing tells how much is free.")
+    words = f"{size(free)} are free{' on the device' if on_card else ''}, the weights take {size(weights)}"
+    wanted = weights * settings.engines + (settings.kv_bytes or 0)
+    if free < wanted:
+        return bad("memory", f"{words}.", "Choose a smaller model, --quantize int8, or a smaller --kv-bytes.")
+    if free < 2 * wanted:
+        return poor("memory", f"{words}: little is left for conversations.", "Set --kv-bytes, or free some.")
+    return good("memory", f"{words}.")
+
+
+def _open_files(settings: Settings) -> Finding:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.max_connections + settings.max_pending_connections + PAGES + SPARE
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        return poor(
+            "open files",
+            f"{hard} may be open, {wanted} would be for --max-connections {settings.max_connections}.",
+            "Raise the limit (LimitNOFILE, ulimit -n), or lower --max-connections.",
+        )
+    return good("open files", f"Enough for {settings.max_connections} connections.")
+
+
+def _port(settings: Settings) -> Finding:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            return poor(
+                "port",
+                f"{settings.host}:{settings.port} can't be taken: {(error.strerror or str(error)).lower()}.",
+                "That is as it should be where the service runs; else choose another --port.",
+            )
+    return good("port", f"{settings.host}:{settings.port} is free.")
+
+
+def _entrance(settings: Settings) -> Finding:
+    if settings.authenticates:
+        return good("entrance", "People are asked who they are.")
+    if settings.insecure:
+        return poor("entrance", "Whoever reaches the port may chat.", "Make keys: midstream keys add --help.")
+    return good("entrance", "Nobody is asked who they are; it listens on this machine alone.")
+
+
+def _certificate(settings: Settings) -> Finding:
+    try:
+        tls_of(settings)
+    except SettingsError as error:
+        return bad("TLS", str(error), "Give a certificate and its key in PEM files.")
+    until = _last_second(settings.tls_cert or "")
+    left = until - time.time()
+    day = time.strftime("%Y-%m-%d", time.gmtime(until))
+    if left <= 0:
+        return bad("TLS", f"The certificate has expired on {day}.", "Renew it.")
+    if left < SOON_S:
+        return poor("TLS", f"The certificate expires on {day}.", "Renew it, and restart the service.")
+    return good("TLS", f"The certificate holds until {day}.")
+
+
+def _last_second(certificate: str) -> float:
+    """When the first certificate of a chain expires, in seconds since the epoch. TLS has read it before."""
+    chain = x509.load_pem_x509_certificates(Path(certificate).read_bytes())
+    return min(one.not_valid_after_utc.timestamp() for one in chain)
+
+
+def _keys(source: str) -> Finding:
+    path = file_of(source)
+    if path is None:
+        return good("keys", "They are in the setting.")
+    try:
+        found = parsed(path.read_text(encoding="utf-8").splitlines())
+        mode = path.stat().st_mode
+    except (OSError, UnicodeDecodeError, BadList) as error:
+        return bad(
+            "keys", f"{path} can't be used: {error}.", "midstream keys add NAME --file makes such a file."
+        )
+    if not found:
+        return poor("keys", f"{path} has none: nobody comes in.", f"midstream keys add NAME --file {path}")
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return poor("keys", f"Others may write {path}.", f"chmod go-w {path}")
+    return good("keys", f"{len(found)} in {path}.")

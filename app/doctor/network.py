@@ -1,0 +1,153 @@
+"""What the service has to reach: its store, and the servers that make its replies."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from app.doctor.findings import Finding, bad, good, poor, size
+from app.setting_values import SettingsError, variable
+from app.settings import Settings
+from app.setup.models import file_of
+from app.setup.store import asked_of
+from engine.upstream.options import UpstreamOptions
+from sessions.errors import StoreDown
+from sessions.store.redis.durability import Confirming, Unsupported
+from sessions.store.redis.embedded import EmbeddedStoreFailed, binary
+from sessions.store.redis.servers import connect
+from sessions.store.redis.setup import advice, setups
+
+PATIENCE_S = 5.0
+PINGS = 20
+SLOW_S = 0.02
+SKEW_S = 5.0
+ROOM = 5 * 10**9
+"""Bytes of disk below which the embedded store may run out of it."""
+
+
+async def network(settings: Settings) -> AsyncIterator[Finding]:
+    """All findings, one after the other."""
+    if settings.redis_url is None:
+        yield _embedded(settings.data_dir)
+    else:
+        async for finding in _store(settings, settings.redis_url):
+            yield finding
+    if settings.upstreams is not None:
+        try:
+            upstreams = file_of(settings).upstream
+        except SettingsError as error:
+            yield bad("upstreams", str(error))
+            return
+        for finding in await asyncio.gather(*(_upstream(one) for one in upstreams)):
+            yield finding
+
+
+def _embedded(data_dir: str) -> Finding:
+    folder = Path(data_dir).expanduser()
+    try:
+        program = binary()
+    except EmbeddedStoreFailed as error:
+        return bad("store", str(error))
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    words = f"The embedded one ({Path(program).name}) in {folder}, {size(free)} are free there."
+    if free < ROOM:
+        return poor("store", words, "Choose another folder with --data-dir, or free some.")
+    return good("store", words)
+
+
+async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
+    try:
+        client = connect(url)
+    except ValueError as error:
+        yield bad("store", f"{error}.", "See MIDSTREAM_REDIS_URL in deploy/README.md.")
+        return
+    async with client:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await _ping(client)
+        except (TimeoutError, RedisError, OSError, StoreDown) as error:
+            why = "It does not answer" if isinstance(error, TimeoutError) else f"It can't be reached: {error}"
+            yield bad("store", f"{why}.", "Look at its address, its password, and at firewalls.")
+            return
+        yield await _speed(client)
+        yield await _clock(client)
+        found = await setups(client)
+        try:
+            durability = asked_of(settings)
+            await Confirming(client, durability).check()
+        except (SettingsError, Unsupported) as error:
+            yield bad("durability", str(error), "Choose another --store-durability, or another store.")
+            return
+        sentences = advice(found, durability)
+        for sentence in sentences:
+            yield poor("durability", sentence)
+        if not sentences:
+            yield good("durability", f"As {durability.value} asks for.")
+
+
+async def _ping(client: Redis) -> None:
+    asked: Any = client.ping()
+    await asked
+
+
+async def _speed(client: Redis) -> Finding:
+    took = []
+    for _ in range(PINGS):
+        begun = time.perf_counter()
+        await _ping(client)
+        took.append(time.perf_counter() - begun)
+    words = f"It answers in {1000 * median(took):.1f} ms, {1000 * max(took):.1f} ms at most."
+    if median(took) > SLOW_S:
+        return poor("store", words, "A message waits for it several times: put it nearer.")
+    return good("store", words)
+
+
+async def _clock(client: Redis) -> Finding:
+    asked: Any = client.time()
+    told: Any = await asked
+    seconds, micros = next(iter(told.values())) if isinstance(told, dict) else told
+    skew = time.time() - (seconds + micros / 1e6)
+    if abs(skew) > SKEW_S:
+        return poor(
+            "clock",
+            f"This machine's is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the store's.",
+            "Replicas go by the store's, but times in logs and of keys that expire will look wrong: set up NTP.",
+        )
+    return good("clock", f"{abs(skew):.1f} s from the store's.")
+
+
+async def _upstream(asked: UpstreamOptions) -> Finding:
+    subject = f"upstream {asked.name}"
+    key = variable(asked.key_variable) if asked.key_variable is not None else None
+    if asked.key_variable is not None and key is None:
+        return bad(
+            subject, f"There is no key: {asked.key_variable} is not set.", f"Set {asked.key_variable}."
+        )
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    try:
+        async with httpx.AsyncClient(timeout=PATIENCE_S, verify=asked.ca_file or True) as client:
+            answer = await client.get(f"{asked.url.rstrip('/')}/models", headers=headers)
+            names = [str(one["id"]) for one in answer.json()["data"]] if answer.is_success else []
+    except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
+        return bad(
+            subject, f"{asked.url} can't be asked: {error or type(error).__name__}.", "Is it running there?"
+        )
+    if not answer.is_success:
+        return bad(
+            subject, f"{asked.url} answers {answer.status_code}.", "Look at its key and its base path."
+        )
+    if asked.model not in names:
+        return poor(
+            subject, f"It lists no {asked.model}, but {', '.join(names[:5]) or 'nothing'}.", "Set `model`."
+        )
+    return good(subject, f"{asked.url} serves {asked.model}.")

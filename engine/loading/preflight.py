@@ -1,0 +1,86 @@
+"""What can be told of a model and its device before torch is imported, which takes seconds. Knows no torch."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from engine.errors import ModelNotUsable
+from engine.loading.forward_choice import INT8_DTYPES, check_forward, check_quantization
+from engine.options import EngineOptions
+
+_DEVICE = re.compile(r"(auto|cpu|cuda|mps)(:\d+)?")
+_SOME_DTYPE = min(INT8_DTYPES)
+
+
+def check_options(options: EngineOptions) -> None:
+    """Raise ModelNotUsable, with the reason, for what no engine's process could serve either."""
+    check_forward(options.forward)
+    kind = device_type(options.device)
+    if kind != "auto":
+        dtype = _SOME_DTYPE if options.dtype == "auto" else options.dtype
+        check_quantization(options.forward, device=kind, dtype=dtype)
+    check_device(options.device)
+    check_folder(options.model)
+
+
+def device_type(asked: str) -> str:
+    """Return the type of a device, such as cuda. Raises ModelNotUsable for what is not the name of one. Pure."""
+    named = _DEVICE.fullmatch(asked)
+    if named is None:
+        raise ModelNotUsable(f"{asked!r} is not the name of a device; try auto, cpu, cuda, cuda:1 or mps.")
+    return named[1]
+
+
+def check_device(asked: str) -> None:
+    """Raise ModelNotUsable for a device that this machine can't have."""
+    kind = device_type(asked)
+    if kind == "cuda" and not _may_have_cuda():
+        raise ModelNotUsable(
+            f"The device {asked!r} was asked for, but this machine has no driver of NVIDIA's (libcuda.so.1)."
+        )
+    if kind == "mps" and sys.platform != "darwin":
+        raise ModelNotUsable(f"The device {asked!r} was asked for, which only a Mac has.")
+
+
+def check_folder(model: str) -> None:
+    """Raise ModelNotUsable where a model is named by a folder that holds none."""
+    folder = Path(model)
+    if looks_like_a_folder(model) and not folder.is_dir():
+        raise ModelNotUsable(f"The folder {model!r} does not exist.")
+    if not folder.is_dir():
+        return
+    config = folder / "config.json"
+    if not config.is_file():
+        raise ModelNotUsable(f"The folder {model!r} holds no model: it has no config.json.")
+    try:
+        json.loads(config.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelNotUsable(f"The file config.json in {model!r} can't be read.") from error
+
+
+def looks_like_a_folder(model: str) -> bool:
+    """Whether a name can't be one of the hub's. Pure."""
+    return model.startswith((".", "/", "~")) or model.count("/") > 1
+
+
+@cache
+def _may_have_cuda() -> bool:
+    """Whether a process may find a CUDA device. False only where that is certain: torch for ROCm says cuda, too."""
+    if not sys.platform.startswith("linux"):
+        return True
+    try:
+        if "rocm" in version("torch"):
+            return True
+    except PackageNotFoundError:
+        return True
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True

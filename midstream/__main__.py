@@ -1,0 +1,22 @@
+"""`python -m midstream` chats in the terminal, as `midstream chat` does where the service is installed."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+PARTS = ("click", "markdown_it", "prompt_toolkit", "rich")
+"""What a chat in the terminal needs beside the client."""
+
+
+def main() -> None:
+    """Chat; says what to install where a part is missing."""
+    if missing := [part for part in PARTS if find_spec(part) is None]:
+        sys.exit(f"A chat in the terminal needs {', '.join(missing)}: pip install 'midstream[terminal]'")
+    from midstream.terminal.command_line import chat  # noqa: PLC0415 - it needs what was just looked for
+
+    chat(prog_name="python -m midstream")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The command `chat` and its options. What it runs is imported when it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+
+@click.command()
+@click.argument("url", default="127.0.0.1:8000")
+@click.option(
+    "--conversation",
+    default=None,
+    help="Which conversation to go on with, by its id. Default: one for all terminals; in a pipe a new one.",
+)
+@click.option("--client-id", default=None, help="Who you are; default: kept in the user's config folder.")
+@click.option(
+    "--key",
+    envvar="CHAT_KEY",  # MIDSTREAM_… is for settings of the service, which knows no other
+    show_envvar=True,
+    help="Your API key or JWT; without one it is asked for where the service wants it.",
+)
+@click.option(
+    "--patience-s", default=60.0, show_default=True, help="How long to try a lost connection again."
+)
+@click.option("--plain", is_flag=True, help="Show replies as they are written, without Markdown.")
+@click.option(
+    "--history/--no-history",
+    default=True,
+    show_default=True,
+    help="Keep what you type, for the Up key of later chats; in the user's state folder, for the user alone.",
+)
+def chat(
+    url: str,
+    *,
+    conversation: str | None,
+    client_id: str | None,
+    key: str | None,
+    patience_s: float,
+    plain: bool,
+    history: bool,
+) -> None:
+    """Chat in the terminal; Ctrl-C stops a reply, a second one (or Ctrl-D) leaves, /help lists the commands.
+
+    URL is that of the service's page or of its WebSocket, or HOST:PORT. In a pipe each line of the input is a message,
+    the output has the replies alone, and the exit status says whether all of them are whole.
+    """
+    from midstream.terminal import chat as terminal  # noqa: PLC0415 - the other commands need none of it
+
+    who = terminal.Who(client_id=client_id, key=key)
+    how = terminal.How(
+        conversation_id=conversation, patience_s=patience_s, keeps_history=history, is_plain=plain
+    )
+    sys.exit(asyncio.run(terminal.run(url, who=who, how=how)))

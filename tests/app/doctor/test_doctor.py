@@ -1,0 +1,166 @@
+"""What `midstream doctor` finds, with real stores, certificates, files and servers; and how it is told."""
+
+from __future__ import annotations
+
+import json
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from app.doctor import machine as looks
+from app.doctor.findings import Finding, Verdict
+from app.doctor.machine import machine
+from app.doctor.network import network
+from app.operations.key_file import add
+from app.settings import Settings
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect
+from tests.app.test_cli import midstream
+from tests.engine.upstream_server import upstream_server
+
+UPSTREAM = '[[upstream]]\nname = "one"\nurl = "{url}"\nmodel = "{model}"\ncontext_tokens = 4096\n'
+GOOD, POOR, BAD = Verdict.GOOD, Verdict.POOR, Verdict.BAD
+
+
+def here(tmp_path: Path, **said: Any) -> dict[str, Finding]:
+    """What is found of the machine, without torch: the replies are another server's."""
+    (tmp_path / "upstreams.toml").write_text(UPSTREAM.format(url="http://h/v1", model="m"))
+    settings = Settings(**{"upstreams": str(tmp_path / "upstreams.toml"), "port": 0} | said)
+    return {finding.subject: finding for finding in machine(settings)}
+
+
+async def reached(**said: Any) -> list[Finding]:
+    """What is found of what has to be reached."""
+    return [finding async for finding in network(Settings(**said))]
+
+
+def test_the_command_finds_all_well_where_the_bundled_model_can_serve(tmp_path: Path) -> None:
+    ended = midstream(tmp_path, "doctor", "--json")
+    found = {one["subject"]: one["verdict"] for one in json.loads(ended.stdout)}
+    assert ended.returncode == 0
+    assert {"Python", "torch", "model", "kernels", "memory", "open files", "port", "store"} <= set(found)
+    assert found["torch"] == found["model"] == found["store"] == "ok"
+
+
+def test_the_command_says_what_to_mend_and_ends_with_1(tmp_path: Path) -> None:
+    ended = midstream(
+        tmp_path, "doctor", "--model", str(tmp_path), MIDSTREAM_REDIS_URL="redis://127.0.0.1:1/0"
+    )
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    told = [line for line in ended.stdout.splitlines() if line.startswith("error")]
+    assert [line.split()[1] for line in told] == ["model:", "store:"]
+    assert "no config.json" in told[0]
+    assert "127.0.0.1:1" in told[1]
+    assert ended.stdout.splitlines()[-1].startswith("2 to be mended")
+
+
+def test_an_unknown_setting_is_told_as_serve_tells_it(tmp_path: Path) -> None:
+    ended = midstream(tmp_path, "doctor", MIDSTREAM_MAX_BACH="4")
+    assert (ended.returncode, ended.stderr[:32]) == (1, "midstream: MIDSTREAM_MAX_BACH is")
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        found = here(tmp_path, port=taken.getsockname()[1])
+    assert (found["port"].verdict, here(tmp_path)["port"].verdict) == (POOR, GOOD)
+
+
+@pytest.mark.parametrize(
+    ("days", "verdict", "words"),
+    [(-1, BAD, "has expired"), (5, POOR, "expires on"), (90, GOOD, "holds until")],
+)
+def test_a_certificate_that_expires_is_told_in_time(
+    tmp_path: Path, days: int, verdict: Verdict, words: str
+) -> None:
+    until = datetime.now(UTC) + timedelta(days=days)
+    made = trustme.CA().issue_cert("localhost", not_after=until, not_before=until - timedelta(days=100))
+    made.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
+    found = here(tmp_path, tls_cert=str(tmp_path / "both.pem"))["TLS"]
+    assert found.verdict is verdict
+    assert words in found.words
+    assert f"{until:%Y-%m-%d}" in found.words
+
+
+def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("nothing")
+    assert here(tmp_path, tls_cert=str(tmp_path / "cert.pem"))["TLS"].verdict is BAD
+
+
+def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    assert here(tmp_path, api_keys=str(keys))["keys"].verdict is BAD
+    keys.write_text("")
+    assert here(tmp_path, api_keys=str(keys))["keys"].verdict is POOR
+    add(keys, "ann")
+    assert here(tmp_path, api_keys=str(keys))["keys"].verdict is GOOD
+    keys.chmod(0o666)
+    assert "Others may write" in here(tmp_path, api_keys=str(keys))["keys"].words
+
+
+def test_whoever_lets_everybody_in_is_told(tmp_path: Path) -> None:
+    assert here(tmp_path)["entrance"].verdict is GOOD
+    assert here(tmp_path, host="0.0.0.0", insecure=True)["entrance"].verdict is POOR
+
+
+def test_more_connections_than_files_may_be_open_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks.resource, "getrlimit", lambda _: (256, 4096))
+    assert here(tmp_path)["open files"].verdict is POOR
+    assert here(tmp_path, max_connections=100, max_pending_connections=100)["open files"].verdict is GOOD
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(100, BAD), (8_000_000, POOR), (10**10, GOOD)])
+def test_a_model_that_does_not_fit_the_memory_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: Verdict
+) -> None:
+    monkeypatch.setattr(looks, "free_memory", lambda: free)
+    assert looks._memory(Settings(data_dir=str(tmp_path)), None).verdict is verdict
+
+
+async def test_a_store_is_asked_how_quick_it_is_and_what_it_would_lose(tmp_path: Path) -> None:
+    async with embedded_store(tmp_path) as url, connect(url) as store:
+        found = {one.subject: one for one in await reached(redis_url=url)}
+        assert {name: one.verdict for name, one in found.items()} == {
+            "store": GOOD,
+            "clock": GOOD,
+            "durability": GOOD,
+        }
+        await store.config_set("maxmemory-policy", "allkeys-lru")
+        told = (await reached(redis_url=url))[-1]
+        assert told.verdict is POOR
+        assert "noeviction" in told.words
+        (*_, refused) = await reached(redis_url=url, store_durability="replicated")
+        assert refused.verdict in (POOR, BAD)
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "nonsense://"])
+async def test_a_store_that_is_not_there_is_told(url: str) -> None:
+    (found,) = await reached(redis_url=url)
+    assert (found.subject, found.verdict) == ("store", BAD)
+
+
+async def test_the_embedded_store_says_where_it_will_be(tmp_path: Path) -> None:
+    (found,) = await reached(data_dir=str(tmp_path / "not" / "there"))
+    assert str(tmp_path / "not" / "there") in found.words
+
+
+async def test_each_upstream_is_asked_for_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "upstreams.toml"
+    async with upstream_server() as server:
+        file.write_text(UPSTREAM.format(url=server.url, model="model"))
+        assert (await reached(upstreams=str(file)))[-1].verdict is GOOD
+        file.write_text(UPSTREAM.format(url=server.url, model="another"))
+        assert "It lists no another, but model" in (await reached(upstreams=str(file)))[-1].words
+        file.write_text(UPSTREAM.format(url=server.url, model="model") + 'key_variable = "NO_SUCH_KEY"\n')
+        assert "NO_SUCH_KEY is not set" in (await reached(upstreams=str(file)))[-1].words
+        monkeypatch.setenv("NO_SUCH_KEY", "there")
+        assert (await reached(upstreams=str(file)))[-1].verdict is GOOD
+        file.write_text(UPSTREAM.format(url=server.url + "/nowhere", model="model"))
+        assert "answers 404" in (await reached(upstreams=str(file)))[-1].words
+    assert "can't be asked" in (await reached(upstreams=str(file)))[-1].words

@@ -1,0 +1,49 @@
+"""How imports are written anew for a wheel of the service."""
+
+from __future__ import annotations
+
+import importlib.util
+import tomllib
+from types import ModuleType
+
+import pytest
+
+from tests.deploy.wheels import PROJECT, ROOT
+
+FLOORS = ("app", "engine")
+
+
+@pytest.fixture(scope="module")
+def backend() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("backend", ROOT / "distributions" / "backend.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("source", "moved"),
+    [
+        ("from engine.door import Engine\n", "from midstream_server.engine.door import Engine\n"),
+        ("from engine import door as d\n", "from midstream_server.engine import door as d\n"),
+        ("if 1:\n    from app.x import (\n  y)\n", "if 1:\n    from midstream_server.app.x import (\n  y)\n"),
+        ("from engineering import door\nimport app_store\n",) * 2,
+        ('"""\nfrom engine.door import Engine\n"""\n',) * 2,
+    ],
+)
+def test_imports_of_the_floors_alone_are_written_anew(backend: ModuleType, source: str, moved: str) -> None:
+    assert backend.rewritten(source, FLOORS) == moved
+
+
+@pytest.mark.parametrize("source", ["import engine.door\n", "import engine\n", "from  engine import x\n"])
+def test_an_import_that_cannot_be_moved_stops_the_build(backend: ModuleType, source: str) -> None:
+    with pytest.raises(backend.CannotBeMoved, match="line 1"):
+        backend.rewritten(source, FLOORS)
+
+
+def test_the_project_is_read_back_as_it_was_written(backend: ModuleType) -> None:
+    moved = backend.moved_project(PROJECT)
+    assert tomllib.loads(backend.as_toml(moved)) == moved
+    assert moved["project"] == PROJECT["project"]
