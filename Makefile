@@ -45,7 +45,7 @@ specs: $(DEV) ## write the specifications and the page's types anew, from the ty
 test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m 'not clients and not peers and not vllm' --cov --cov-report=term-missing:skip-covered $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 15 -m 'not clients and not peers and not vllm' --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 tests: # a folder, so make would call it done
 	@echo "The verb is: make test" >&2; exit 2

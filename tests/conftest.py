@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +29,19 @@ if not Path(
     "/dev/nvidiactl"
 ).exists():  # said before torch imports Triton: without a device its kernels are interpreted
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+HERE = Path(__file__).parent
+LONG = frozenset({"browser", "e2e", "chaos", "upstreams", "bench", "attack"})
+"""Folders whose tests wait for processes and pages. Begun last, one file of them would keep a worker busy alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long are begun first, so that all workers end at about the same time."""
+    tests_of = Counter(item.path for item in items)
+    items.sort(
+        key=lambda item: (LONG.isdisjoint(item.path.relative_to(HERE).parts), -tests_of[item.path], item.path)
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -57,8 +57,11 @@ class Complaints:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium() -> AsyncIterator[Browser]:
-    """One browser for all tests, since it takes a second to start; each test has a context of its own in it."""
-    path = shutil.which("chromium")
+    """One browser for all tests, since it takes a second to start; each test has a context of its own in it.
+
+    Chromium's shell without windows is taken where it is installed: the same engine, at half the cost for a page.
+    """
+    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None:
         pytest.skip("NOT TESTED: there is no `chromium` on PATH (Debian: apt-get install chromium)")
     async with async_playwright() as playwright:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sysconfig
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,9 @@ GCC_WITH_HEADERS = """
 SOURCE = Path(cpu_kernels.__file__).with_suffix(".c")
 
 
+@cache
 def complaint(source: str) -> str:
-    """What the compiler has to say of a source."""
+    """What the compiler has to say of a source. It is asked once, however many threads compute."""
     if shutil.which(COMPILER) is None:
         return f"there is no {COMPILER}"
     command = [

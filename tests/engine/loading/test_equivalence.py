@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -38,6 +39,18 @@ def generated(module: PreTrainedModel, tokens: list[int], count: int) -> list[in
     return made[0, len(tokens) :].tolist()
 
 
+@cache
+def reference_of(family: str) -> PreTrainedModel:
+    """The model as `transformers` runs it. Nobody changes it."""
+    return make(family)
+
+
+@cache
+def written_by(family: str, size: int, salt: int, count: int) -> list[int]:
+    """The reference's reply to a prompt, made once: pages and kernels are no business of it."""
+    return generated(reference_of(family), prompt(size, salt=salt), count)
+
+
 @torch.inference_mode()
 def assert_same_up_to_ties(
     module: PreTrainedModel, tokens: list[int], got: list[int], expected: list[int]
@@ -55,10 +68,9 @@ def assert_same_up_to_ties(
 def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
     core = Core(served(family))
     core.submit(asking("a", prompt(40), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
-    reference = make(family)
-    got, expected = tokens_of(run_out(core), "a"), generated(reference, prompt(40), 30)
+    got, expected = tokens_of(run_out(core), "a"), written_by(family, 40, 0, 30)
     assert len(set(expected)) > 4, "a model that repeats itself would agree with anything"
-    assert_same_up_to_ties(reference, prompt(40), got, expected)
+    assert_same_up_to_ties(reference_of(family), prompt(40), got, expected)
 
 
 @pytest.mark.usefixtures("cpu_operations")
@@ -69,19 +81,19 @@ def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family:
     model = served(family, max_batch=3, page=page, kv_tokens=768)
     as_loaded = replace(model, module=probe(make(family), VOCABULARY).module)
     core = Core(as_loaded, step_target_s=1e-9)
-    jobs = {f"r{n}": (prompt(5 + 17 * n % 70, salt=n), 6 + 5 * n % 17) for n in range(9)}
+    jobs = {f"r{n}": (5 + 17 * n % 70, n, 6 + 5 * n % 17) for n in range(9)}
     outputs = []
-    for name, (tokens, count) in jobs.items():
-        core.submit(asking(name, tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
+    for name, (size, salt, count) in jobs.items():
+        asked = msgspec.structs.replace(GREEDY, max_new_tokens=count)
+        core.submit(asking(name, prompt(size, salt=salt), asked))
         outputs += core.step() + core.step()
     core.cancel("r4")
     outputs += run_out(core)
     assert end_of(outputs, "r4").reason is FinishReason.CANCELLED
-    reference = make(family)
-    for name, (tokens, count) in jobs.items():
+    for name, (size, salt, count) in jobs.items():
         if name != "r4":
-            expected = generated(reference, tokens, count)
-            assert_same_up_to_ties(reference, tokens, tokens_of(outputs, name), expected)
+            got, expected = tokens_of(outputs, name), written_by(family, size, salt, count)
+            assert_same_up_to_ties(reference_of(family), prompt(size, salt=salt), got, expected)
 
 
 @pytest.mark.skipif(not DEMO.is_dir(), reason="the demo model's checkpoint is not built")
