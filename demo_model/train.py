@@ -22,7 +22,6 @@ from demo_model.trainer import Progress, Trainer
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 _WORDS = 1079
-_TOKENS_A_STEP = 3072
 
 
 def main() -> None:
@@ -54,6 +53,12 @@ def main() -> None:
     )
     parser.add_argument(
         "--workers", type=int, default=2, help="processes of one thread each (default: %(default)d)"
+    )
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        default=3072,
+        help="of a step, about; fewer make more steps in the same time (default: %(default)d)",
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as meeting_place:
@@ -101,7 +106,7 @@ def _report_and_save(
 ) -> None:
     progress, saved = trainer.progress, trainer.progress.seconds
     rng = random.Random(f"training {options.seed} {rank} {progress.steps}")
-    for loss in trainer.train(batches(tokenizer, rng, tokens=_TOKENS_A_STEP, done=lambda: progress.done)):
+    for loss in trainer.train(batches(tokenizer, rng, tokens=options.tokens, done=lambda: progress.done)):
         if rank == 0:
             minutes, speed = progress.seconds / 60, options.workers * progress.tokens / progress.seconds
             print(

@@ -104,9 +104,9 @@ def test_a_pause_of_the_computer_is_no_training(
     ready = batches(tokenizer, random.Random(3), tokens=256, done=lambda: 0.0)
     clock = iter(range(0, 10**9, 10**6))
     monkeypatch.setattr("demo_model.trainer.time.monotonic", lambda: next(clock))
-    trainer = Trainer(new_model(tokenizer), Progress(limit=18.0))
+    trainer = Trainer(new_model(tokenizer), Progress(limit=110.0))
     list(trainer.train(ready))
-    assert trainer.progress.seconds == 20.0
+    assert trainer.progress.seconds == 120.0
 
 
 def test_numbers_that_were_hardly_met_are_told_apart_when_weights_are_carried_over(
