@@ -103,7 +103,7 @@ def not_offered(rng: random.Random, split: Split, known: Facts, tools: Sequence[
     """The user asks for what a tool could do, and no such tool is offered."""
     purposes = {tool.purpose for tool in tools}
     missing = [purpose for purpose in (CLOCK, WEATHER, DICE, LOOK_UP) if purpose not in purposes]
-    if split is Split.TRAIN and LOOK_UP in purposes:
+    if split is Split.TRAIN and LOOK_UP in purposes and chance(rng, 0.3):
         missing.append(LOOK_UP)  # of another thing than those that are offered
     purpose = rng.choice(missing or [LOOK_UP])
     template = say(rng, Split.TRAIN, pick(rng, split, *_NOT_OFFERED[purpose]))
