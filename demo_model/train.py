@@ -55,6 +55,11 @@ def main() -> None:
         "--workers", type=int, default=2, help="processes of one thread each (default: %(default)d)"
     )
     parser.add_argument(
+        "--keep-embeddings",
+        action="store_true",
+        help="train the matrices alone: for a short training of good weights",
+    )
+    parser.add_argument(
         "--tokens",
         type=int,
         default=3072,
@@ -73,7 +78,8 @@ def work(rank: int, options: argparse.Namespace, meeting_place: Path) -> None:
     distributed.init_process_group("gloo", f"file://{meeting_place}", rank=rank, world_size=options.workers)
     resumed = options.state is not None and options.state.exists()
     tokenizer, model = _begin(options.out if resumed else options.start, options)
-    trainer = Trainer(model, Progress(limit=options.minutes * 60, share=options.rate))
+    progress = Progress(limit=options.minutes * 60, share=options.rate)
+    trainer = Trainer(model, progress, keep_embeddings=options.keep_embeddings)
     if resumed:
         trainer.take_up(options.state)
     _report_and_save(rank, trainer, tokenizer, options)
