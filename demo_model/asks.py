@@ -11,6 +11,8 @@ TIME = (
     "Tell me what time it is.", "The time, please.", "I have no watch. What time is it?", "What time do we have?",
     "Tell me how late it is.", "How late is it now?", "Do you know how late it is?", "Is it late now? How late is it?", "Could you tell me the time?", "What time is it right now?",
     "Could you say what time it is?", "What does your clock say?", "May I have the time?", "Do you know what time it is?",
+    "Could you tell me how late it is?", "Could you tell me what the time is?", "Do you know what the time is?", "I'd like to know the time.", "I want to know the time.",
+    "Please tell me the time.", "Please tell me what time it is.", "Would you tell me the time?", "Tell me what the time is.", "Can you say what time it is?", "Do you know what hour it is?",
 )  # fmt: skip
 WEATHER = (
     "What is the weather in {city}?", "What's the weather in {city}?", "Weather in {city}?", "How is the weather in {city}?", "What is the weather like in {city}?",
@@ -23,6 +25,9 @@ WEATHER = (
     "What is it like outside in {city}?", "Show me the weather in {city}.", "The weather in {city}, please.", "Could you tell me the weather in {city}?",
     "How is it outside in {city}?", "Is it nice outside in {city}?", "What is it like in {city} today?", "How is the weather outside in {city}?", "I'd like to know the weather in {city}.",
     "I want to hear about the weather in {city}.", "Can you look up the weather in {city}?", "How hot is it in {city}?", "Is it sunny in {city}?", "Tell me how the weather is in {city}.",
+    "What's the weather like today in {city}?", "I want to know how the weather is in {city}.", "How sunny is it in {city}?", "Is it windy in {city}?", "Is it foggy in {city}?",
+    "Is it cloudy in {city}?", "Is it hot in {city}?", "How is it in {city}?", "How is it outside in {city} today?", "I want the weather in {city}.", "Can you get the weather in {city}?",
+    "How is the weather today in {city}?", "Will I need a coat in {city}?",
 )  # fmt: skip
 TWO_CITIES = (
     "What is the weather in {a} and {b}?", "Weather in {a} and {b}?", "What's the weather in {a} and in {b}?", "How is the weather in {a} and {b}?", "Weather in {a} and {b}",
@@ -47,6 +52,7 @@ DIE = (
     "Cast the die.", "Roll dice.", "Could you throw a die?", "Let's roll a die.", "I want you to roll a die.", "Roll again.", "Give me a roll of the die.", "Toss a die.",
     "Please throw a die.", "Please roll the dice.", "Throw dice.", "Throw the dice again.", "Toss the dice.",
     "Roll one die.", "Let us throw a die.", "Roll a normal die.", "Can you throw the dice for me?",
+    "Throw one die.", "Please roll dice.", "Please cast the die.", "Could you roll the dice?", "Roll the die.", "Throw the die.", "Please throw the dice.",
 )  # fmt: skip
 DIE_OF = (
     "Roll a d{n}.", "Roll a {n}-sided die.", "Roll a die with {n} sides.", "Throw a d{n}.", "Throw a {n}-sided die.", "Roll a dice with {n} sides.", "Can you roll a d{n}?",
@@ -54,6 +60,8 @@ DIE_OF = (
     "I want a d{n} rolled.", "Roll a d{n} for me.", "Give me a roll of a d{n}.", "Toss a {n}-sided die.", "Roll a die with {n} faces.", "Throw a dice with {n} faces.",
     "Please throw a d{n}.", "Please roll a {n}-sided die.", "Throw a {n} sided die.", "Please roll a {n} sided die.", "Throw a die that has {n} sides.", "Roll a dice that has {n} sides.",
     "Can you roll a {n} sided die?", "Can you roll a die that has {n} sides?",
+    "Please toss a d{n}.", "Toss a {n} sided die.", "Could you roll a d{n}?", "Could you roll a die with {n} sides?", "Please throw a {n}-sided die.", "Please throw a die with {n} sides.",
+    "Roll me a d{n}.", "Can you roll a {n}-sided die?", "Can you roll a die with {n} sides?", "Please throw a {n} sided die.", "Can you throw a {n} sided die?",
 )  # fmt: skip
 TWO_DICE = (
     "Roll a d{a} and a d{b}.", "Roll a {a}-sided die and a {b}-sided die.", "Throw a d{a} and a d{b}.", "Please roll a d{a} and also a d{b}.", "Roll one d{a} and one d{b}.",
@@ -67,6 +75,7 @@ LOOK_UP = (
     "Can you get the {thing}?", "Please find the {thing}.", "Do you know the {thing}?", "I need the {thing}.", "What's the {thing}?", "Check the {thing}.", "Fetch the {thing}.",
     "Could you look up the {thing}?", "The {thing}, please.", "I want to know the {thing}.", "Read me the {thing}.",
     "Could you get the {thing}?", "Can you find the {thing}?", "Can you look up the {thing}?", "Please show me the {thing}.", "Please get the {thing}.", "I'd like to know the {thing}.",
+    "Please fetch the {thing}.", "Please read the {thing}.", "Can you show me the {thing}?", "Could you find the {thing}?", "Can you tell me the {thing}?",
 )  # fmt: skip
 LOOK_UP_OF = tuple(
     f"{wording[:-1]} {preposition} {{of}}{wording[-1]}"

@@ -23,7 +23,7 @@ _ROUND = 16
 # Characters of a dialogue and numbers of a count. Copying is learned soonest where there is little to choose from, so the
 # shortest come first, until the share of the training that is named; the shares of the lengths follow.
 _LENGTHS = ((130, 8), (450, 30), (1400, 100), (5000, 500))
-_STAGES = ((0.2, (75, 25, 0, 0)), (0.5, (20, 75, 5, 0)), (1.0, (15, 58, 21, 6)))
+_STAGES = ((0.2, (75, 25, 0, 0)), (0.5, (20, 75, 5, 0)), (1.0, (15, 62, 20, 3)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,26 +18,34 @@ _TOP = {
     "*": (
         "What is {a} times {b}?", "What's {a} times {b}?", "{a} * {b}", "{a}*{b}?", "{a} × {b}", "What is {a} × {b}?", "{a} x {b}?", "Multiply {a} by {b}.", "How much is {a} times {b}?",  # noqa: RUF001
         "{a}*{b}=", "{a} times {b}?", "Calculate {a} * {b}.", "What is {a} multiplied by {b}?", "Compute {a} times {b}.", "What is the product of {a} and {b}?", "How much is {a} × {b}?",  # noqa: RUF001
+        "I have {a} bags of {b} nuts. How many nuts?", "There are {a} rows of {b} chairs. How many chairs?", "A box holds {b} eggs. How many eggs are in {a} boxes?", "{a} x {b} = ?", "{a}x{b}",
         "Can you multiply {a} by {b}?", "What does {a}*{b} equal?", "{a} × {b} = ?", "I have {a} boxes of {b} apples. How many apples?", "What is {a}*{b}?", "What is {a} x {b}?",  # noqa: RUF001
     ),
     "/": (
         "What is {a} divided by {b}?", "What's {a} divided by {b}?", "{a} / {b}", "{a}/{b}?", "Divide {a} by {b}.", "How much is {a} divided by {b}?", "{a} ÷ {b}", "What is {a} / {b}?",
         "Calculate {a} / {b}.", "{a}/{b}=", "Compute {a} divided by {b}.", "What is {a} over {b}?", "{a} over {b}?", "How much is {a} over {b}?", "Can you divide {a} by {b}?", "What is {a}/{b}?", "{a} divided by {b}?", "What is {a} ÷ {b}?",
+        "I share {a} apples among {b} people. How many does each get?", "{a} / {b} = ?", "Compute {a}/{b}.", "What does {a}/{b} equal?",
     ),
     "+": (
         "What is {a} plus {b}?", "What's {a} plus {b}?", "{a}+{b}?", "{a} + {b}", "{a} plus {b}?", "{a}+{b}=", "{a} + {b} = ?", "Add {a} and {b}.", "How much is {a} plus {b}?",
         "What is {a} + {b}?", "What is the sum of {a} and {b}?", "Can you add {a} and {b}?", "Compute {a} + {b}.", "Calculate {a} plus {b}.", "What does {a}+{b} equal?", "What is {a}+{b}?",
         "Sum {a} and {b}.", "How much is {a}+{b}?", "Calculate {a} + {b}.", "I have {a} apples and get {b} more. How many do I have?",
+        "I have {a} pears and buy {b} more. How many do I have?", "There are {a} birds and {b} more come. How many are there?", "I had {a} coins and found {b}. How many do I have now?",
+        "We have {a} cakes and bake {b} more. How many cakes?", "{a} apples and {b} pears: how many are they together?",
     ),
     "-": (
         "What is {a} minus {b}?", "What's {a} minus {b}?", "{a}-{b}?", "{a} - {b}", "{a} minus {b}?", "{a}-{b}=", "{a} - {b} = ?", "Subtract {b} from {a}.", "How much is {a} minus {b}?",
         "What is {a} - {b}?", "Take {b} away from {a}.", "What is {a}-{b}?", "Compute {a} - {b}.", "Can you subtract {b} from {a}?", "Calculate {a} minus {b}.", "What does {a}-{b} equal?",
         "How much is {a}-{b}?", "I have {a} apples and eat {b}. How many are left?",
+        "I have {a} apples and give away {b}. How many do I have?", "There are {a} birds and {b} fly away. How many are left?", "I had {a} coins and lost {b}. How many do I have now?",
+        "We have {a} cakes and eat {b} of them. How many are left?", "A train has {a} seats and {b} are taken. How many are free?", "From {a} pears I eat {b}. How many remain?",
     ),
 }  # fmt: skip
 _THREE = (
     "What is {a} {p} {b} {q} {c}?", "{a} {p} {b} {q} {c}", "{a}{p}{b}{q}{c}?", "Calculate {a} {p} {b} {q} {c}.", "Compute {a} {p} {b} {q} {c}.", "How much is {a} {p} {b} {q} {c}?",
     "{a} {p} {b} {q} {c} = ?", "What's {a}{p}{b}{q}{c}?", "What does {a} {p} {b} {q} {c} make?", "Work out {a} {p} {b} {q} {c}.", "Please calculate {a} {p} {b} {q} {c}.",
+    "{a}{p}{b}{q}{c}=", "{a}{p}{b}{q}{c} = ?", "Calculate {a}{p}{b}{q}{c}.", "How much is {a}{p}{b}{q}{c}?", "Compute {a}{p}{b}{q}{c}.", "What does {a}{p}{b}{q}{c} make?", "Tell me {a}{p}{b}{q}{c}.",
+    "Work out {a}{p}{b}{q}{c}.", "Please calculate {a}{p}{b}{q}{c}.", "What is the result of {a} {p} {b} {q} {c}?",
 )  # fmt: skip
 _OTHER = (
     ("What is {a} squared?", "{a} * {a}"), ("Square {a}.", "{a} * {a}"), ("What's the square of {a}?", "{a} * {a}"),

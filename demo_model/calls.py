@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from demo_model import asks, toolbox, values
-from demo_model.holdout import Split, chance, held_out, pick
+from demo_model.holdout import Split, chance, draw, held_out, pick
 from demo_model.refusals import CANNOT
 from demo_model.toolbox import CLOCK, DICE, LOOK_UP, WEATHER, Tool
 from demo_model.turns import Facts, Skill, Turn
@@ -84,7 +84,8 @@ def two(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -
 
 def look_up(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -> Turn:
     """The user asks for an invented thing that a tool's name names."""
-    tool = _of(tools, LOOK_UP)
+    offered = [tool for tool in tools if tool.purpose == LOOK_UP]
+    tool = rng.choice(offered) if offered[1:] else offered[0]
     thing = tool.name.rsplit("_", 1)[-1]
     result = rng.choice((values.word(rng, split), str(rng.randint(0, 9999)), values.city(rng, split)))
     if not tool.parameters:
@@ -102,11 +103,20 @@ def not_offered(rng: random.Random, split: Split, known: Facts, tools: Sequence[
     """The user asks for what a tool could do, and no such tool is offered."""
     purposes = {tool.purpose for tool in tools}
     missing = [purpose for purpose in (CLOCK, WEATHER, DICE, LOOK_UP) if purpose not in purposes]
+    if split is Split.TRAIN and LOOK_UP in purposes and chance(rng, 0.3):
+        missing.append(LOOK_UP)  # of another thing than those that are offered
     purpose = rng.choice(missing or [LOOK_UP])
     template = say(rng, Split.TRAIN, pick(rng, split, *_NOT_OFFERED[purpose]))
-    thing = values.invented(rng, 1, 3)
+    thing = _not_offered_thing(rng, split)
     user = template.format(city=_city(rng, split), n=_sides(rng, split), thing=thing, of=_city(rng, split))
     return Turn(Skill.NO_CALL, user, (CANNOT,), known)
+
+
+def _not_offered_thing(rng: random.Random, split: Split) -> str:
+    """An invented thing; of the probes, too, any: that no tool names it is all that counts."""
+    if split is Split.HELD_OUT:
+        return values.invented(rng, 1, 3)
+    return draw(split, "looked up", lambda: values.invented(rng, 1, 3))
 
 
 def answered(rng: random.Random, known: Facts, asked: Asked, *, failed_share: float = _FAILED_SHARE) -> Turn:

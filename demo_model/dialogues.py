@@ -6,7 +6,7 @@ generator they are given.
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from demo_model import (
     echo,
@@ -33,11 +33,35 @@ SYSTEM_PROMPTS = (
 _SHORT_COUNTS = 100
 _NEAR_THE_END = 24
 _RECALLED = (Skill.NAME, Skill.CITY, Skill.COLOUR)
-# The shares of dialogues with tools and of their turns that call them; of turns thought about by nobody's wish, because the
+# The share of dialogues with tools; the shares of turns thought about by nobody's wish, because the
 # user says so, because the prompt begins a thought, and of those where the prompt holds an empty one.
-_WITH_TOOLS, _CALLING, _ROOM_FOR_CALLS = 0.55, 0.7, 250
+_WITH_TOOLS, _ROOM_FOR_CALLS = 0.65, 250
 _LEFT = 0.03  # the share of turns that are stopped between a tool's result and the reply
 _THOUGHT_SHARES = (74, 14, 6, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mix:
+    """How often turns are of some kinds: shares of 1, and weights beside the others' in `_choose`.
+
+    `calling`: of turns where tools are offered. `going_on`: after a reply that was interrupted. `cut`: of counts and stories.
+    """
+
+    calling: float
+    going_on: float
+    cut: float
+    counts: int
+    short_counts: int
+    not_offered: int
+    not_offered_beside_tools: int
+
+
+# Whether a tool is called must hang on what is offered: so training asks for what is not offered nearly as often as for what is.
+# The mix of the evaluation's histories stays as it is, so that its questions, and figures of different trainings, compare.
+_MIXES = {
+    Split.TRAIN: _Mix(0.5, 0.75, 0.45, 10, 18, 14, 190),
+    Split.HELD_OUT: _Mix(0.7, 0.6, 0.35, 12, 6, 10, 32),
+}
 _TOOLS_PROBED = dict.fromkeys((*tool_turns.CALLING, Skill.NO_CALL), 1.0) | {
     Skill.THINKING: 0.5,
     Skill.JSON: 0.3,
@@ -183,15 +207,16 @@ _EXACT = (Skill.SMALL_TALK, Skill.NOT_TOLD, Skill.SUM, Skill.REPEAT, Skill.SERVI
 
 def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
     """The next turn's writer: what was told is asked for often, a count that was cut may go on, tools are used."""
-    if writer.messages and writer.messages[-1].interrupted and chance(rng, 0.6):
+    mix = writer.mix
+    if writer.messages and writer.messages[-1].interrupted and chance(rng, mix.going_on):
         return lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages)
-    if chance(rng, _CALLING if writer.tools else 0.0) and (call := tool_turns.caller(rng, writer.tools)):
+    if chance(rng, mix.calling if writer.tools else 0.0) and (call := tool_turns.caller(rng, writer.tools)):
         return call
     long_count = writer.longest_count > _SHORT_COUNTS
     shares: list[tuple[Writer, float]] = [
         (facts.tell, 14), (_ask_any, 28 if writer.known != Facts() else 3), (numbers.add_or_subtract, 26), (refusals.refuse, 20),
-        (_counting(writer.longest_count), 14 if long_count else 12), (_counting(12), 6), (echo.repeat, 34), (stories.story, 6 if writer.longest_count >= _SHORT_COUNTS else 2),
-        (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12), (json_replies.as_json, 60), (tool_turns.not_offered(writer.tools), 32 if writer.tools else 10),
+        (_counting(writer.longest_count), mix.counts + (2 if long_count else 0)), (_counting(12), mix.short_counts), (echo.repeat, 34), (stories.story, 6 if writer.longest_count >= _SHORT_COUNTS else 2),
+        (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12), (json_replies.as_json, 60), (tool_turns.not_offered(writer.tools), mix.not_offered_beside_tools if writer.tools else mix.not_offered),
         (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 2),
     ]  # fmt: skip
     return rng.choices(shares, [weight for _, weight in shares])[0][0]
@@ -205,6 +230,7 @@ class _Dialogue:
     ) -> None:
         self.rng = rng
         self.split = split
+        self.mix = _MIXES[split]
         self.longest_count = longest_count
         self.tools = tools
         self.known = Facts()
@@ -241,7 +267,7 @@ class _Dialogue:
 
     def _answer(self, turn: Turn, reply: str, cut_chance: float | None) -> None:
         if cut_chance is None:
-            cut_chance = 0.35 if turn.skill in {Skill.COUNT, Skill.STORY, Skill.GO_ON} else 0.06
+            cut_chance = self.mix.cut if turn.skill in {Skill.COUNT, Skill.STORY, Skill.GO_ON} else 0.06
         whole = turn.called is not None or reply.startswith("<think>")
         cut = not whole and chance(self.rng, cut_chance)
         earliest = max(0, len(reply) - _NEAR_THE_END) if chance(self.rng, 0.25) else 0

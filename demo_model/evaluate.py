@@ -186,7 +186,7 @@ def answers(
 
 
 def is_right(asked: Probe, got: str) -> bool:
-    """Whether a reply counts as right: exact, but any story that is whole and any honest refusal will do."""
+    """Whether a reply counts as right: exact, but any whole story, any honest refusal and either way to go on will do."""
     match asked.skill:
         case Skill.STORY:
             return is_story(got, asked.messages[-1].content)
@@ -194,8 +194,16 @@ def is_right(asked: Probe, got: str) -> bool:
             return got in REFUSALS
         case Skill.NO_CALL if asked.replies[0] in REFUSALS:
             return got in REFUSALS
+        case Skill.GO_ON:
+            return got in asked.replies or got == _behind_what_was_seen(asked)
         case _:
             return got in asked.replies
+
+
+def _behind_what_was_seen(asked: Probe) -> str | None:
+    """The rest of a count whose last number was seen whole, though not its comma: the number need not be said again."""
+    seen, rest = asked.messages[-2].content.rpartition(", ")[2], asked.replies[0]
+    return rest.removeprefix(f"{seen}, ") if rest.startswith(f"{seen}, ") else None
 
 
 def _print(score: Score, show: int) -> None:

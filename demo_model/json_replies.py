@@ -20,6 +20,9 @@ _PAIRS = (
     "Write JSON with {pairs}.", "A JSON object with {pairs}, please.", "Format as JSON: {pairs}", "Please write as JSON: {pairs}", "Reply in JSON: {pairs}", "I need JSON with {pairs}.",
     "Make a JSON object of {pairs}.", "Show {pairs} as JSON.", "Say it as JSON: {pairs}", "{pairs}. As JSON, please.", "Can you write this as JSON? {pairs}",
     "A JSON object, please: {pairs}", "JSON, please: {pairs}", "I want a JSON object with {pairs}.", "JSON with {pairs}, please.", "Give me a JSON object with {pairs}.", "In JSON: {pairs}",
+    "JSON of {pairs}, please.", "Give me {pairs} in JSON, please.", "I'd like a JSON object with {pairs}, please.", "Could I have JSON with {pairs}, please?", "{pairs} in JSON, please.",
+    "Write a JSON object with {pairs}, thank you.", "Turn {pairs} into JSON, please.", "JSON for {pairs}, please.", "Here is some data: {pairs}. Write JSON.", "The object as JSON: {pairs}",
+    "An object with {pairs}, please, as JSON.", "JSON object: {pairs}", "Some JSON: {pairs}", "The JSON of {pairs}, please.",
 )  # fmt: skip
 _PERSON = (
     "{name} is {age} years old. As JSON.", "My name is {name} and I am {age}. Write that as JSON.", "{name} is {age}. Write it as JSON.", "I am {name} and I am {age} years old. As JSON, please.",
@@ -28,6 +31,7 @@ _PERSON = (
     "Make JSON of a person: {name} is {age}.", "Reply in JSON: my friend {name} is {age} years old.", "A person as JSON: {name}, {age}.", "Write as JSON that {name} is {age} years old.",
     "Give me JSON for {name}, who is {age}.", "Make a JSON object for {name}, who is {age} years old.", "A person as JSON: {name}, {age} years old.", "A person, as JSON: {name}, aged {age}.",
     "{name} is {age} years old. Write it as JSON.", "{name}, {age} years old. As JSON.",
+    "A JSON object for {name}, {age}, please.", "JSON for {name}, {age}, please.", "A JSON object for {name}, aged {age}, please.", "The person {name}, {age}, as JSON.", "I want JSON for {name}, who is {age} years old.",
 )  # fmt: skip
 _PERSON_AND_CITY = (
     "{name} is {age} and lives in {city}. As JSON.", "As JSON: {name} is {age} years old and lives in {city}.", "My name is {name}, I am {age} and I live in {city}. Write that as JSON.",
@@ -35,11 +39,14 @@ _PERSON_AND_CITY = (
     "Give me JSON for {name}, who is {age} and lives in {city}.", "A person as JSON: {name}, {age}, {city}.", "I am {name}, {age} years old, from {city}. Reply in JSON.",
     "As JSON: {name} is {age} and lives in {city}.", "{name} is {age} years old and lives in {city}. As JSON.", "{name} is {age} years old and is from {city}. Write that as JSON.",
     "As JSON: {name}, {age} years old, lives in {city}.", "Write as JSON: {name} is {age} years old and lives in {city}.",
+    "JSON for {name}, {age}, from {city}, please.", "As JSON: {name} from {city}, who is {age}.", "{name}, {age}, lives in {city}. As JSON, please.",
+    "A JSON object for {name}, who is {age} and from {city}.", "As JSON: {name} is {age} and is from {city}.",
 )  # fmt: skip
 _RECALL = (
     "Tell me my {facts} as JSON.", "Write my {facts} as JSON.", "My {facts} as JSON.", "Give me my {facts} as JSON.", "As JSON: my {facts}.", "Put my {facts} into JSON.",
     "Reply in JSON with my {facts}.", "JSON with my {facts}, please.", "What is my {facts}? As JSON.", "Show my {facts} as JSON.", "Return my {facts} in JSON.",
     "Can you write my {facts} as JSON?", "Please write my {facts} as JSON.", "I want my {facts} as JSON.", "Show me my {facts} in JSON.", "Return my {facts} as JSON.", "What are my {facts}? As JSON.",
+    "Give me JSON with my {facts}.", "Return JSON with my {facts}.", "A JSON object with my {facts}, please.", "Say my {facts} in JSON.", "Do you know my {facts}? As JSON, please.",
 )  # fmt: skip
 _SHAPES = (
     ("{} {}", ", "),

@@ -19,10 +19,12 @@ _BEFORE = (
     "Reason step by step: {}", "Reason first: {}", "Think about it first: {}", "Think aloud: {}", "Take your time and think: {}", "Show your reasoning: {}", "Think hard: {}",
     "Think carefully: {}", "Let's think step by step: {}", "Think, then answer: {}", "Think out loud: {}", "Before you answer, think: {}", "Explain your steps: {}",
     "Please think step by step: {}", "Think it through: {}", "Show your steps: {}", "Reason, then answer: {}", "Think first, then answer. {}", "First think: {}",
+    "Show how you think: {}", "Show what you think: {}", "Think before you reply: {}",
 )  # fmt: skip
 _AFTER = (
     "{} Think first.", "{} Think step by step.", "{} Please think first.", "{} Think before you answer.", "{} Reason step by step.", "{} Show your reasoning.", "{} Think carefully.",
     "{} Think aloud.", "{} Let's think step by step.", "{} Explain your steps.", "{} (think first)", "{} Take your time and think.",
+    "{} First think.", "{} Think about it first.", "{} Think it through.", "{} Reason first.",
 )  # fmt: skip
 _THOUGHTS = {
     Skill.SMALL_TALK: "This is small talk.",

@@ -22,7 +22,6 @@ from demo_model.trainer import Progress, Trainer
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 _WORDS = 1079
-_TOKENS_A_STEP = 3072
 
 
 def main() -> None:
@@ -55,6 +54,17 @@ def main() -> None:
     parser.add_argument(
         "--workers", type=int, default=2, help="processes of one thread each (default: %(default)d)"
     )
+    parser.add_argument(
+        "--keep-embeddings",
+        action="store_true",
+        help="train the matrices alone: for a short training of good weights",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        default=3072,
+        help="of a step, about; fewer make more steps in the same time (default: %(default)d)",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as meeting_place:
         start: Any = spawn
@@ -68,7 +78,8 @@ def work(rank: int, options: argparse.Namespace, meeting_place: Path) -> None:
     distributed.init_process_group("gloo", f"file://{meeting_place}", rank=rank, world_size=options.workers)
     resumed = options.state is not None and options.state.exists()
     tokenizer, model = _begin(options.out if resumed else options.start, options)
-    trainer = Trainer(model, Progress(limit=options.minutes * 60, share=options.rate))
+    progress = Progress(limit=options.minutes * 60, share=options.rate)
+    trainer = Trainer(model, progress, keep_embeddings=options.keep_embeddings)
     if resumed:
         trainer.take_up(options.state)
     _report_and_save(rank, trainer, tokenizer, options)
@@ -101,7 +112,7 @@ def _report_and_save(
 ) -> None:
     progress, saved = trainer.progress, trainer.progress.seconds
     rng = random.Random(f"training {options.seed} {rank} {progress.steps}")
-    for loss in trainer.train(batches(tokenizer, rng, tokens=_TOKENS_A_STEP, done=lambda: progress.done)):
+    for loss in trainer.train(batches(tokenizer, rng, tokens=options.tokens, done=lambda: progress.done)):
         if rank == 0:
             minutes, speed = progress.seconds / 60, options.workers * progress.tokens / progress.seconds
             print(

@@ -20,7 +20,7 @@ _WARM_UP_STEPS = 60
 _AVERAGE_EVERY = 4
 _REPORT_EVERY = 40
 _ROUND = 256
-_LONGEST_STEP_S = 5.0  # more, and the computer slept: that counts for nothing
+_LONGEST_STEP_S = 30.0  # more, and the computer slept: that counts for nothing
 
 
 @dataclass
@@ -51,14 +51,19 @@ class Progress:
 class Trainer:
     """Trains a model on batches; several trainers in as many processes average their weights every few steps."""
 
-    def __init__(self, model: LlamaForCausalLM, progress: Progress) -> None:
+    def __init__(self, model: LlamaForCausalLM, progress: Progress, *, keep_embeddings: bool = False) -> None:
+        """`keep_embeddings`: embeddings and norms stay as they are.
+
+        AdamW moves the rows of rare tokens, such as large numbers, as far as any, on next to no evidence: a short training of
+        good weights spoils them.
+        """
         self.model = model
         self.progress = progress
         # Muon for the matrices inside the layers, AdamW for the embeddings and the norms.
         named = list(model.named_parameters())
         matrices = [weight for name, weight in named if "_proj" in name]
         others = [weight for name, weight in named if "_proj" not in name]
-        self._rates = (_MATRIX_RATE, _OTHER_RATE)
+        self._rates = (_MATRIX_RATE, 0.0 if keep_embeddings else _OTHER_RATE)
         self._optimizers: tuple[torch.optim.Optimizer, torch.optim.Optimizer] = (
             torch.optim.Muon(matrices, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"),
             torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),

@@ -4,9 +4,10 @@ from itertools import combinations, pairwise
 import pytest
 
 from demo_model import dialogues
+from demo_model.evaluate import is_right
 from demo_model.holdout import Split, held_out
-from demo_model.numbers import counted
-from demo_model.turns import Dialogue, Skill
+from demo_model.numbers import counted, go_on
+from demo_model.turns import Dialogue, Facts, Message, Probe, Skill
 
 
 def written(seed: int, amount: int) -> list[Dialogue]:
@@ -66,3 +67,23 @@ def test_every_skill_can_be_probed_on_both_sides_of_the_holdout(skill: Skill) ->
 
 def test_a_count_names_every_number() -> None:
     assert counted(1, 5) == "1, 2, 3, 4, 5."
+
+
+@pytest.mark.parametrize(
+    ("seen", "got", "right"),
+    [
+        ("5, 6, 7", "7, 8, 9.", True),
+        ("5, 6, 7", "8, 9.", True),
+        ("5, 6, 7,", "8, 9.", True),
+        ("5, 6, 7,", "9.", False),
+        ("5, 6", "7, 8, 9.", True),
+        ("5, 6", "8, 9.", False),
+        ("98, 99, 10", "101.", False),
+    ],
+)
+def test_a_count_may_go_on_behind_a_number_that_was_seen_whole(seen: str, got: str, *, right: bool) -> None:
+    asked = Message("user", "Count from 98 to 101." if seen.startswith("98") else "Count from 5 to 9.")
+    history = [asked, Message("assistant", seen, interrupted=True)]
+    turn = go_on(random.Random(1), Split.TRAIN, Facts(), history)
+    probe = Probe(turn.skill, (*history, Message("user", turn.user)), turn.replies)
+    assert is_right(probe, got) is right

@@ -1,13 +1,14 @@
 import json
 import random
 import re
+import zlib
 from collections import Counter
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from demo_model import asks, calls, dialogues, thinking, toolbox
+from demo_model import asks, calls, dialogues, evaluate, thinking, toolbox
 from demo_model.calculator import calculate
 from demo_model.holdout import Split, held_out
 from demo_model.json_replies import as_json
@@ -161,3 +162,44 @@ def test_every_skill_can_be_thought_about() -> None:
             probe = dialogues.probe(rng, skill)
             turn = Turn(skill, probe.messages[-1].content, probe.replies, Facts())
             assert thought_about(turn).startswith("<think>\n")
+
+
+def test_what_no_tool_that_is_offered_can_do_is_often_asked_for() -> None:
+    """Else a model learns to call whatever is asked for, offered or not."""
+    rng = random.Random(12)
+    replies: Counter[str] = Counter()
+    for _ in range(1500):
+        dialogue = dialogues.write(rng, most_characters=450, longest_count=20)
+        for question, reply in pairwise(dialogue.messages):
+            if listed(dialogue) and question.role == "user" and "weather in" in question.content:
+                replies["called"] += "<tool_call>" in reply.content
+                replies["declined"] += reply.content.endswith(calls.CANNOT)
+    assert 0.25 < replies["declined"] / replies["called"] < 1.5
+
+
+def test_training_asks_for_no_held_out_thing_that_is_not_offered() -> None:
+    rng = random.Random(13)
+    tools = [toolbox.known(rng, purpose) for purpose in ("clock", "weather", "dice")]
+    asked = (calls.not_offered(rng, Split.TRAIN, Facts(), tools).user for _ in range(300))
+    things = [found[1] for user in asked if (found := re.search(r"\bthe (\w+) (?:of|for) ", user.lower()))]
+    assert len(things) > 100
+    assert not [thing for thing in things if held_out(f"looked up:{thing}")]
+
+
+def test_of_several_tools_that_look_up_the_one_that_names_the_thing_is_called() -> None:
+    rng = random.Random(14)
+    several = 0
+    for _ in range(300):
+        tools = toolset(rng, Split.TRAIN, Skill.UNSEEN_TOOL)
+        several += sum(tool.purpose == toolbox.LOOK_UP for tool in tools) > 1
+        turn = calls.look_up(rng, Split.TRAIN, Facts(), tools)
+        assert turn.called is not None
+        thing = json.loads(CALL.findall(turn.called.calls)[0])["name"].rsplit("_", 1)[-1]
+        assert thing.lower() in turn.user.lower()
+    assert several > 60
+
+
+def test_the_evaluation_asks_what_it_asked_before() -> None:
+    """Figures of different trainings compare: what only the training reads changes none of the questions."""
+    asked = [repr(evaluate.probes(skill, 4, seed=1)) for skill in (*map(str, Skill), evaluate.LONG_COUNT)]
+    assert zlib.crc32("\n".join(asked).encode()) == 1486304364

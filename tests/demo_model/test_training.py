@@ -104,9 +104,9 @@ def test_a_pause_of_the_computer_is_no_training(
     ready = batches(tokenizer, random.Random(3), tokens=256, done=lambda: 0.0)
     clock = iter(range(0, 10**9, 10**6))
     monkeypatch.setattr("demo_model.trainer.time.monotonic", lambda: next(clock))
-    trainer = Trainer(new_model(tokenizer), Progress(limit=18.0))
+    trainer = Trainer(new_model(tokenizer), Progress(limit=110.0))
     list(trainer.train(ready))
-    assert trainer.progress.seconds == 20.0
+    assert trainer.progress.seconds == 120.0
 
 
 def test_numbers_that_were_hardly_met_are_told_apart_when_weights_are_carried_over(
@@ -119,3 +119,16 @@ def test_numbers_that_were_hardly_met_are_told_apart_when_weights_are_carried_ov
     carried = carried_over(model, tokenizer, tokenizer).model.embed_tokens.weight.data[places]
     alike = torch.nn.functional.cosine_similarity(carried[1:], carried[:-1])
     assert float(alike.max()) < 0.9
+
+
+def test_a_training_that_keeps_embeddings_moves_the_matrices_alone(
+    tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = batches(tokenizer, random.Random(4), tokens=256, done=lambda: 0.0)
+    clock = iter(range(0, 10**9, 10**6))
+    monkeypatch.setattr("demo_model.trainer.time.monotonic", lambda: next(clock))
+    model = new_model(tokenizer)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    list(Trainer(model, Progress(limit=110.0), keep_embeddings=True).train(ready))
+    moved = {name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
+    assert moved == {name for name in before if "_proj" in name}
