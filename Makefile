@@ -18,7 +18,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests help install run lint check specs test schemas sanitize test-clients test-upstreams vllm test-vllm test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn release train clean
+.PHONY: tests help install run lint check specs test schemas sanitize test-clients test-upstreams vllm test-vllm test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn release train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -66,6 +66,9 @@ vllm: $(VLLM) ## an environment of its own for vLLM, that `midstream serve --eng
 
 test-vllm: $(DEV) $(VLLM) ## the real vLLM behind a real gateway: chat, memory, cancel, overload, kills and restarts
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m vllm tests/vllm $(ARGS)
+
+test-pythons: $(DEV) ## what needs no torch, on every Python from 3.11 on that is there
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.pythons $(ARGS)
 
 test-peers: $(DEV) ## each peer that `make bench-peers` installed answers a little
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m peers tests/bench/peers $(ARGS)

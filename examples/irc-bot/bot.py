@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from hashlib import sha256
 
@@ -57,7 +56,7 @@ class Bot:
     async def _asked(self, text: str, *, nick: str, place: str) -> None:
         conversation = sha256(f"{nick}\0{place}".encode()).hexdigest()[:32]
         if text.strip() == "stop":
-            if (reply := self._running.get(conversation)) is not None:
+            if (reply := self._running.pop(conversation, None)) is not None:
                 await reply.cancel()
         elif conversation in self._replies:
             await self.say(f"PRIVMSG {place} :{nick}: I am still answering; say stop first.")
@@ -71,9 +70,17 @@ class Bot:
         try:
             reply = await self._client.send(text, conversation_id=conversation)
             self._running[conversation] = reply
-            async for line in lines_of(reply):
+            told = 0
+            async for _ in reply:
+                if conversation not in self._running:
+                    break  # it was stopped: what comes now is not kept
+                lines, told = lines_of(reply.text, told)
+                for line in lines:
+                    await self.say(f"PRIVMSG {place} :{nick}: {line}")
+            done = await reply.wait()
+            for line in lines_of(reply.text + "\n", told)[0]:
                 await self.say(f"PRIVMSG {place} :{nick}: {line}")
-            if reply.done is not None and reply.done["reason"] == "cancelled":
+            if done["reason"] == "cancelled":
                 await self.say(f"PRIVMSG {place} :{nick}: (stopped)")
         except midstream.ClientError as error:
             await self.say(f"PRIVMSG {place} :{nick}: I can't answer now: {error}")
@@ -81,20 +88,19 @@ class Bot:
             self._running.pop(conversation, None)
 
 
-async def lines_of(texts: AsyncIterator[str]) -> AsyncIterator[str]:
-    """A reply in lines: a sentence is told once it is whole, and a long one in parts."""
-    waiting = ""
-    async for text in texts:
-        waiting += text
-        *whole, waiting = ENDS.split(waiting)
-        while len(waiting.encode()) > MOST_BYTES:
-            whole.append(waiting[: MOST_BYTES // 4])
-            waiting = waiting[MOST_BYTES // 4 :]
-        for line in filter(None, whole):
-            for at in range(0, len(line), MOST_BYTES // 4):
-                yield line[at : at + MOST_BYTES // 4]
-    if waiting.strip():
-        yield waiting.strip()
+def lines_of(text: str, told: int) -> tuple[list[str], int]:
+    """Return the sentences of a reply that are whole behind its first `told` characters, and how many are told then.
+
+    A long one comes in parts. Pure.
+    """
+    *whole, rest = ENDS.split(text[told:])
+    width = MOST_BYTES // 4  # a character has up to four bytes
+    parts = [line[at : at + width] for line in whole for at in range(0, len(line), width)]
+    end = len(text) - len(rest)
+    while len(rest) > width:
+        parts.append(rest[:width])
+        rest, end = rest[width:], end + width
+    return parts, end
 
 
 async def main() -> None:
