@@ -8,7 +8,7 @@ BENCH   := $(VENV)/.installed-bench
 VLLM    := .cache/vllm/.installed
 KERNELS := $(wildcard engine/*/*.c engine/*/*.h)
 TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
-PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt
+PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --no-compile --constraint constraints.txt
 
 # Where torch comes from, if not from pip's own index: make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
@@ -18,7 +18,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests help install run lint check specs test schemas sanitize test-clients test-upstreams vllm test-vllm test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn train clean
+.PHONY: tests help install run lint check specs test schemas sanitize test-clients test-upstreams vllm test-vllm test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn release train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -67,6 +67,9 @@ vllm: $(VLLM) ## an environment of its own for vLLM, that `midstream serve --eng
 test-vllm: $(DEV) $(VLLM) ## the real vLLM behind a real gateway: chat, memory, cancel, overload, kills and restarts
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m vllm tests/vllm $(ARGS)
 
+test-pythons: $(DEV) ## what needs no torch, on every Python from 3.11 on that is there
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.pythons $(ARGS)
+
 test-peers: $(DEV) ## each peer that `make bench-peers` installed answers a little
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m peers tests/bench/peers $(ARGS)
 
@@ -93,6 +96,9 @@ attack: $(DEV) ## attacks by one client and by twenty, and what the others notic
 
 autobahn: $(DEV) ## the WebSocket conformance suite against bare uvicorn and ours, where there is a Python 2.7
 	@$(BIN)/python -m tests.chaos.autobahn $(ARGS)
+
+release: $(DEV) ## build and check all packages, then ask before each upload; ARGS=--dry-run uploads nothing
+	@$(BIN)/python distributions/release.py $(ARGS)
 
 train: $(DEV) ## train the demo model again, from its own generator
 	@$(BIN)/python -m demo_model.train $(ARGS)

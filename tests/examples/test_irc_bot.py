@@ -1,0 +1,95 @@
+"""The bot in a channel: a real service, a real socket, and the few lines of IRC that a server says."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import midstream
+from tests.app.in_process import Running, serving
+
+ENDS = re.compile(r"(?<=[.!?])\s+")
+BOT = Path(__file__).resolve().parents[2] / "examples" / "irc-bot" / "bot.py"
+
+
+class Channel:
+    """What the IRC server sees of the bot."""
+
+    def __init__(self) -> None:
+        self.joined: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Future()
+
+    def joins(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.joined.set_result((reader, writer))
+
+    async def told(self) -> str:
+        return (await (await self.joined)[0].readline()).decode().rstrip("\r\n")
+
+    async def tell(self, line: str) -> None:
+        (await self.joined)[1].write(f"{line}\r\n".encode())
+
+    async def answer(self) -> str:
+        """What the bot says next, without the channel."""
+        return (await self.told()).partition(" :")[2]
+
+
+@asynccontextmanager
+async def in_a_channel(service: Running) -> AsyncIterator[Channel]:
+    channel = Channel()
+    async with await asyncio.start_server(channel.joins, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        options = ("--irc", f"127.0.0.1:{port}", "--channel", "#tea", "--service", service.ws_url)
+        bot = await asyncio.create_subprocess_exec(sys.executable, str(BOT), *options)
+        try:
+            assert await channel.told() == "NICK midstream"
+            assert (await channel.told()).startswith("USER midstream")
+            await channel.tell(":irc.test 001 midstream :Welcome")
+            assert await channel.told() == "JOIN #tea"
+            yield channel
+        finally:
+            bot.kill()
+            await bot.wait()
+            (await channel.joined)[1].close()
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    async with serving(tmp_path / "service") as service:
+        yield service
+
+
+async def test_who_speaks_to_the_bot_is_answered_and_others_are_not(running: Running) -> None:
+    async with in_a_channel(running) as channel:
+        await channel.tell("PING :here")
+        assert await channel.told() == "PONG :here"
+        await channel.tell(":ann!a@test PRIVMSG #tea :hello everybody")
+        await channel.tell(":ann!a@test PRIVMSG #tea :midstream: hello")
+        assert (await channel.answer()).startswith("ann: ")
+
+
+async def test_stop_ends_the_reply_and_the_history_has_what_was_told(running: Running) -> None:
+    running.engine._pace_s = 0.002
+    running.engine.script([f"Sentence {n}. " for n in range(2000)])
+    async with in_a_channel(running) as channel:
+        await channel.tell(":ann!a@test PRIVMSG #tea :midstream: go on")
+        told = [await channel.answer()]
+        await channel.tell(":ann!a@test PRIVMSG #tea :midstream, stop")
+        while told[-1] != "ann: (stopped)":
+            told.append(await channel.answer())
+        assert len(told) < 2000
+        async with midstream.connect(running.ws_url, client_id="irc-midstream") as client:
+            (found,) = await client.search("Sentence")
+            history = await client.history(found["conversation_id"])
+    assert [f"ann: {line}" for line in ENDS.split(history[-1]["content"].strip())] == told[:-1]
+
+
+async def test_what_a_model_writes_begins_no_command(running: Running) -> None:
+    running.engine.script(["Well\rQUIT :bye\x00 then."])
+    async with in_a_channel(running) as channel:
+        await channel.tell(":ann!a@test PRIVMSG midstream :hello")
+        assert await channel.told() == "PRIVMSG ann :ann: Well QUIT :bye  then."
