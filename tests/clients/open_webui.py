@@ -15,7 +15,7 @@ from playwright.sync_api import Page
 from tests.clients.environments import HERE
 from tests.server_process import ServerProcess, free_port
 
-READY_S = 300
+READY_S = 900
 
 
 def version() -> str:

@@ -299,12 +299,12 @@ def measure(turns: int, minutes: float, only: Sequence[str], say: Callable[[str]
     machine = this_machine(PACKAGES)
     talks = []
     with tempfile.TemporaryDirectory(prefix="midstream-turns-") as name, gateway(Path(name)) as server:
-        if "midstream" in only:
-            talks.append(talk(ours(server), turns, minutes, say))
-        if "open-webui" in only:
+        if "open-webui" in only:  # first, since it may not start
             (folder := Path(name) / "webui").mkdir()
             with open_webui.running(program_of("openwebui", "open-webui", say), [server], folder) as url:
                 talks.append(talk(theirs(url), turns, minutes, say))
+        if "midstream" in only:
+            talks.insert(0, talk(ours(server), turns, minutes, say))
     return Report(
         date=datetime.now(UTC).date().isoformat(),
         command="python -m tests.bench.page.thousand_turns",
