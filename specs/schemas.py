@@ -78,7 +78,7 @@ def schemas(place: str) -> dict[str, Schema]:
 def asked(types: Types, place: str, own: Mapping[str, Schema] | None = None) -> dict[str, Schema]:
     """Schemas of what is read. `own`: ranges of fields, where they are not those of the native door."""
     found = _components(types, place)
-    ranges = _RANGES | (own or {})
+    ranges = {**_RANGES, **(own or {})}
     for fields in (schema["properties"] for schema in found.values()):
         for field in fields.keys() & ranges.keys():
             fields[field]["anyOf"][0] |= ranges[field]
