@@ -199,7 +199,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_tool_rounds: Annotated[
         int,
         Meta(ge=1, le=1000, description="Replies to one message that may call tools; the next has words."),
-    ] = 16
+    ] = 64
     tool_wait_s: Annotated[
         float,
         Meta(gt=0, le=30 * 86_400, description="Seconds a call waits for a client's result or approval."),

@@ -13,8 +13,10 @@ from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
 from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
+from connections.openai.requests.sampling import OFF
 from connections.wire.facts import ServerFacts
 from connections.wire.frames import Name
+from connections.wire.params import MAX_INTEGER
 from sessions.store.sharing import SharedPage
 from specs.schemas import Schema, asked, named, told
 
@@ -34,6 +36,8 @@ _TOLD = (
     wire.Models,
     wire.ErrorBody,
 )
+_RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
+"""What OpenAI's doors take beside the native one: none, by a number."""
 _BEARER: Part = {"security": [{}, {"bearer": []}]}
 """A token is asked for where the operator configured any."""
 
@@ -52,7 +56,7 @@ def document() -> Part:
         "servers": [{"url": "/"}],
         "paths": _health() | _tickets() | _shares() | _events() | _openai() | _specifications(),
         "components": {
-            "schemas": asked((ChatRequest, CompletionRequest), _PLACE) | told(_TOLD, _PLACE),
+            "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES) | told(_TOLD, _PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
                 "ticket": {

@@ -7,7 +7,7 @@ out where the type says so, so that `null` comes only where it means something.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from inspect import cleandoc
 from typing import Any, get_args
 
@@ -75,12 +75,13 @@ def schemas(place: str) -> dict[str, Schema]:
     return asked(client_frames(), place) | told(server_frames(), place)
 
 
-def asked(types: Types, place: str) -> dict[str, Schema]:
-    """Schemas of what is read."""
+def asked(types: Types, place: str, own: Mapping[str, Schema] | None = None) -> dict[str, Schema]:
+    """Schemas of what is read. `own`: ranges of fields, where they are not those of the native door."""
     found = _components(types, place)
+    ranges = {**_RANGES, **(own or {})}
     for fields in (schema["properties"] for schema in found.values()):
-        for field in fields.keys() & _RANGES.keys():
-            fields[field]["anyOf"][0] |= _RANGES[field]
+        for field in fields.keys() & ranges.keys():
+            fields[field]["anyOf"][0] |= ranges[field]
         if "stop" in fields:  # OpenAI's clients may name one alone, or none
             several = fields["stop"].get("anyOf")
             fields["stop"] |= _STOPS if several is None else {"anyOf": [_STOP, _STOPS, {"type": "null"}]}

@@ -168,7 +168,8 @@ class EphemeralTurns:
             system=system,
             answering=self._choice.answering(requested, model),
         )
-        return _Prepared(request, requested, ("tools",) if spec.tools != ask.spec.tools else ())
+        ignored = ("tools",) if spec.shown_tools != ask.spec.shown_tools else ()
+        return _Prepared(request, requested, ignored)
 
     async def _model_for(
         self, messages: Sequence[Message], ask: Ask, requested: str, client: str
@@ -177,11 +178,12 @@ class EphemeralTurns:
 
         Raises ContextOverflow, BadParams, Overloaded, EngineDown.
         """
+        asked = self._policy.in_round(ask.spec, messages)
 
         async def fits(model: ServedModel) -> tuple[str, ReplySpec]:
             with as_refusals():
                 facts = await model.engine.ready()
-                spec = self._policy.followed(ask.spec, facts)
+                spec = self._policy.followed(asked, facts)
                 refuse_unserved(ask.params, facts, spec, messages)
                 window = facts.context_tokens
                 refuse_endless(messages, facts, spec)

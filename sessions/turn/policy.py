@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
 
 from engine.door import has_feature
-from engine.messages import ModelFacts
+from engine.messages import Message, ModelFacts
 from engine.reply_spec import ReplySpec
+from sessions.errors import BadParams
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.store.redis.durability import Durability
 
@@ -19,7 +22,7 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     `max_chars`: of a result.
     """
 
-    max_rounds: int = 16
+    max_rounds: int = 64
     wait_s: float = 3600.0
     max_chars: int = 32_000
 
@@ -31,8 +34,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     `system_prompt` is used where neither the conversation nor its client names one; empty: none. `filters`: what
     messages and replies go through. `durability`: how safe `accepted` and `done` are when they are told. `tools`: what
-    calls of tools are held to. `unsupported_tools`: what becomes of tools that a model can't be shown, where it need not
-    call one. `titles`: the model writes those of new conversations.
+    calls of tools are held to. `unsupported_tools`: what becomes of tools that a model can't be shown, or not any more,
+    where it need not call one. `titles`: the model writes those of new conversations.
     `sharing`: people may share what they said by a link.
     """
 
@@ -57,6 +60,21 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.structs.replace(spec, tools=())
         return spec
 
+    def in_round(self, spec: ReplySpec, messages: Sequence[Message]) -> ReplySpec:
+        """The spec behind messages of a client's own: in words, where as many replies to one message called as may.
+
+        Raises BadParams where the reply has to call, or where the operator has tools refused that are not served.
+        """
+        if not spec.shown_tools or _rounds(messages) < self.tools.max_rounds:
+            return spec
+        if spec.tool_choice != "auto" or self.unsupported_tools == "refuse":
+            raise BadParams(
+                f"`tools` can't be called any more: {self.tools.max_rounds} replies to the last message of the user "
+                "did, and this server allows no more (`max_tool_rounds`).",
+                field="tools",
+            )
+        return msgspec.structs.replace(spec, tool_choice="none")
+
 
 class SystemPrompt(msgspec.Struct, frozen=True):
     """The system prompt of a turn. `named`: what the conversation keeps as its own; empty: it names none."""
@@ -73,3 +91,9 @@ class SystemPrompt(msgspec.Struct, frozen=True):
     def is_shared(self) -> bool:
         """Whether these are the operator's words, and not a client's, be they the same ones."""
         return bool(self.operators) and not self.named
+
+
+def _rounds(messages: Sequence[Message]) -> int:
+    """How many replies to the last message of the user call tools."""
+    replies = takewhile(lambda message: message.role != "user", reversed(messages))
+    return sum(bool(message.calls) for message in replies)

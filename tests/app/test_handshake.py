@@ -47,7 +47,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: Running) -> None:
             "context_tokens": 4096,
             "max_active_turns": 1024,
             "max_queued_turns": 16,
-            "max_tool_rounds": 16,
+            "max_tool_rounds": 64,
             "messages_per_minute": None,
         },
         "server": {"name": "midstream", "version": version("midstream-server")},

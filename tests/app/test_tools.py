@@ -214,7 +214,7 @@ async def test_what_is_said_to_calls_is_looked_at_field_by_field(running: Runnin
 async def test_ready_names_what_the_server_runs_to_who_understands_it(tmp_path: Path) -> None:
     async with serving(tmp_path, tools=("tests.app.test_tools:noon",)) as running:
         async with running.socket(ALL) as socket:
-            assert socket.ready["limits"]["max_tool_rounds"] == 16
+            assert socket.ready["limits"]["max_tool_rounds"] == 64
             assert [tool["name"] for tool in socket.ready["tools"]] == ["noon"]
             running.engine.script([Call("noon", '{"zone": "Bern"}')])
             running.engine.script("Noon.")

@@ -1,10 +1,8 @@
-"""How a client's script is run, and what the server counts meanwhile."""
+"""How a client's script is run, and a server that speaks TLS."""
 
 from __future__ import annotations
 
-import re
 import ssl
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -38,19 +36,6 @@ def run_script(pytestconfig: pytest.Config) -> Runner:
         return run(command, url, environ=environ)
 
     return run_script
-
-
-@pytest.fixture(scope="session")
-def figure(server: ServerProcess) -> Callable[[str], float]:
-    """Reads a number of the shared server's `/metrics`."""
-
-    def figure(name: str) -> float:
-        with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
-            text = answer.read().decode()
-        found = re.search(rf"^{re.escape(name)} (\S+)", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
-
-    return figure
 
 
 @pytest.fixture(scope="session")

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from app.settings import DEMO_MODEL
 from tests.clients.conftest import Runner
+from tests.clients.endings import ends_of_turns, stopped
 from tests.clients.programs import Lines
 from tests.server_process import ServerProcess
 
 ELEVEN = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,"
-LEFT = 'midstream_cancels_total{cause="disconnect"}'
-STEPS = "midstream_steps_after_cancel_total"
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
 
 
 class Visit:
-    """What a client did, and what had been counted before it came."""
+    """What a client did, and how much the server had logged before it came."""
 
-    def __init__(self, said: Lines, left_before: float, steps_before: float) -> None:
+    def __init__(self, said: Lines, logged_before: int) -> None:
         self.said = said
-        self.left_before = left_before
-        self.steps_before = steps_before
+        self.logged_before = logged_before
 
 
 @pytest.fixture(
@@ -36,14 +32,9 @@ class Visit:
         pytest.param("litellmproxy_chat.py", marks=OWN),
     ],
 )
-def visit(
-    request: pytest.FixtureRequest,
-    run_script: Runner,
-    server: ServerProcess,
-    figure: Callable[[str], float],
-) -> Visit:
-    before = figure(LEFT), figure(STEPS)
-    return Visit(run_script(request.param, server.url), *before)
+def visit(request: pytest.FixtureRequest, run_script: Runner, server: ServerProcess) -> Visit:
+    logged = server.log.stat().st_size
+    return Visit(run_script(request.param, server.url), logged)
 
 
 def test_a_whole_reply_comes_with_its_totals(visit: Visit) -> None:
@@ -56,11 +47,10 @@ def test_a_stream_says_the_same(visit: Visit) -> None:
     assert visit.said["stream"] == visit.said["whole"]
 
 
-def test_leaving_stops_the_model(visit: Visit, figure: Callable[[str], float]) -> None:
+def test_leaving_stops_the_model(visit: Visit, server: ServerProcess) -> None:
     assert visit.said["left"]["text"].startswith(ELEVEN)
-    while figure(LEFT) == visit.left_before or figure("midstream_turns_live"):
-        pass
-    assert figure(STEPS) - visit.steps_before <= 1
+    with ends_of_turns(server, since=visit.logged_before) as ends:
+        assert stopped(ends)["steps_after"] <= 1
 
 
 def test_another_model_is_refused(visit: Visit) -> None:

@@ -6,24 +6,19 @@ built-in tools.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from tests.clients.endings import ends_of_turns, stopped
 from tests.clients.environments import NotInstallable, program_of
+from tests.clients.open_webui import running, sign_up
 from tests.clients.tools import scripted_server
-from tests.server_process import ServerProcess, free_port, serving
+from tests.server_process import ServerProcess, serving
 
-READY_S = 300
 PATIENCE_MS = 120_000
 
 pytestmark = [pytest.mark.clients, pytest.mark.browser, pytest.mark.timeout(2400)]
@@ -59,46 +54,6 @@ def webui(
         yield url
 
 
-@contextmanager
-def running(program: Path, gateways: list[ServerProcess], folder: Path) -> Iterator[str]:
-    """Open WebUI in a folder of its own, with no way to the internet that it would ask for models."""
-    port = free_port()
-    environ = os.environ | {
-        "DATA_DIR": str(folder),
-        "WEBUI_SECRET_KEY": "a secret of this test, long enough for a signature",
-        "OPENAI_API_BASE_URLS": ";".join(f"{one.url}/v1" for one in gateways),
-        "OPENAI_API_KEYS": ";".join("a-name-of-its-own" for _ in gateways),
-        "ENABLE_OLLAMA_API": "false",
-        "OFFLINE_MODE": "true",  # it looks for no newer version, and downloads no model
-        "RAG_EMBEDDING_ENGINE": "openai",  # nor does it look for one that embeds
-        "NO_PROXY": "127.0.0.1",
-        "no_proxy": "127.0.0.1",
-    }
-    environ.pop("PYTHONPATH", None)
-    log = folder / "webui.log"
-    with log.open("w") as file:
-        command = [str(program), "serve", "--host", "127.0.0.1", "--port", str(port)]
-        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=file, stderr=file)
-    try:
-        until_it_answers(f"http://127.0.0.1:{port}/health", process, log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
-def until_it_answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + READY_S
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-        except OSError:
-            time.sleep(0.2)  # polling a process has no event to wait for
-        else:
-            return
-    raise AssertionError(f"Open WebUI does not answer:\n{log.read_text()[-3000:]}")
-
-
 @pytest.fixture(scope="module")
 def page(webui: str) -> Iterator[Page]:
     """Its page, where somebody signed up and closed what is new in this version."""
@@ -111,14 +66,7 @@ def page(webui: str) -> Iterator[Page]:
         )
         page = browser.new_page(viewport={"width": 1280, "height": 840})
         page.set_default_timeout(PATIENCE_MS)
-        page.goto(f"{webui}/auth")
-        page.get_by_role("button", name="Get started").click()
-        page.locator("input[autocomplete=name]").fill("Ada")
-        page.locator("input[type=email]").fill("ada@example.org")
-        for secret in page.locator("input[type=password]").all():
-            secret.fill("a long secret")
-        page.locator("button[type=submit]").click()
-        page.get_by_role("button", name="Okay, Let's Go!").dispatch_event("click")  # it moves for long
+        sign_up(page, webui)
         yield page
         browser.close()
 
@@ -130,14 +78,6 @@ def ask(page: Page, webui: str, model: str, text: str) -> None:
     page.locator("#chat-input").click()
     page.keyboard.type(text)
     page.keyboard.press("Enter")
-
-
-def until(happened: Callable[[], bool]) -> None:
-    """Wait for what another process does, which has no event to wait for."""
-    deadline = time.monotonic() + PATIENCE_MS / 1000
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 def told(page: Page, text: str) -> None:
@@ -156,12 +96,11 @@ def test_a_chat_has_the_title_that_the_model_gave_it(page: Page, webui: str) -> 
 
 
 def test_stop_stops_the_model(page: Page, webui: str, scripted: ServerProcess) -> None:
-    before = figure(scripted, 'midstream_cancels_total{cause="disconnect"}')
-    ask(page, webui, "scripted", "Count from 1 to 500.")
-    told(page, " 20,")
-    page.get_by_role("button", name="Stop", exact=True).dispatch_event("click")
-    until(lambda: figure(scripted, 'midstream_cancels_total{cause="disconnect"}') > before)
-    assert figure(scripted, "midstream_steps_after_cancel_total") == 0
+    with ends_of_turns(scripted) as ends:
+        ask(page, webui, "scripted", "Count from 1 to 500.")
+        told(page, " 20,")
+        page.get_by_role("button", name="Stop", exact=True).dispatch_event("click")
+        assert stopped(ends)["steps_after"] == 0
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_hidden(timeout=PATIENCE_MS)
     expect(page.locator("#messages-container")).not_to_contain_text(" 490,")
 
@@ -170,9 +109,3 @@ def test_the_demo_model_chats(page: Page, webui: str, demo: ServerProcess) -> No
     demo.start()
     ask(page, webui, "midstream-demo", "Count from 1 to 12.")
     told(page, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")
-
-
-def figure(server: ServerProcess, name: str) -> float:
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
-        found = re.search(rf"^{re.escape(name)} (\S+)", answer.read().decode(), re.MULTILINE)
-    return float(found[1]) if found else 0.0

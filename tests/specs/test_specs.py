@@ -9,20 +9,23 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator
 from openapi_spec_validator import validate
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from connections.openai.requests.sampling import OFF
 from connections.wire import frames, params
 from connections.wire.errors import BadParams
 from engine.scripted.steps import Call, Thought
+from sessions.errors import Refused
 from specs import __main__ as specs
 from specs import asyncapi, openapi, schemas
 from tests.app.in_process import Frame, Running, Socket
 from tests.app.raw import answer
+from tests.connections.openai.bodies import LIMITS, asked
 
 HERE = Path(__file__).parent
 PROTOCOL = HERE.parent.parent / "PROTOCOL.md"
@@ -154,6 +157,37 @@ def test_what_is_in_range_is_said_twice_and_is_the_same(field: tuple[str, Any]) 
     else:
         taken = True
     assert of("Params").is_valid({name: value}) == taken
+
+
+LOOSE_AT_OPENAIS_DOORS: dict[str, st.SearchStrategy[Any]] = {
+    "top_k": st.integers(-3, 2**64),
+    "seed": st.integers(-3, 2**64),
+    "n": st.integers(-1, 6),
+    "min_p": st.floats(-1, 2),
+    "presence_penalty": st.floats(-3, 3),
+    "repetition_penalty": st.floats(-1, 3),
+    "min_tokens": st.integers(-2, LIMITS.max_new_tokens),
+}
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(sorted(LOOSE_AT_OPENAIS_DOORS)).flatmap(
+        lambda name: st.tuples(st.just(name), LOOSE_AT_OPENAIS_DOORS[name])
+    )
+)
+@example(("top_k", OFF))
+@example(("seed", OFF))
+def test_so_it_is_at_openais_doors(field: tuple[str, Any]) -> None:
+    name, value = field
+    try:
+        asked(**{name: value})
+    except Refused:
+        taken = False
+    else:
+        taken = True
+    described = openapi.document()["components"]["schemas"]["ChatRequest"]["properties"][name]
+    assert Draft202012Validator(described).is_valid(value) == taken
 
 
 # ---- to what goes over the wire

@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -202,12 +202,17 @@ async def _figure(url: str, pattern: str) -> float:
 
 
 async def _computes_nothing(pid: int) -> bool:
-    """Whether a process used less than a tenth of a processor for a while."""
-    began, used = time.perf_counter(), _processor_s(pid)
+    """Whether a process wanted less than a tenth of a processor for a while."""
+    began, wanted = time.perf_counter(), _wanted_s(pid)
     await asyncio.sleep(0.1)
-    return _processor_s(pid) - used < 0.1 * (time.perf_counter() - began)
+    return _wanted_s(pid) - wanted < 0.1 * (time.perf_counter() - began)
 
 
-def _processor_s(pid: int) -> float:
-    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
+def _wanted_s(pid: int) -> float:
+    """Seconds in which its threads computed, or waited for a processor: on a busy machine who waits looks idle."""
+    wanted = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # threads end
+            computed, waited, _ = (thread / "schedstat").read_text().split()
+            wanted += int(computed) + int(waited)
+    return wanted / 1e9

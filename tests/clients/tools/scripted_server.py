@@ -30,6 +30,8 @@ ARGUMENTS = {
 """What it calls tools of these names with, where nobody says which tool it has to call."""
 PERSON = {"name": "Ada", "age": 36}
 """What it calls any other tool with, where it has to."""
+NEVER_ENOUGH = "Look again and again"
+"""Whoever asks for that has the same tool called for as long as it is shown."""
 COUNT = ", ".join(map(str, range(1, 501)))
 TITLE = json.dumps({"title": "The weather in Oslo", "tags": ["weather"], "follow_ups": ["And tomorrow?"]})
 
@@ -50,11 +52,17 @@ def _steps(request: Request) -> Sequence[Step]:
         others = [name for name in names if name not in ARGUMENTS]
         called = choice if choice in names else next(iter(others), names[0])
         return [Call(called, json.dumps(ARGUMENTS.get(called, PERSON)))]
-    if last.role == "user" and request.spec.format is None and "Count" not in last.content:
+    asks = last.role == "user" or _asks_on(request)
+    if asks and request.spec.format is None and "Count" not in last.content:
         for name, arguments in ARGUMENTS.items():
             if name in names:
                 return ["Let me see.", Call(name, json.dumps(arguments))]
     return words_of(_text(request, last))
+
+
+def _asks_on(request: Request) -> bool:
+    """Whether no result is enough for who asked."""
+    return any(message.role == "user" and NEVER_ENOUGH in message.content for message in request.messages)
 
 
 def _text(request: Request, last: Message) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +92,25 @@ def test_an_agent_reads_a_file_and_tells_what_it_says(visits: Visits, script: st
     said = visits.said(script)[kind]
     assert said["called"] == [["read", "completed"]]
     assert "rain, 7 °C" in said["text"]
+
+
+LOOPS = [pytest.param(script, marks=OWN) for script in ("agents_loop.py", "pydanticai_loop.py")]
+ROUNDS = {"MIDSTREAM_MAX_TOOL_ROUNDS": "3"}
+
+
+@pytest.mark.parametrize("script", LOOPS)
+def test_a_loop_of_calls_ends_in_words(run_script: Runner, tmp_path: Path, script: str) -> None:
+    with serving(tmp_path, ROUNDS, command=scripted_server.COMMAND) as server:
+        loop = run_script(f"tools/{script}", server.url)["loop"]
+    assert loop == {"looked": 3, "text": TOLD}
+
+
+@pytest.mark.parametrize("script", LOOPS)
+def test_an_operator_may_have_it_refused_in_clear_words(
+    run_script: Runner, tmp_path: Path, script: str
+) -> None:
+    environ = ROUNDS | {"MIDSTREAM_UNSUPPORTED_TOOLS": "refuse"}
+    with serving(tmp_path, environ, command=scripted_server.COMMAND) as server:
+        loop = run_script(f"tools/{script}", server.url)["loop"]
+    assert loop["looked"] == 3
+    assert "3 replies to the last message of the user did, and this server allows no more" in loop["refused"]

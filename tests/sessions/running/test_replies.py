@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from redis.asyncio import Redis
 
@@ -18,12 +20,17 @@ from sessions.running.ephemeral import Ask
 from sessions.running.replies import Replies
 from sessions.running.waiting_pieces import Piece, Text
 from sessions.service import Sessions
-from sessions.turn.policy import Policy
+from sessions.turn.policy import Policy, ToolLimits
 from tests.sessions.chat import eventually
 
 ALICE = Owner("anonymous", "alice")
 HELLO = (Message("user", "Hello!"),)
 LOOK = Tool("look", "Looks around.")
+FREE = ReplySpec(tools=(LOOK,))
+ROUND = (
+    Message("assistant", "", calls=(ToolCall("c1", "look", "{}"),)),
+    Message("tool", "A tree.", call_id="c1"),
+)
 
 
 async def begun(sessions: Sessions, engine: ScriptedEngine, *asks: Ask) -> Replies:
@@ -117,6 +124,34 @@ async def test_tools_that_a_model_can_not_be_shown_are_ignored_or_refused_as_the
                 reply = await floor.answer(ALICE, free)
                 assert reply.ignored == ("tools",)
                 assert [request.spec for request in engine.requests] in ([], [ReplySpec()])
+
+
+async def test_a_clients_loop_of_calls_ends_in_words(store: Redis, engine: ScriptedEngine) -> None:
+    """The rounds of one message of the user count, and begin anew with the next one."""
+    policy = Policy(ttl_s=60, max_turns=99, tools=ToolLimits(max_rounds=2))
+    floor = Sessions(client=store, engine=engine, policy=policy)
+    asked = (HELLO + ROUND, HELLO + ROUND + ROUND + HELLO, HELLO + ROUND + ROUND)
+    async with floor.running(alone=True):
+        replies = [await floor.answer(ALICE, Ask(messages, spec=FREE)) for messages in asked]
+        await eventually(lambda: len(engine.requests) == len(asked))
+    assert [reply.ignored for reply in replies] == [(), (), ("tools",)]
+    assert [request.spec.tool_choice for request in engine.requests] == ["auto", "auto", "none"]
+
+
+@pytest.mark.parametrize(
+    ("unsupported", "spec"),
+    [("refuse", FREE), ("ignore", ReplySpec(tools=(LOOK,), tool_choice="required"))],
+)
+async def test_a_loop_that_can_not_end_in_words_is_refused(
+    store: Redis, engine: ScriptedEngine, unsupported: Literal["ignore", "refuse"], spec: ReplySpec
+) -> None:
+    limits = ToolLimits(max_rounds=2)
+    policy = Policy(ttl_s=60, max_turns=99, tools=limits, unsupported_tools=unsupported)
+    floor = Sessions(client=store, engine=engine, policy=policy)
+    async with floor.running(alone=True):
+        with pytest.raises(BadParams, match="2 replies to the last message of the user did") as refused:
+            await floor.answer(ALICE, Ask(HELLO + ROUND + ROUND, spec=spec))
+    assert (refused.value.field, engine.requests) == ("tools", [])
 
 
 async def test_results_of_tools_are_not_told_to_a_model_that_has_none(store: Redis) -> None:

@@ -1,0 +1,347 @@
+"""A conversation of a thousand turns on our page and on Open WebUI's: `python -m tests.bench.page.thousand_turns`.
+
+Somebody types a question, presses Enter, reads nothing, and asks on when the reply has ended: two hours of talk without
+the pauses. Behind both pages is the same scripted engine: ours has it over its own protocol, Open WebUI over chat
+completions. Both are real programs in a real Chromium, with their settings as they come.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version as version_of
+from pathlib import Path
+from statistics import median
+from time import monotonic
+
+import msgspec
+from playwright.sync_api import CDPSession, Page, expect, sync_playwright
+
+from tests.bench.machine import Machine, this_machine
+from tests.bench.page import talker
+from tests.browser.conftest import DESKTOP, OPTIONS
+from tests.chaos.gateway import UNHURRIED
+from tests.clients import open_webui
+from tests.clients.environments import NotInstallable, program_of
+from tests.server_process import ServerProcess, serving
+
+RESULTS = Path(__file__).parents[3] / "docs" / "bench" / "thousand_turns.json"
+PACKAGES = ("midstream", "uvicorn", "starlette", "playwright")
+TURNS = 1_000
+MARKS = (10, 100, 300, 1_000)
+MINUTES = 10.0
+LAST = 10
+"""Turns whose first text's time is told, by its median."""
+LONG_MS = 50
+"""What browsers call long."""
+PATIENCE_MS = 180_000
+PROBE = """
+(() => {
+  const probe = { turn: 0, ended: 0, sentMs: 0, firstMs: 0, tasks: [] };
+  window.probe = probe;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) probe.tasks.push(entry.duration);
+  }).observe({ type: "longtask", buffered: true });
+  addEventListener("keydown", (event) => {
+    if (event.key === "Enter") probe.sentMs = performance.now();
+  }, true);
+  let shown = false;
+  let whole = false;
+  probe.begin = (turn) => {
+    probe.turn = turn;
+    probe.firstMs = 0;
+    shown = whole = false;
+  };
+  const look = (node) => {
+    const text = node.textContent ?? "";
+    if (!shown && text.includes(`R${probe.turn}.`)) {
+      shown = true;
+      requestAnimationFrame(() => { probe.firstMs = performance.now() - probe.sentMs; });
+    }
+    whole ||= shown && text.includes(`E${probe.turn}.`);
+  };
+  new MutationObserver((records) => {
+    if (probe.ended === probe.turn) return;
+    for (const record of records) {
+      if (record.type === "characterData") look(record.target);
+      else for (const node of record.addedNodes) look(node);
+    }
+    if (whole && document.querySelector(STOP) === null) probe.ended = probe.turn;
+  }).observe(document, {
+    subtree: true, childList: true, characterData: true, attributes: true, attributeFilter: ["hidden"],
+  });
+})();
+"""
+ENDED = "(turn) => window.probe.ended === turn && window.probe.firstMs > 0"
+SEEN = """() => {
+  const { tasks } = window.probe;
+  window.probe.tasks = [];
+  return [tasks, document.querySelectorAll("*").length];
+}"""
+
+
+class Stand(msgspec.Struct, frozen=True, kw_only=True):
+    """What is so after some turns; times and long tasks are those of the turns since the mark before.
+
+    `cpu_ms`: of the page's main thread, for a turn. `heap_mb`: of scripts, after a collection. `nodes`: all that the
+    browser holds, those outside the document too.
+    """
+
+    turns: int
+    seconds: float
+    first_text_ms: float
+    long_tasks: int
+    longest_ms: float
+    blocked_ms: float
+    cpu_ms: float
+    heap_mb: float
+    elements: int
+    nodes: int
+
+
+class Talk(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation on one page. `turns`: how many fitted."""
+
+    page: str
+    version: str
+    turns: int
+    stands: tuple[Stand, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole result. `date` is an ISO 8601 day; `load_after`: as the machine's `load_before`."""
+
+    date: str
+    command: str
+    machine: Machine
+    load_after: float
+    minutes: float
+    talks: tuple[Talk, ...]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A page where one can talk: its address, CSS of its message box and of its Stop, and what is done there first."""
+
+    name: str
+    version: str
+    url: str
+    box: str
+    stop: str
+    enter: Callable[[Page, str], None]
+
+
+class Talker:
+    """Types, and looks at the page's figures."""
+
+    def __init__(self, page: Page, place: Place) -> None:
+        self._page = page
+        self._box = place.box
+        self._session: CDPSession = page.context.new_cdp_session(page)
+        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        self._cpu_s = self._figures()["TaskDuration"]
+
+    def ask(self, number: int) -> float:
+        """One turn; milliseconds from the key to the frame that shows the first text."""
+        self._page.evaluate(
+            "([turn, box]) => { probe.begin(turn); document.querySelector(box).focus(); }",
+            [number, self._box],
+        )
+        self._page.keyboard.type(talker.question(number))
+        self._page.keyboard.press("Enter")
+        self._page.wait_for_function(ENDED, arg=number, timeout=PATIENCE_MS)
+        return float(self._page.evaluate("probe.firstMs"))
+
+    def stand(self, turns: int, since: int, seconds: float, first_ms: Sequence[float]) -> Stand:
+        """How the page is now, `since` so many turns."""
+        spent = self._figures()["TaskDuration"]
+        tasks, elements = self._page.evaluate(SEEN)
+        self._session.send("HeapProfiler.collectGarbage")
+        figures = self._figures()
+        stand = Stand(
+            turns=turns,
+            seconds=seconds,
+            first_text_ms=median(first_ms[-LAST:]),
+            long_tasks=len(tasks),
+            longest_ms=max(tasks, default=0.0),
+            blocked_ms=sum(task - LONG_MS for task in tasks),
+            cpu_ms=1000 * (spent - self._cpu_s) / (turns - since),
+            heap_mb=figures["JSHeapUsedSize"] / 2**20,
+            elements=elements,
+            nodes=int(figures["Nodes"]),
+        )
+        self._page.evaluate(SEEN)  # the collection's own task is nobody's
+        self._cpu_s = self._figures()["TaskDuration"]
+        return stand
+
+    def _figures(self) -> dict[str, float]:
+        told = self._session.send("Performance.getMetrics")["metrics"]
+        return {one["name"]: one["value"] for one in told}
+
+
+def talk(place: Place, turns: int, minutes: float, say: Callable[[str], None]) -> Talk:
+    """Talk so long, or so many turns. Raises FileNotFoundError where there is no Chromium."""
+    with _page() as page:
+        place.enter(page, place.url)
+        talker = Talker(page, place)
+        stands: list[Stand] = []
+        first_ms: list[float] = []
+        began = monotonic()
+        while len(first_ms) < turns:
+            first_ms.append(talker.ask(len(first_ms) + 1))
+            done, seconds = len(first_ms), monotonic() - began
+            out = seconds > 60 * minutes
+            if done in MARKS or done == turns or out:
+                since = stands[-1].turns if stands else 0
+                stands.append(talker.stand(done, since, seconds, first_ms))
+                say(f"{place.name}: {stands[-1]}")
+            if out:
+                break
+    return Talk(page=place.name, version=place.version, turns=len(first_ms), stands=tuple(stands))
+
+
+@contextmanager
+def _page() -> Iterator[Page]:
+    path = shutil.which("chromium")
+    if path is None:
+        raise FileNotFoundError("there is no `chromium` on PATH (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        try:
+            page = browser.new_page(viewport=DESKTOP)
+            page.set_default_timeout(PATIENCE_MS)
+            yield page
+        finally:
+            browser.close()
+
+
+@contextmanager
+def gateway(folder: Path) -> Iterator[ServerProcess]:
+    """The service that both pages talk to in the end."""
+    environ = UNHURRIED | {"MIDSTREAM_MODEL": talker.MODEL}
+    with serving(folder, environ, command=talker.COMMAND) as server:
+        yield server
+
+
+def ours(server: ServerProcess) -> Place:
+    """Midstream's own page."""
+    return Place(
+        "Midstream", version_of("midstream"), server.url, "#message", "#stop:not([hidden])", _enter_ours
+    )
+
+
+def _enter_ours(page: Page, url: str) -> None:
+    page.add_init_script(_probe("#stop:not([hidden])"))
+    page.goto(url)
+    expect(page.locator("#connection[data-state=connected]")).to_be_attached(timeout=PATIENCE_MS)
+
+
+def theirs(url: str) -> Place:
+    """Open WebUI's page."""
+    return Place("Open WebUI", open_webui.version(), url, "#chat-input", WEBUI_STOP, _enter_theirs)
+
+
+WEBUI_STOP = 'button[aria-label="Stop"]'
+
+
+def _enter_theirs(page: Page, url: str) -> None:
+    open_webui.sign_up(page, url)
+    page.add_init_script(_probe(WEBUI_STOP))
+    page.goto(f"{url}/?models={talker.MODEL}")
+    expect(page.locator("#chat-input")).to_be_visible(timeout=PATIENCE_MS)
+
+
+def _probe(stop: str) -> str:
+    return PROBE.replace("STOP", repr(stop))
+
+
+def table(talks: Sequence[Talk]) -> str:
+    """The figures as Markdown, each mark of one page beside the same of the other."""
+    head = (
+        "After",
+        "Page",
+        "First text",
+        "Long tasks",
+        "Blocked",
+        "Longest",
+        "Processor a turn",
+        "Heap",
+        "Elements",
+    )
+    rows = [head, ("---",) * len(head)]
+    for turns in sorted({stand.turns for one in talks for stand in one.stands}):
+        for one in talks:
+            rows += [_row(one.page, stand) for stand in one.stands if stand.turns == turns]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _row(page: str, stand: Stand) -> tuple[str, ...]:
+    return (
+        f"{stand.turns:,} turns",
+        page,
+        f"{stand.first_text_ms:,.0f} ms",
+        f"{stand.long_tasks:,}",
+        f"{stand.blocked_ms / 1000:,.1f} s",
+        f"{stand.longest_ms:,.0f} ms",
+        f"{stand.cpu_ms:,.0f} ms",
+        f"{stand.heap_mb:,.1f} MB",
+        f"{stand.elements:,}",
+    )
+
+
+def measure(turns: int, minutes: float, only: Sequence[str], say: Callable[[str], None]) -> Report:
+    """Talk on each page, one after the other. Raises NotInstallable."""
+    machine = this_machine(PACKAGES)
+    talks = []
+    with tempfile.TemporaryDirectory(prefix="midstream-turns-") as name, gateway(Path(name)) as server:
+        if "open-webui" in only:  # first, since it may not start
+            (folder := Path(name) / "webui").mkdir()
+            with open_webui.running(program_of("openwebui", "open-webui", say), [server], folder) as url:
+                talks.append(talk(theirs(url), turns, minutes, say))
+        if "midstream" in only:
+            talks.insert(0, talk(ours(server), turns, minutes, say))
+    return Report(
+        date=datetime.now(UTC).date().isoformat(),
+        command="python -m tests.bench.page.thousand_turns",
+        machine=machine,
+        load_after=round(os.getloadavg()[0], 2),
+        minutes=minutes,
+        talks=tuple(talks),
+    )
+
+
+def main() -> int:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.page.thousand_turns", description=__doc__)
+    parser.add_argument("--turns", type=int, default=TURNS, help=f"how many ({TURNS})")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help=f"of each page, at most ({MINUTES:.0f})"
+    )
+    pages = ("midstream", "open-webui")
+    parser.add_argument("--only", nargs="+", choices=pages, default=pages, help="which pages (both)")
+    parser.add_argument(
+        "--out", type=Path, help="file for results (docs/bench/thousand_turns.json, of a whole run)"
+    )
+    options = parser.parse_args()
+    try:
+        report = measure(options.turns, options.minutes, options.only, lambda line: print(line, flush=True))
+    except NotInstallable as why:
+        print(f"Open WebUI could not be installed: {why}")
+        return 2
+    if report.machine.warning:
+        print(report.machine.warning)
+    print(table(report.talks))
+    whole = options.turns == TURNS and len(options.only) == len(pages)
+    if out := options.out or (RESULTS if whole else None):
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+        print(f"Written: {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
