@@ -11,6 +11,7 @@ from typing import Literal
 from redis.asyncio import Redis
 
 from app.doors import doors
+from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
 from app.operations.readiness import Readiness
 from app.routes import application
@@ -37,12 +38,14 @@ from connections.native.endpoint import HELLO_S
 from connections.native.greeting import SERVER, Greeter, Offer
 from connections.wire.facts import ServerFacts
 from engine.door import Engine
+from engine.durations import Durations
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Several
 from sessions.service import Sessions
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect, replica_name
+from sessions.store.redis.watched import StoreTally
 from sessions.store.redis.writable import Writable
 from sessions.turn.policy import Policy, ToolLimits
 
@@ -83,11 +86,11 @@ async def composed(
     registry = Registry(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
     )
-    policy = _policy(settings)
+    policy, tallies, lag = _policy(settings), {"requests": StoreTally(), "replies": StoreTally()}, Durations()
     async with (
         _store_url(settings) as url,
-        _store_client(url) as store,
-        _store_client(url) as lane,
+        _store_client(url, tallies["requests"]) as store,
+        _store_client(url, tallies["replies"]) as lane,
         nullcontext(access_of(settings, store, refresh_s=refresh_s)) as access,
         limiters_of(settings, store, refusals, bounds) as limiters,
     ):
@@ -104,16 +107,22 @@ async def composed(
             lane=lane,
             tools=tools,
         )
+        readiness = Readiness(models=models, store=Writable(store, policy.durability))
         metrics.watch(
-            models=models,
-            connections=registry.statistics,
-            sessions=sessions.statistics,
-            refusals=refusals,
-            bounds=bounds,
+            Sources(
+                models=models,
+                connections=registry.statistics,
+                sessions=sessions.statistics,
+                refusals=refusals,
+                bounds=bounds,
+                stores=tallies,
+                lag=lag,
+                is_draining=lambda: readiness.draining,
+                version=version("midstream"),
+            )
         )
         async with tools.running(), sessions.running(alone=settings.redis_url is None):
             presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
-            readiness = Readiness(models=models, store=Writable(store, policy.durability))
             routes = doors(
                 sessions=sessions,
                 greeter=Greeter(models, _offer(settings)),
@@ -141,6 +150,7 @@ async def composed(
                 readiness=readiness,
                 server=server(app, patience=patience_of(settings), bounds=bounds, tls=tls),
                 drain_s=settings.drain_s,
+                lag=lag,
             )
 
 
@@ -186,9 +196,9 @@ def _store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
     return embedded_store(Path(settings.data_dir).expanduser(), fsync=fsync)
 
 
-def _store_client(url: str) -> Redis:
+def _store_client(url: str, tally: StoreTally) -> Redis:
     try:
-        return connect(url)
+        return connect(url, tally)
     except ValueError as error:
         raise SettingsError(f"MIDSTREAM_REDIS_URL (--redis-url): {error}.") from None
 

@@ -8,6 +8,7 @@ import socket
 
 import structlog
 
+from app.operations.loop_lag import keep_measuring
 from app.operations.memory import keep_giving_back
 from app.operations.readiness import Readiness
 from app.operations.terminal import StartDisplay
@@ -15,6 +16,7 @@ from app.server.server import Server, address
 from connections.authentication.access import AccessControl
 from connections.line.presence import Presence
 from engine.door import Engine
+from engine.durations import Durations
 from engine.errors import EngineError
 from sessions.service import Sessions
 
@@ -36,7 +38,9 @@ class Service:
         readiness: Readiness,
         server: Server,
         drain_s: float,
+        lag: Durations,
     ) -> None:
+        """`lag` takes how late the event loop is."""
         self._engine = engine
         self._sessions = sessions
         self._access = access
@@ -44,6 +48,7 @@ class Service:
         self._readiness = readiness
         self._server = server
         self._drain_s = drain_s
+        self._lag = lag
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._failure: EngineError | None = None
@@ -60,12 +65,14 @@ class Service:
                 starting = tasks.create_task(self._start(address(listener, scheme=self._server.scheme)))
                 watching = tasks.create_task(self._access.watch())
                 trimming = tasks.create_task(keep_giving_back())
+                measuring = tasks.create_task(keep_measuring(self._lag))
                 await self._stop.wait()
                 starting.cancel()
                 watching.cancel()
                 trimming.cancel()
                 await self._drain()
                 self._server.end()
+                measuring.cancel()
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)

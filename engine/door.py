@@ -60,6 +60,11 @@ class Stream(Protocol):
         """The id of the request that this stream answers."""
         ...
 
+    @property
+    def made_at(self) -> float | None:
+        """When the oldest token was made that is in the piece taken last, by `time.monotonic`; None where nobody knows."""
+        ...
+
     def __aiter__(self) -> AsyncIterator[Output]:
         """Return the stream itself."""
         ...

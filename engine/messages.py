@@ -271,9 +271,13 @@ Output = Queued | Retried | Started | Prefilling | Chunk | Reasoning | Called | 
 
 
 class StepOutputs(msgspec.Struct, frozen=True, tag="step"):
-    """All outputs of one engine step, in order: one message a step for all requests."""
+    """All outputs of one engine step, in order: one message a step for all requests.
+
+    `made_at`: when the step's tokens were there, by the machine's monotonic clock, which all of its processes share.
+    """
 
     outputs: tuple[Output, ...]
+    made_at: float = 0.0
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
@@ -320,6 +324,9 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     Of an upstream alone: `failures`, of requests; `shed`, those that it had no room for; `retries`, those asked of it once
     more; `fallbacks`, those that came here from another one; `circuit_open`, 1 while it is left alone; `deliveries`,
     pieces of text that readers took, and `delivery_seconds`, how long those had lain here.
+
+    Of an engine's process alone, as of the last time that anything changed: `cpu_seconds`, of all its threads;
+    `resident_bytes`; `device_used_bytes` of `device_total_bytes` of a CUDA device's memory, other processes' share included.
     """
 
     running: int = 0
@@ -343,6 +350,10 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     circuit_open: int = 0
     deliveries: int = 0
     delivery_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    resident_bytes: int = 0
+    device_used_bytes: int = 0
+    device_total_bytes: int = 0
 
 
 ToEngine = Request | Cancel | Count | Uncount | Ping

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TypeVar, assert_never
 
 from engine.errors import EngineError, EngineLost
@@ -25,15 +25,18 @@ T = TypeVar("T", Chunk, Reasoning)
 class MergingCollector:
     """What one reader is late for: a retry, the start, the text in as few pieces as may be, the end or the last report.
 
-    A report (`Queued`, `Prefilling`) is superseded by whatever comes after it.
+    A report (`Queued`, `Prefilling`) is superseded by whatever comes after it. `made_at`: when the oldest part of the piece
+    taken last was made.
     """
 
-    __slots__ = ("_last", "_pieces", "_retried", "_started")
+    __slots__ = ("_last", "_made", "_pieces", "_retried", "_started", "made_at")
 
     def __init__(self) -> None:
         self._retried: Retried | None = None
         self._started: Started | None = None
         self._pieces: deque[Piece] = deque()
+        self._made: deque[float] = deque()
+        self.made_at: float | None = None
         self._last: Queued | Prefilling | Finished | None = None
 
     @property
@@ -41,11 +44,12 @@ class MergingCollector:
         """How many pieces of the reply wait."""
         return len(self._pieces)
 
-    def put_nowait(self, output: Output) -> None:
+    def put_nowait(self, output: Output, made_at: float = 0.0) -> None:
         """Add an output. Nothing may come after `Finished`."""
         match output:
             case Chunk() | Reasoning() | Called():
                 self._pieces.append(output)
+                self._made.append(made_at)
                 self._last = None
             case Started():
                 # Again after a preemption, perhaps: its facts may be told before the text that waits.
@@ -68,7 +72,11 @@ class MergingCollector:
             started, self._started = self._started, None
             return started
         if self._pieces:
-            return self._take_piece()
+            self.made_at = self._made[0]
+            piece = self._take_piece()
+            while len(self._made) > len(self._pieces):
+                self._made.popleft()
+            return piece
         last, self._last = self._last, None
         return last
 
@@ -125,16 +133,21 @@ class ReplyStream:
         """Whether the engine's side has ended this stream. Its last outputs may still wait for the reader."""
         return self._closed
 
+    @property
+    def made_at(self) -> float | None:
+        """When the oldest token was made that is in the piece taken last, by `time.monotonic`."""
+        return self._collector.made_at
+
     def redirect(self, on_cancel: Callable[[str], None]) -> None:
         """Send the cancel elsewhere: another engine answers from now on."""
         self._on_cancel = on_cancel
 
-    def put_nowait(self, output: Output) -> None:
-        """Hand an output to the reader. What comes after the end is dropped."""
+    def put_nowait(self, output: Output, made_at: float | None = None) -> None:
+        """Hand an output to the reader. What comes after the end is dropped. `made_at`: see `Stream`; None: now."""
         if self._closed:
             return
         self._closed = isinstance(output, Finished)
-        self._collector.put_nowait(output)
+        self._collector.put_nowait(output, monotonic() if made_at is None else made_at)
         self._wake()
 
     def lose(self, why: str) -> None:
@@ -220,11 +233,11 @@ class TimedStream(ReplyStream):
         self.redirect(on_cancel)
         self._deliveries = deliveries
 
-    def put_nowait(self, output: Output) -> None:
+    def put_nowait(self, output: Output, made_at: float | None = None) -> None:
         """Hand an output to the reader. What comes after the end is dropped."""
         if isinstance(output, Piece) and not self.closed:
             self._arrivals.append(self._clock())
-        super().put_nowait(output)
+        super().put_nowait(output, made_at)
 
     def get_nowait(self) -> Output | None:
         """Take what is there, None where the reader has to wait. Raises as `ReplyStream` does."""

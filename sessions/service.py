@@ -37,12 +37,19 @@ from sessions.turn.sends import Generation, Send
 
 
 class SessionStatistics(msgspec.Struct, frozen=True):
-    """Facts for metrics."""
+    """Facts for metrics.
+
+    `unsaved`: turns whose text or end the store did not take so far. `journal_bytes`: of events that were given to the journal,
+    once more where a write is repeated; `reaped`: turns that nobody ran any more.
+    """
 
     conversations: int
     turns: int
     journal_pipelines: int
     tools: ToolStatistics
+    unsaved: int = 0
+    journal_bytes: int = 0
+    reaped: int = 0
 
 
 SEARCHES = 2
@@ -292,4 +299,7 @@ class Sessions:
             len(self._base.admission),
             self._base.lane.journal.pipelines,
             self.tools.statistics(),
+            unsaved=self._base.directory.unsaved(),
+            journal_bytes=self._base.lane.journal.bytes,
+            reaped=self._peers.reaper.closed,
         )

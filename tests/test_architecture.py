@@ -47,7 +47,7 @@ _JS_FIELD = re.compile(r"^  (?:/\*\*.*\*/ )?(#?\w+)(?: = .*|;)$", re.MULTILINE)
 ROOMS = {
     "engine": (
         *("reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "free_memory"),
-        *("stream", "door"),
+        *("durations", "stream", "door"),
         *(
             "grammar",
             "text",
@@ -247,7 +247,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
 @pytest.mark.parametrize(
     ("library", "home"),
     [
-        ("prometheus_client", {"app.operations.metrics"}),
+        ("prometheus_client", {"app.operations.collectors", "app.operations.metrics"}),
         ("uvicorn", {"app.server.http_protocol", "app.server.server", "app.server.websocket"}),
         ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
         ("uvloop", {"app.cli"}),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from connections.http.refusals import Door, Refusals
+from engine.durations import Durations
 
 
 class Bound(StrEnum):
@@ -40,6 +41,10 @@ class Bounds:
     def __init__(self) -> None:
         self._met: Counter[Bound] = Counter()
         self._closed: Counter[str] = Counter()
+        self.delays = Durations()
+        """From the engine's step to the socket, of each delta that was sent."""
+        self.gaps = 0
+        """How often a reader was told that it missed something."""
 
     def count(self, bound: Bound) -> None:
         """Count a bound that was met."""
@@ -61,12 +66,18 @@ class Bounds:
 class Tally:
     """Counts what the connections of one door meet and are told."""
 
-    __slots__ = ("_bounds", "_door", "_refusals")
+    __slots__ = ("_bounds", "_door", "_refusals", "delayed")
 
     def __init__(self, door: Door, bounds: Bounds, refusals: Refusals) -> None:
         self._door = door
         self._bounds = bounds
         self._refusals = refusals
+        self.delayed = bounds.delays.observe
+        """Counts how long after it was made a delta was sent."""
+
+    def gap(self) -> None:
+        """Count a reader that was told of a gap."""
+        self._bounds.gaps += 1
 
     def met(self, bound: Bound) -> None:
         """Count a bound that a connection met."""

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Protocol, TypeVar
 
 import structlog
@@ -22,7 +23,7 @@ from connections.wire.errors import BadFrame, BadParams, Close, CloseCode, Conne
 from connections.wire.frames import Error, Frame
 from connections.wire.table import as_understood
 from sessions.errors import Refused
-from sessions.events import Bare, Event, Text
+from sessions.events import Bare, Event, Gap, Text
 from sessions.records import Client, Owner
 
 FLUSH_S = 1.0
@@ -143,10 +144,10 @@ class Connection:
         """Whom limits count."""
         return self.caller.client
 
-    def push(self, frame: Frame) -> None:
+    def push(self, frame: Frame, made_at: float | None = None) -> None:
         """Takes a frame for delivery: it is sent at once, or waits for its reader, who is not told what it does not understand.
 
-        A reader that is too far behind is cut off; it can come back and ask again.
+        A reader that is too far behind is cut off; it can come back and ask again. `made_at`: see `publish`.
         """
         if self.closed:
             return
@@ -154,26 +155,35 @@ class Connection:
             if isinstance(frame, Text | Bare):
                 self._outbox.leave_out(frame)
             return
-        self._put(told)
+        self._put(told, made_at)
 
-    def _put(self, frame: Frame) -> None:
+    def _put(self, frame: Frame, made_at: float | None) -> None:
         if self._outbox.waits:  # the writer sends what waits once the peer reads again
-            self._outbox.put_nowait(frame)
+            self._outbox.put_nowait(frame, made_at)
         elif self._transport.is_writable and (passed := self._outbox.pass_nowait(frame)) is not None:
             self._transport.write(self._encode(passed))
+            if made_at is not None:
+                self._tally.delayed(monotonic() - made_at)
             return
         else:
-            self._outbox.put_nowait(frame)
+            self._outbox.put_nowait(frame, made_at)
             self._flush()
         if isinstance(frame, Error):
             self._tally.told(frame.code)
+        elif isinstance(frame, Gap):
+            self._tally.gap()
         if self._outbox.is_over_full:
             self._tally.met(Bound.OUTBOX)
             self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
 
-    def publish(self, event: Event) -> None:
-        """Takes an event for delivery."""
-        self.push(event)
+    def publish(self, event: Event, made_at: float | None = None) -> None:
+        """Takes an event for delivery. `made_at`: of text, when the engine made it, by `time.monotonic`."""
+        self.push(event, made_at)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits for a late reader, as its bound counts it."""
+        return self._outbox.bytes
 
     def understands(self, event: Event) -> bool:
         """Whether its client is told of such events."""
@@ -297,6 +307,8 @@ class Connection:
                 self._behind.clear()
                 return
             self._transport.write(self._encode(frame))
+            if (made_at := self._outbox.made_at) is not None:
+                self._tally.delayed(monotonic() - made_at)
         self._behind.set()
 
 

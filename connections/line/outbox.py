@@ -42,9 +42,10 @@ class OutboxStatistics(msgspec.Struct, frozen=True):
 class _Growing:
     """A waiting delta, or reasoning, that may still grow."""
 
-    __slots__ = ("bytes", "chars", "first", "last", "parts", "tokens")
+    __slots__ = ("bytes", "chars", "first", "last", "made_at", "parts", "tokens")
 
-    def __init__(self, delta: Text) -> None:
+    def __init__(self, delta: Text, made_at: float | None = None) -> None:
+        self.made_at = made_at
         self.first: Text = delta
         self.last: Text = delta
         self.parts = [delta.text]
@@ -117,12 +118,13 @@ class Outbox:
         "_thought",
         "_waiting",
         "_withdrawn",
+        "made_at",
     )
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._waiting: deque[_Growing | _Whole] = deque()
-        self._fresh: list[Text] = []  # behind all that waits, not merged so far
+        self._fresh: list[tuple[Text, float | None]] = []  # behind all that waits, not merged so far
         self._growing: dict[str, _Growing] = {}  # by conversation: the delta that is its newest event
         self._statuses: dict[str, _Whole] = {}  # by turn: the status that waits
         self._handed: dict[str, int] = {}
@@ -132,6 +134,13 @@ class Outbox:
         ] = {}  # by conversation: the first seq that its next event has to cover
         self._bytes = 0
         self._merged = 0
+        self.made_at: float | None = None
+        """When the oldest part of what was taken last was made, where that is text of which somebody knows."""
+
+    @property
+    def bytes(self) -> int:
+        """What waits, but for a few short deltas that are not merged so far."""
+        return self._bytes
 
     @property
     def waits(self) -> bool:
@@ -143,10 +152,10 @@ class Outbox:
         """Whether more waits than may. One frame always fits; the few short deltas that are not merged so far don't count."""
         return self._bytes > self._max_bytes and len(self._waiting) > 1
 
-    def put_nowait(self, frame: Frame) -> None:
-        """Takes a frame. The bound is watched by whoever owns the connection: nothing is dropped here."""
+    def put_nowait(self, frame: Frame, made_at: float | None = None) -> None:
+        """Takes a frame, of text with the time when it was made. The bound is watched by whoever owns the connection: nothing is dropped here."""
         if isinstance(frame, Text):
-            self._fresh.append(self._following(frame))
+            self._fresh.append((self._following(frame), made_at))
             if len(self._fresh) >= _MOST_FRESH or len(frame.text) > _SHORT_CHARS:
                 self._merge()
             return
@@ -182,11 +191,13 @@ class Outbox:
             return None
         slot = self._waiting.popleft()
         self._bytes -= slot.bytes
+        self.made_at = None
         if isinstance(slot, _Whole):
             self._forget(slot.frame)
             return slot.frame
         if self._growing.get(slot.first.conversation_id) is slot:
             del self._growing[slot.first.conversation_id]
+        self.made_at = slot.made_at
         text = slot.delta()
         self._hand(text)
         return text
@@ -220,21 +231,21 @@ class Outbox:
         return OutboxStatistics(len(self._waiting), self._bytes, self._merged)
 
     def _merge(self) -> None:
-        for delta in self._fresh:
-            self._put_delta(delta)
+        for delta, made_at in self._fresh:
+            self._put_delta(delta, made_at)
         self._fresh.clear()
 
     def _hand(self, text: Text) -> None:
         handed = self._handed if type(text) is Delta else self._thought
         handed[text.turn_id] = text.off + len(text.text)
 
-    def _put_delta(self, delta: Text) -> None:
+    def _put_delta(self, delta: Text, made_at: float | None) -> None:
         growing = self._growing.get(delta.conversation_id)
         if growing is not None and growing.takes(delta):
             self._bytes += growing.grow(delta)
             self._merged += 1
         else:
-            self._growing[delta.conversation_id] = text = _Growing(delta)
+            self._growing[delta.conversation_id] = text = _Growing(delta, made_at)
             self._put(text)
 
     def _put_status(self, status: Status) -> None:
@@ -329,4 +340,4 @@ def _cut(slot: _Growing, chars: int) -> _Growing | None:
     delta = slot.delta()
     if delta.off >= chars:
         return None
-    return _Growing(msgspec.structs.replace(delta, text=delta.text[: chars - delta.off]))
+    return _Growing(msgspec.structs.replace(delta, text=delta.text[: chars - delta.off]), slot.made_at)

@@ -22,6 +22,11 @@ class Registered(Protocol):
         """Whose it is."""
         ...
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits for its reader."""
+        ...
+
     def push(self, frame: Frame) -> None:
         """Takes a frame for delivery."""
         ...
@@ -32,11 +37,14 @@ class Registered(Protocol):
 
 
 class RegistryStatistics(msgspec.Struct, frozen=True):
-    """Facts of this moment; `opened` only grows."""
+    """Facts of this moment; `opened` only grows. `late`: connections for whose readers something waits, `waiting_bytes` in all, `most_waiting_bytes` for one."""
 
     connections: int
     clients: int
     opened: int
+    late: int = 0
+    waiting_bytes: int = 0
+    most_waiting_bytes: int = 0
 
 
 class Registry:
@@ -97,4 +105,12 @@ class Registry:
 
     def statistics(self) -> RegistryStatistics:
         """Facts of this moment."""
-        return RegistryStatistics(len(self._shares), len(self._by_client), self._opened)
+        waiting = [some for own in self._by_client.values() for one in own if (some := one.waiting_bytes)]
+        return RegistryStatistics(
+            len(self._shares),
+            len(self._by_client),
+            self._opened,
+            late=len(waiting),
+            waiting_bytes=sum(waiting),
+            most_waiting_bytes=max(waiting, default=0),
+        )

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
 import msgspec
@@ -30,6 +31,7 @@ from engine.process.inbox import Lanes
 from engine.process.intake import Intake
 from engine.process.preparing import Preparer
 from engine.process.step_loop import StepLoop
+from engine.process.used import Used, no_device
 from engine.prompts.worker import PromptProcess
 
 NOT_USABLE = 3
@@ -114,7 +116,9 @@ def _load(
     gc.freeze()  # half a million objects: looking through them later would hold up all replies for some 0.3 s
     facts, features = model.facts(), PromptBuilder(model.tokenizer, how).features
     channel.send(msgspec.structs.replace(facts, features=(*facts.features, *features)))
-    return StepLoop(core, lanes, channel.send)
+    on_cuda = model.device.type == "cuda"
+    used = Used(partial(torch.cuda.mem_get_info, model.device) if on_cuda else no_device)
+    return StepLoop(core, lanes, channel.send, used=used)
 
 
 def _live_and_die_with_the_gateway() -> None:

@@ -192,7 +192,7 @@ class EngineClient:
         self._heart.heard()
         match message:
             case StepOutputs():
-                self._switchboard.put(message.outputs)
+                self._switchboard.put(message.outputs, message.made_at)
             case Counted():
                 self._switchboard.counted(message)
             case EngineStatistics():

@@ -119,15 +119,15 @@ class Switchboard:
             if self._counts.pop(count_id, None) is not None and self._send is not None:
                 self._send(pack(Uncount(count_id)))
 
-    def put(self, outputs: Sequence[Output]) -> None:
-        """Hand the outputs of a step to their streams."""
+    def put(self, outputs: Sequence[Output], made_at: float | None = None) -> None:
+        """Hand the outputs of a step to their streams. `made_at`: see `StepOutputs`."""
         for output in outputs:
             stream = self._told.get(output.request_id)
             if stream is None:
                 continue
             if isinstance(output, Finished):
                 del self._told[output.request_id]
-            stream.put_nowait(output)
+            stream.put_nowait(output, made_at)
 
     def counted(self, counted: Counted) -> None:
         """Hand a prompt's length to who asked for it, unless that one went away."""

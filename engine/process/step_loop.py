@@ -26,6 +26,11 @@ class StepCore(Protocol):
         """Whether a step has something to do."""
         ...
 
+    @property
+    def made_at(self) -> float:
+        """When the tokens were there whose text the last step gave, by the monotonic clock."""
+        ...
+
     def submit(self, request: PreparedRequest) -> None:
         """Queue a request. Raises DuplicateRequest."""
         ...
@@ -53,12 +58,17 @@ class StepLoop:
         send: Callable[[StepOutputs | EngineStatistics], None],
         *,
         clock: Callable[[], float] = time.monotonic,
+        used: Callable[[EngineStatistics], EngineStatistics] = lambda counted: counted,
     ) -> None:
-        """Take the core, where its work comes from and where its outputs go. `clock` gives seconds."""
+        """Take the core, where its work comes from and where its outputs go. `clock` gives seconds.
+
+        `used` adds what the process takes of the machine to facts that are about to be told.
+        """
         self._core = core
         self._lanes = lanes
         self._send = send
         self._clock = clock
+        self._used = used
         self._told = EngineStatistics()
         self._told_at = clock()
 
@@ -70,7 +80,7 @@ class StepLoop:
         if self._core.busy:
             outputs += self._core.step()
         if outputs:
-            self._send(StepOutputs(tuple(outputs)))
+            self._send(StepOutputs(tuple(outputs), self._core.made_at))
         if self._idle_s() == 0.0:
             self._tell()
 
@@ -92,7 +102,7 @@ class StepLoop:
     def _tell(self) -> None:
         self._told = self._statistics()
         self._told_at = self._clock()
-        self._send(self._told)
+        self._send(self._used(self._told))
 
     def _statistics(self) -> EngineStatistics:
         counted = self._core.statistics()

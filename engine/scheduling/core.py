@@ -93,6 +93,11 @@ class Core:
         """Whether `step` has something to do."""
         return bool(self._active or self._leaving)
 
+    @property
+    def made_at(self) -> float:
+        """When the tokens were there whose text the last step gave, by this core's clock."""
+        return self._counters.made_at
+
     def statistics(self) -> EngineStatistics:
         """Return facts for metrics."""
         return self._counters.statistics(self._scheduler, self._model.kv.bytes_per_token)
@@ -225,6 +230,7 @@ class Core:
         except OutOfMemory:
             self._give_up(flight)
             return self._make_memory(flight.active)
+        self._counters.made_at = self._clock()
         if not self._executor.feeds:
             self._scheduler.complete(flight.plan)
         outputs: list[Output] = []
@@ -345,8 +351,7 @@ class Core:
 
         Nothing that fails here keeps its end from being told: neither its text nor what is kept of it.
         """
-        active = end.active
-        last = self._last_text(end)
+        active, last = end.active, self._last_text(end)
         if not self._serves(active):
             return []
         del self._active[active.prepared.request_id]
@@ -358,8 +363,7 @@ class Core:
             # Until somebody had waited for it, idle time would count as its own.
             self._flights.clear()
         if end.reason is FinishReason.CANCELLED:
-            self._counters.cancels += 1
-            self._counters.steps_after_cancel += active.steps_after or 0
+            self._counters.cancelled(active.steps_after or 0)
         return last
 
     def _last_text(self, end: _End) -> list[Output]:

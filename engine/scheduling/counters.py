@@ -10,7 +10,7 @@ from engine.scheduling.scheduler import Plan, Scheduler
 
 @dataclass(slots=True)
 class Counters:
-    """Counts rise only. `step_seconds`: of all steps together; `done_at`: when the last one was done."""
+    """Counts rise only. `step_seconds`: of all steps together; `done_at`: when the last one was done; `made_at`: when its tokens were there."""
 
     steps: int = 0
     prefill_steps: int = 0
@@ -21,6 +21,7 @@ class Counters:
     steps_after_cancel: int = 0
     step_seconds: float = 0.0
     done_at: float = 0.0
+    made_at: float = 0.0
 
     def took(self, began: float, now: float) -> float:
         """Return how long a step took that is done now: since its launch, or since the one before it was done."""
@@ -28,6 +29,11 @@ class Counters:
         self.done_at = now
         self.step_seconds += seconds
         return seconds
+
+    def cancelled(self, steps_after: int) -> None:
+        """Count a cancel, and the steps that were started for its request after it."""
+        self.cancels += 1
+        self.steps_after_cancel += steps_after
 
     def count(self, plan: Plan) -> None:
         """Count a step that begins."""

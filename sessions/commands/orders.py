@@ -109,6 +109,6 @@ class _Correspondent(Nobody):
     def __init__(self) -> None:
         self.saw_a_duplicate = False
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: Event, made_at: float | None = None) -> None:  # noqa: ARG002 - no text is delivered
         """Notes that the message was known."""
         self.saw_a_duplicate = self.saw_a_duplicate or (isinstance(event, Accepted) and event.duplicate)

@@ -229,16 +229,16 @@ class Conversation:
         self.subscribers.discard(subscriber)
         self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
 
-    def publish(self, event: Event) -> None:
-        """Gives an event to every attached connection."""
+    def publish(self, event: Event, made_at: float | None = None) -> None:
+        """Gives an event to every attached connection. `made_at`: see `Subscriber`."""
         if isinstance(event, ToolCall):
             self.published.calls.append(event.call_id)
         for subscriber in self.subscribers:
-            subscriber.publish(event)
+            subscriber.publish(event, made_at)
 
     def publish_text(self, live: LiveTurn, text: Text) -> None:
         """Gives text of a running turn, or what is thought beside it."""
-        self.publish(text)
+        self.publish(text, live.made_at)
         self.published.seq = text.seq
         if isinstance(text, Delta):
             live.delivery.published_off = text.off + len(text.text)

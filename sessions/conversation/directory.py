@@ -55,6 +55,10 @@ class Directory:
         """The conversations with turns here."""
         return [conversation for conversation in self._live.values() if conversation.turns]
 
+    def unsaved(self) -> int:
+        """How many turns here have text, or an end, that was told and that the store does not have."""
+        return sum(live.is_unsaved for one in self._live.values() for live in one.turns)
+
     def watched_elsewhere(self) -> list[Conversation]:
         """The conversations with turns here that only connections of other replicas are attached to."""
         return [

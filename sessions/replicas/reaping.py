@@ -48,6 +48,8 @@ class Reaper:
         self._runs = runs
         self._tell = tell
         self._go_on = go_on
+        self.closed = 0
+        """Turns that nobody ran any more, closed or gone on with here."""
 
     async def watch(self) -> None:
         """Reaps until cancelled. After the store's trouble it waits: leases could not be renewed meanwhile."""
@@ -112,6 +114,7 @@ class Reaper:
     async def _try_to_close(self, orphan: RunningTurn) -> bool:
         keys = Keys.of(orphan.owner, orphan.conversation_id)
         if await self._go_on(orphan):
+            self.closed += 1
             await self._forget(orphan)
             return True
         meta = await self._history.load(keys)
@@ -134,6 +137,7 @@ class Reaper:
     async def _withdraw(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
         removed = Removed(conversation_id=orphan.conversation_id, turn_id=orphan.turn_id, seq=seq)
         await self._history.withdraw(keys, record, removed)
+        self.closed += 1
         _log.info("refused turn withdrawn", turn_id=orphan.turn_id)
         self._tell(orphan, await self._history.journal(keys, after_seq=record.accepted_seq - 1))
 
@@ -145,5 +149,6 @@ class Reaper:
             await self._history.finish(keys, ending)
         except OwnershipLost:
             return  # another reaper was faster
+        self.closed += 1
         _log.info("orphaned turn closed", turn_id=orphan.turn_id, replica=orphan.replica)
         self._tell(orphan, [ending.done])

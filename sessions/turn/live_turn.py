@@ -26,8 +26,11 @@ class Subscriber(Protocol):
         """Whether it left for good."""
         ...
 
-    def publish(self, event: Event) -> None:
-        """Takes an event for delivery; one that it does not `understand` is left out, and the next one covers its seqs."""
+    def publish(self, event: Event, made_at: float | None = None) -> None:
+        """Takes an event for delivery; one that it does not `understand` is left out, and the next one covers its seqs.
+
+        `made_at`: of text, when the engine made it, where that is known.
+        """
         ...
 
     def understands(self, event: Event) -> bool:
@@ -52,7 +55,7 @@ class Nobody:
 
     closed = True
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: Event, made_at: float | None = None) -> None:
         """Drops it."""
 
     def understands(self, event: Event) -> bool:  # noqa: ARG002 - no event reaches it
@@ -332,6 +335,17 @@ class LiveTurn:
         fallback = "" if model == self.record.model else model
         self.record = msgspec.structs.replace(self.record, fallback=fallback)
         return self.record
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether text or an end was told that the store is not known to have."""
+        return self.delivery.unsaved or (self.stages.ended.is_set() and not self.stages.released.is_set())
+
+    @property
+    def made_at(self) -> float | None:
+        """When the engine made the text that is told now; None where nobody knows, or where it is let out late on purpose."""
+        stream = self.engine.stream
+        return None if stream is None or self.exchange.generation.chars_per_s is not None else stream.made_at
 
     @property
     def published_text(self) -> str:

@@ -33,7 +33,7 @@ async def counted(running: Running) -> dict[str, float]:
         labels, _, count = line.removeprefix("midstream_errors_total{").partition("} ")
         code, door = (label.split('"')[1] for label in labels.split(","))
         found[f"{door} {code}"] = float(count)
-    return found
+    return {name: count for name, count in found.items() if count}
 
 
 async def post(running: Running, body: object, **headers: str) -> int:

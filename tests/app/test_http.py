@@ -149,7 +149,7 @@ async def test_metrics_count_what_clients_go_through(tmp_path: Path) -> None:
         running.engine.script([f"{number} " for number in range(5)])
         async with running.socket() as socket:
             await socket.send(type="send", client_msg_id="m1", content="hello there")
-            await socket.until("done")
+            told = await socket.until("done")
             running.engine.script("x " * 2_000)
             await socket.send(type="send", client_msg_id="m2", content="again")
             await socket.next("delta")
@@ -168,6 +168,14 @@ async def test_metrics_count_what_clients_go_through(tmp_path: Path) -> None:
     assert value(text, "midstream_steps_after_cancel_total") == done["cancel"]["steps_after"] <= 1
     assert value(text, "midstream_first_token_seconds_count") == 2
     assert value(text, "midstream_delta_gap_seconds_count") >= 1
+    deltas = sum(frame["type"] == "delta" for frame in told)
+    assert value(text, "midstream_delta_delay_seconds_count") >= deltas >= 1
+    assert value(text, "midstream_delta_delay_seconds_sum") > 0
+    assert value(text, "midstream_journal_bytes_total") > 0
+    assert value(text, 'midstream_store_call_seconds_count{client="replies"}') >= 1
+    assert value(text, 'midstream_store_wait_seconds_count{client="requests"}') >= 1
+    assert value(text, "midstream_turns_unsaved") == value(text, "midstream_draining") == 0
+    assert value(text, "process_resident_memory_bytes") > 1 << 20
     assert value(text, 'midstream_tokens_total{kind="generated"}') >= 6 + done["usage"]["generated_tokens"]
     assert value(text, 'midstream_tokens_total{kind="wasted"}') == done["usage"]["wasted_tokens"]
     assert value(text, "midstream_turns_live") == value(text, "midstream_engine_batch") == 0

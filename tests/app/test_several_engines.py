@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from app.composition import engines_of
+from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
 from app.operations.readiness import Readiness
 from app.settings import Settings
 from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds
 from connections.line.registry import RegistryStatistics
+from engine.durations import Durations
 from engine.fleet.engines import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
@@ -62,11 +64,17 @@ async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
     fleet.parts[1]._statistics = EngineStatistics(running=3, steps=70)
     metrics = Metrics()
     metrics.watch(
-        models=served_models(fleet),
-        connections=lambda: RegistryStatistics(0, 0, 0),
-        sessions=lambda: SessionStatistics(0, 0, 0, ToolBox().statistics()),
-        refusals=Refusals(),
-        bounds=Bounds(),
+        Sources(
+            models=served_models(fleet),
+            connections=lambda: RegistryStatistics(0, 0, 0),
+            sessions=lambda: SessionStatistics(0, 0, 0, ToolBox().statistics()),
+            refusals=Refusals(),
+            bounds=Bounds(),
+            stores={},
+            lag=Durations(),
+            is_draining=lambda: False,
+            version="1",
+        )
     )
     lines = metrics.render().decode().splitlines()
     assert 'midstream_engine_up{engine="0"} 1.0' in lines

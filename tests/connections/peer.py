@@ -12,6 +12,7 @@ class Peer:
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.closes: list[Close] = []
+        self.waiting_bytes = 0
 
     def push(self, frame: Frame) -> None:
         self.frames.append(frame)

@@ -23,7 +23,7 @@ class Recorder:
         self._held: dict[str, int] = {}
         self._news = asyncio.Event()
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: Event, made_at: float | None = None) -> None:
         self.events.append(event)
         self._news.set()
 

@@ -46,6 +46,7 @@ class Journal:
         # A cluster's scripts see the keys of one conversation only; elsewhere one call costs less than many.
         self._at_once = 1 if isinstance(cast("object", client), RedisCluster) else AT_ONCE
         self.pipelines = 0
+        self.bytes = 0
 
     def put_nowait(
         self, keys: tuple[str, str], turn_id: str, entries: Sequence[Entry]
@@ -55,6 +56,7 @@ class Journal:
         It tells whether other replicas watch the conversation. It fails with StoreDown, and with OwnershipLost where
         the turn is no longer the caller's. Repeating an append is harmless, cancelling the future is too.
         """
+        self.bytes += sum(len(entry.event) for entry in entries)
         write = _Write(keys, turn_id, entries, asyncio.get_running_loop().create_future())
         self._waiting.append(write)
         self._wake.set()

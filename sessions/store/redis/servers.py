@@ -20,7 +20,7 @@ from redis.asyncio import (
     SentinelConnectionPool,
     SSLConnection,
 )
-from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.cluster import ClusterNode, ClusterPipeline
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
@@ -30,6 +30,7 @@ from redis.exceptions import ReadOnlyError, ResponseError
 from sessions.store.redis.asker import asker
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.fair_places import FairPlaces
+from sessions.store.redis.watched import StoreTally, WatchedClusterPipeline, WatchedPool, WatchedRedis
 
 SOCKET_TIMEOUT_S = 5.0
 AT_ONCE = 32
@@ -39,21 +40,23 @@ _TLS = {"rediss+cluster": CLUSTER, "rediss+sentinel": SENTINEL}
 _PORTS = {CLUSTER: 6379, SENTINEL: 26379}
 
 
-def connect(url: str) -> Redis:
+def connect(url: str, tally: StoreTally | None = None) -> Redis:
     """A client for a URL; it connects on first use. Raises ValueError.
 
     `redis://`, `rediss://` (TLS) and `unix://` name one server, `redis+cluster://host:port,host:port` some nodes of a
     cluster, `redis+sentinel://host:port,host:port/master` the Sentinels and the name of what they watch; with
-    `rediss+` these speak TLS. `user:password@` is for the servers, `?sentinel_password=` for Sentinels.
+    `rediss+` these speak TLS. `user:password@` is for the servers, `?sentinel_password=` for Sentinels. `tally` counts what
+    commands take and what fails.
     """
+    tally = tally or StoreTally()
     scheme = urlsplit(url).scheme
     match _TLS.get(scheme, scheme):
         case "redis+cluster":
-            return _cluster(url, tls=scheme in _TLS)
+            return _cluster(url, tally, tls=scheme in _TLS)
         case "redis+sentinel":
-            return _sentinel(url, tls=scheme in _TLS)
+            return _sentinel(url, tally, tls=scheme in _TLS)
         case _:
-            return _server(url)
+            return _server(url, tally)
 
 
 async def replica_name(client: Redis) -> str:
@@ -120,7 +123,11 @@ class _FairPool(BlockingConnectionPool):
             self._places.give_back(group)
 
 
-class _SentinelPool(SentinelConnectionPool, _FairPool):
+class _Pool(WatchedPool, _FairPool):
+    """The same, and it counts how long they wait."""
+
+
+class _SentinelPool(SentinelConnectionPool, _Pool):
     """Connections to the master of the moment; whoever finds all of them in use waits."""
 
     async def aclose(self) -> None:
@@ -131,35 +138,53 @@ class _SentinelPool(SentinelConnectionPool, _FairPool):
 class _Cluster(RedisCluster):
     """A cluster that is connected to on first use, as other servers are."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, tally: StoreTally, **options: Any) -> None:
         super().__init__(max_connections=2 * AT_ONCE, **options)
+        self.tally = tally
         self._places = FairPlaces(AT_ONCE)  # a node's pool refuses where others wait
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        async with self._places.place(asker()):
-            return await super().execute_command(*args, **kwargs)
+        with self.tally.call():
+            with self.tally.wait():
+                await self._places.take(group := asker())
+            try:
+                return await super().execute_command(*args, **kwargs)
+            finally:
+                self._places.give_back(group)
+
+    def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:  # noqa: ARG002 - a cluster has no hints
+        pipeline = WatchedClusterPipeline(self, transaction)  # type: ignore[abstract]
+        pipeline.tally = self.tally
+        return pipeline
 
     async def __aenter__(self) -> Self:
         await self._increment_usage()
         return self
 
 
-def _server(url: str) -> Redis:
+def _server(url: str, tally: StoreTally) -> Redis:
     options: dict[str, Any] = dict(parse_url(url))
     if "path" not in options:
         tls = options.get("connection_class") is SSLConnection
         options["connection_class"] = _DemotableTlsConnection if tls else _DemotableConnection
-    return Redis.from_pool(_FairPool(**_bounded(), **(_timing() | options)))
+    return _watched(_Pool(**_bounded(), **(_timing() | options)), tally)
 
 
-def _cluster(url: str, *, tls: bool) -> Redis:
+def _watched(pool: WatchedPool, tally: StoreTally) -> Redis:
+    client = WatchedRedis.from_pool(pool)
+    pool.tally = tally
+    cast("WatchedRedis", client).tally = tally
+    return client
+
+
+def _cluster(url: str, tally: StoreTally, *, tls: bool) -> Redis:
     nodes = [ClusterNode(host, port) for host, port in _hosts(url, CLUSTER)]
     if urlsplit(url).path.strip("/"):
         raise ValueError("a cluster has no path and no database in its URL")
-    return cast("Redis", _Cluster(startup_nodes=nodes, ssl=tls, **_login(url), **_timing()))
+    return cast("Redis", _Cluster(tally, startup_nodes=nodes, ssl=tls, **_login(url), **_timing()))
 
 
-def _sentinel(url: str, *, tls: bool) -> Redis:
+def _sentinel(url: str, tally: StoreTally, *, tls: bool) -> Redis:
     master, _, database = urlsplit(url).path.strip("/").partition("/")
     if not master or not (database or "0").isdigit():
         raise ValueError("a Sentinel URL ends with the master's name: redis+sentinel://host:26379/mymaster")
@@ -170,7 +195,7 @@ def _sentinel(url: str, *, tls: bool) -> Redis:
     )
     options = _timing() | _bounded() | _login(url) | {"db": int(database or 0), "ssl": tls}
     pool = _SentinelPool(unquote(master), sentinel, **options)  # type: ignore[no-untyped-call]
-    return Redis.from_pool(pool)
+    return _watched(pool, tally)
 
 
 def _hosts(url: str, kind: str) -> list[tuple[str, int]]:

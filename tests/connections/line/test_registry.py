@@ -49,6 +49,9 @@ def test_statistics_follow_what_comes_and_goes() -> None:
     registry.add(two)
     registry.add(three := Socket("bob"))
     assert registry.statistics() == RegistryStatistics(connections=3, clients=2, opened=3)
+    one.waiting_bytes, three.waiting_bytes = 700, 300
+    waiting = registry.statistics()
+    assert (waiting.late, waiting.waiting_bytes, waiting.most_waiting_bytes) == (2, 1000, 700)
     registry.discard(one)
     registry.discard(one)  # twice is once
     registry.discard(three)

@@ -45,6 +45,10 @@ class OneStepCore:
     def busy(self) -> bool:
         return bool(self.waiting)
 
+    @property
+    def made_at(self) -> float:
+        return float(self.steps)
+
     def submit(self, request: PreparedRequest) -> None:
         if request.request_id in self.waiting:
             raise DuplicateRequest
@@ -84,7 +88,7 @@ def test_a_step_sends_one_message_for_all() -> None:
     refused = Finished("s", FinishReason.ERROR, 0, 0, 0, error="no")
     bench.arrive(prepared("r"), refused, prepared("t"))
     bench.loop.turn()
-    assert bench.sent == [StepOutputs((refused, Started("r", 1), Started("t", 1)))]
+    assert bench.sent == [StepOutputs((refused, Started("r", 1), Started("t", 1)), made_at=1.0)]
 
 
 def test_a_request_is_known_to_the_core_before_its_cancel() -> None:
@@ -100,7 +104,7 @@ def test_a_second_request_of_an_id_does_not_touch_the_first() -> None:
     bench.arrive(prepared())
     bench.arrive(prepared())
     bench.loop.turn()
-    assert bench.sent == [StepOutputs((Started("r", 1),))]
+    assert bench.sent == [StepOutputs((Started("r", 1),), made_at=1.0)]
 
 
 def test_statistics_follow_once_a_second_while_something_changes() -> None:

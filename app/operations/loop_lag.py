@@ -1,0 +1,18 @@
+"""How late the event loop is: for as long, nobody gets any text."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.durations import Durations
+
+LOOK_S = 0.25
+
+
+async def keep_measuring(lag: Durations) -> None:
+    """Counts by how much a sleep was too long, until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LOOK_S
+        await asyncio.sleep(LOOK_S)
+        lag.observe(max(0.0, loop.time() - due))

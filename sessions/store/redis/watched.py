@@ -1,0 +1,121 @@
+"""What commands to the store take, and what fails: counted by the clients themselves, for metrics. Knows no metrics library."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.client import Pipeline
+from redis.asyncio.cluster import ClusterPipeline
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+
+from engine.durations import Durations
+
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_TROUBLES = (RedisError, RedisClusterException, TimeoutError, OSError)
+
+
+class StoreTally:
+    """Of one client: `calls`, from the call to the answer, repetitions included; `waits` for a connection; errors by type.
+
+    `running`: calls without an answer so far. A pipeline is one call. Errors are those that a caller met: what a repetition mended is none. A script that the store
+    does not know yet is none either.
+    """
+
+    def __init__(self) -> None:
+        self.calls = Durations(SECONDS)
+        self.waits = Durations(SECONDS)
+        self.errors: Counter[str] = Counter()
+        self.running = 0
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Times what is done inside, and counts how it failed."""
+        began = monotonic()
+        self.running += 1
+        try:
+            yield
+        except _TROUBLES as error:
+            self.failed(error)
+            raise
+        finally:
+            self.running -= 1
+            self.calls.observe(monotonic() - began)
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """Times a wait for a connection."""
+        began = monotonic()
+        try:
+            yield
+        finally:
+            self.waits.observe(monotonic() - began)
+
+    def failed(self, error: BaseException) -> None:
+        """Counts an error."""
+        if not isinstance(error, NoScriptError):
+            self.errors[type(error).__name__] += 1
+
+    def look_through(self, answers: Iterable[Any]) -> None:
+        """Counts the errors among a pipeline's answers."""
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                self.failed(answer)
+
+
+class WatchedPool(BlockingConnectionPool):
+    """Connections of which callers wait for one, which is counted."""
+
+    tally: StoreTally
+
+    async def get_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """A connection that is ready."""
+        with self.tally.wait():
+            return await super().get_connection(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+class WatchedRedis(Redis):
+    """A client of one server that counts."""
+
+    tally: StoreTally
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Runs a command."""
+        with self.tally.call():
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:  # noqa: FBT001, FBT002 - the library's
+        """Makes a pipeline that counts."""
+        pipeline = WatchedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+        pipeline.tally = self.tally
+        return pipeline
+
+
+class WatchedPipeline(Pipeline):
+    """Commands that go out together, and count as one."""
+
+    tally: StoreTally
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - the library's
+        """Runs them."""
+        with self.tally.call():
+            answers = await super().execute(raise_on_error)
+        self.tally.look_through(answers)
+        return answers
+
+
+class WatchedClusterPipeline(ClusterPipeline):
+    """Commands that go out together to the nodes of a cluster, and count as one."""
+
+    tally: StoreTally
+
+    async def execute(self, raise_on_error: bool = True, allow_redirections: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - the library's
+        """Runs them."""
+        with self.tally.call():
+            answers = await super().execute(raise_on_error, allow_redirections)
+        self.tally.look_through(answers)
+        return answers
