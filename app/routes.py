@@ -20,6 +20,7 @@ from connections.http.json_answers import answer
 from connections.http.refusals import Refusals
 from connections.shares.door import NOT_FOUND_BY_SEARCH
 from connections.wire.facts import ServerFacts
+from engine import trace
 
 PAGE = Path(__file__).parent / "page"
 SPECIFICATIONS = Path(__file__).parent / "specifications"
@@ -98,7 +99,7 @@ def application(
     )
     starlette.router.default = unserved
     starlette.router.redirect_slashes = False
-    return SecurityHeaders(gate(Paths(starlette, known, answers)))
+    return Named(SecurityHeaders(gate(Paths(starlette, known, answers))))
 
 
 def _specification(path: str, name: str, media_type: str) -> Route:
@@ -107,6 +108,19 @@ def _specification(path: str, name: str, media_type: str) -> Route:
         return FileResponse(SPECIFICATIONS / name, media_type=media_type, headers=headers)
 
     return Route(path, specification)
+
+
+class Named:
+    """Notes what a request is called, for all tasks that work for it: by `X-Request-Id` and `traceparent`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on. Each has a task, and so a context, of its own."""
+        if scope["type"] in ("http", "websocket"):
+            trace.current.set(trace.of_headers(scope["headers"]))
+        await self._app(scope, receive, send)
 
 
 class SecurityHeaders:

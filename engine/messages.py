@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from engine.reply_spec import PLAIN, ReplySpec
+from engine.trace import NOBODYS, Trace
 
 IN_GROUP = "\x1f"
 """Stands between a group and a client of it in a client's name: the unit separator of ASCII, which no name has."""
@@ -77,6 +78,7 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     `conversation`: which of the salt's kept keys and values the prompt goes on from; where there are several engines
     it is served by the one that has them, if it can. `model`: which of several is asked; empty: the only one. `fallbacks`: those
     that serve now and can answer instead: so a request that can't be served at once ends at once, by what went wrong.
+    `trace`: what others call it, for logs.
     """
 
     request_id: str
@@ -90,6 +92,7 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     model: str = ""
     fallbacks: tuple[str, ...] = ()
     spec: ReplySpec = PLAIN
+    trace: Trace = NOBODYS
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

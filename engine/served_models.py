@@ -12,6 +12,7 @@ from typing import Self
 
 import msgspec
 
+from engine import trace
 from engine.door import Engine, EngineState, EngineStatus, Stream, running
 from engine.errors import EngineError, EngineUnavailable
 from engine.fleet.fleet import status_of, summed
@@ -123,7 +124,7 @@ class ServedModels:
         engine = self.named(request.model).engine
         if request.fallbacks and engine.status.state is not EngineState.READY:
             raise EngineUnavailable(engine.status.message or "The engine is not ready.")
-        return engine.generate(request)
+        return engine.generate(msgspec.structs.replace(request, trace=trace.current.get()))
 
     def statistics(self) -> EngineStatistics:
         """Return the sums of what all engines told last."""

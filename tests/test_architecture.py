@@ -46,7 +46,7 @@ _JS_FIELD = re.compile(r"^  (?:/\*\*.*\*/ )?(#?\w+)(?: = .*|;)$", re.MULTILINE)
 # imports itself and those before it.
 ROOMS = {
     "engine": (
-        *("reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "free_memory"),
+        *("trace", "reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "free_memory"),
         *("durations", "stream", "door"),
         *(
             "grammar",

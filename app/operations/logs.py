@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from types import TracebackType
 from typing import Any, Literal
 
 import orjson
 import structlog
 
-from engine import tracebacks
+from engine import trace, tracebacks
 
 OURS = ("midstream", tracebacks.__package__)
 """What our own loggers are called."""
@@ -28,6 +29,7 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _whose,
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -57,6 +59,13 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
     for quoting in QUOTING:
         logging.getLogger(quoting).setLevel(logging.CRITICAL + 1)
     logging.getLogger("asyncio").addFilter(_what_happened)
+
+
+def _whose(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Says whose request a line is about, where its sender gave it a name."""
+    for name, value in trace.current.get().facts.items():
+        event.setdefault(name, value)
+    return event
 
 
 def _what_happened(record: logging.LogRecord) -> bool:

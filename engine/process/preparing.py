@@ -83,6 +83,7 @@ class Preparer:
             shared_tokens=made.shared_tokens,
             logprobs=logprobs,
             grammar=made.grammar,
+            trace=request.trace,
         )
 
     def counted(self, count: Count, made: Answer) -> Counted:

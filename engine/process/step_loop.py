@@ -89,7 +89,7 @@ class StepLoop:
             try:
                 self._core.submit(request)
             except DuplicateRequest:
-                log.warning("request %s is served already; the second one is dropped", request.request_id)
+                log.warning("request %s is served already; the second one is dropped", request.named)
         for request_id in work.cancels:
             self._core.cancel(request_id)
 

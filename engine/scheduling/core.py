@@ -340,7 +340,7 @@ class Core:
             outputs = active.tell(step.pieces)
         except Exception:
             # The one broad catch of a request's text: no bystander may notice.
-            log.exception("the text of request %s could not be made", active.prepared.request_id)
+            log.exception("the text of request %s could not be made", active.prepared.named)
             return self._end(_End(active, FinishReason.ERROR, NO_TEXT, flush=False))
         if step.stopped:
             return outputs + self._end(_End(active, FinishReason.STOP, flush=False))
@@ -377,7 +377,7 @@ class Core:
             held_back = active.prepared.reply.flush() if end.flush else ()
             return [*active.tell(held_back), active.finished(end.reason, end.error, end.code)]
         except Exception:
-            log.exception("the text of request %s could not be made", active.prepared.request_id)
+            log.exception("the text of request %s could not be made", active.prepared.named)
             return [active.finished(FinishReason.ERROR, NO_TEXT)]
 
     def _leave(self, active: ActiveRequest, *, keep: bool) -> None:
@@ -385,7 +385,7 @@ class Core:
             self._scheduler.remove(active.request, keep=keep)
         except Exception:
             # Its pages are released all the same; only a later turn computes more.
-            log.exception("what request %s computed could not be kept", active.prepared.request_id)
+            log.exception("what request %s computed could not be kept", active.prepared.named)
 
     def _observe(self, flight: _Flight) -> None:
         """Learn from how long a step took, since its launch or since the one before it was done."""

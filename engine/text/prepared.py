@@ -16,6 +16,7 @@ from engine.grammar.source import Source
 from engine.messages import Params
 from engine.text.pieces import Piece, ReplyStep
 from engine.text.reply_logprobs import ReplyLogprobs
+from engine.trace import NOBODYS, Trace
 
 T = TypeVar("T")
 
@@ -88,6 +89,13 @@ class PreparedRequest:
     shared_tokens: int = 0
     logprobs: ReplyLogprobs | None = None
     grammar: Source | None = None
+    trace: Trace = NOBODYS
+
+    @property
+    def named(self) -> str:
+        """What the log calls it."""
+        facts = ", ".join(f"{name} {value}" for name, value in self.trace.facts.items())
+        return f"{self.request_id} ({facts})" if facts else self.request_id
 
 
 def objection(request: PreparedRequest, *, context_tokens: int, vocabulary: int) -> str | None:

@@ -128,6 +128,7 @@ class Exchange:
                 "Content-Type": "application/json",
                 "Accept": "text/event-stream",
                 **self._sessions.headers_of(request),
+                **request.trace.headers,
             },
         )
         listening = _Listening(options, on_chunk, asyncio.get_running_loop().time)

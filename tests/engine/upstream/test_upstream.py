@@ -26,6 +26,7 @@ from engine.messages import (
     Started,
 )
 from engine.stream import ReplyStream
+from engine.trace import Trace
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import Features, Timeouts, UpstreamOptions
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
@@ -391,9 +392,13 @@ async def test_a_request_of_an_open_id_is_refused(engine: UpstreamEngine, server
 
 async def test_the_key_and_the_request_arrive(server: UpstreamServer) -> None:
     features = Features(affinity_header="x-session-id")
+    trace = Trace("req-7", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     async with serving(server, key="secret", features=features) as engine:
-        await outputs_of(engine.generate(Request("r", HELLO, conversation="c", cache_salt="s")))
+        asked = Request("r", HELLO, conversation="c", cache_salt="s", trace=trace)
+        await outputs_of(engine.generate(asked))
     assert server.headers[0]["authorization"] == "Bearer secret"
+    assert server.headers[0]["x-request-id"] == trace.request_id
+    assert server.headers[0]["traceparent"] == trace.traceparent
     assert len(server.headers[0]["x-session-id"]) == 64
     assert server.bodies[0]["messages"] == [{"role": "user", "content": "hello there"}]
 

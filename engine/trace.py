@@ -1,0 +1,66 @@
+"""Whose request is worked on: what a client, or a proxy before it, calls it. For logs and for the upstreams; it decides nothing.
+
+Tasks inherit it from the task that began them, so that nobody has to hand it on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextvars import ContextVar
+
+import msgspec
+
+_REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
+)
+"""W3C Trace Context, section 3.2. Only version 00 has nothing behind the flags."""
+
+
+class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`request_id`: of the header `X-Request-Id`; `traceparent`: W3C Trace Context's. Empty where there is none, or none that is sound."""
+
+    request_id: str = ""
+    traceparent: str = ""
+
+    @property
+    def trace_id(self) -> str:
+        """The id that all parts of one request share; empty where nobody traces it."""
+        return self.traceparent[3:35]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the log says of it."""
+        told = {"request_id": self.request_id, "trace_id": self.trace_id}
+        return {name: value for name, value in told.items() if value}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The same for a server that is asked on behalf of the request."""
+        told = {"X-Request-Id": self.request_id, "traceparent": self.traceparent}
+        return {name: value for name, value in told.items() if value}
+
+
+NOBODYS = Trace()
+current: ContextVar[Trace] = ContextVar("trace", default=NOBODYS)
+"""Of the request that this task works for."""
+
+
+def of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Trace:
+    """Return what a request's headers say; names are in lower case. What is not sound is left out."""
+    found = {name: value.decode("latin-1") for name, value in headers if name in _NAMES}
+    request_id, traceparent = (found.get(name, "") for name in _NAMES)
+    return Trace(
+        request_id if _REQUEST_ID.fullmatch(request_id) else "",
+        traceparent[:_LENGTH] if _is_sound(traceparent) else "",
+    )
+
+
+def _is_sound(traceparent: str) -> bool:
+    is_new = not traceparent.startswith("00-")
+    return bool(_TRACEPARENT.fullmatch(traceparent)) and (is_new or len(traceparent) == _LENGTH)
+
+
+_NAMES = (b"x-request-id", b"traceparent")
+_LENGTH = 55

@@ -1,0 +1,57 @@
+"""A request's name and its trace, from its headers to the log and to the engine's door."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from app.operations import logs
+from engine.trace import Trace
+from tests.app.in_process import Running
+from tests.app.raw import peer
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+CHAT = json.dumps({"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]})
+
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    logs.set_up(style="json", level="info")
+    return stream
+
+
+def ends(log: io.StringIO) -> list[dict[str, str]]:
+    """The lines of turns that ended."""
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    return [line for line in lines if line["event"] == "turn ended"]
+
+
+async def test_turns_of_a_socket_are_logged_by_what_its_handshake_said(
+    log: io.StringIO, running: Running
+) -> None:
+    named = {"X-Request-Id": "req-7", "traceparent": PARENT}
+    async with running.socket(additional_headers=named) as socket, running.socket() as other:
+        for one in (socket, other):
+            await one.send(type="send", client_msg_id="m", content="hello")
+            await one.until("done")
+    assert [(line.get("request_id"), line.get("trace_id")) for line in ends(log)] == [
+        ("req-7", ID),
+        (None, None),
+    ]
+    assert [request.trace for request in running.engine.requests] == [Trace("req-7", PARENT), Trace()]
+
+
+async def test_a_request_for_a_chat_completion_reaches_the_engine_by_its_name(running: Running) -> None:
+    head = f"Host: 127.0.0.1:{running.port}\r\nConnection: close\r\nContent-Length: {len(CHAT)}"
+    async with peer(running) as client:
+        client.write(f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\ntraceparent: {PARENT}\r\n\r\n{CHAT}")
+        await client.rest()
+    assert running.engine.requests[-1].trace == Trace(traceparent=PARENT)

@@ -1,0 +1,67 @@
+"""What a client calls its request: taken where it is sound, and told in the log and to upstreams."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.messages import Params
+from engine.text.prepared import PreparedRequest, resolve_sampling
+from engine.text.reply_text import ReplyText
+from engine.trace import Trace, of_headers
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class NoText:
+    def push(self, token_id: int) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""
+
+
+def test_both_headers_are_taken() -> None:
+    trace = of_headers([(b"host", b"x"), (b"x-request-id", b"req-7"), (b"traceparent", PARENT.encode())])
+    assert trace == Trace("req-7", PARENT)
+    assert trace.facts == {"request_id": "req-7", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736"}
+    assert trace.headers == {"X-Request-Id": "req-7", "traceparent": PARENT}
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        PARENT.replace("4bf92f3577b34da6a3ce929d0e0e4736", "0" * 32),
+        PARENT.replace("00f067aa0ba902b7", "0" * 16),
+        f"{PARENT}-more",
+        PARENT.replace("00-", "ff-", 1),
+        PARENT.upper(),
+        "",
+    ],
+)
+def test_a_parent_that_is_not_sound_is_left_out(parent: str) -> None:
+    assert of_headers([(b"traceparent", parent.encode())]) == Trace()
+
+
+def test_a_newer_version_of_the_header_is_read_as_far_as_it_is_known() -> None:
+    newer = PARENT.replace("00-", "01-", 1)
+    assert of_headers([(b"traceparent", f"{newer}-more".encode())]) == Trace(traceparent=newer)
+
+
+@given(st.binary())
+def test_no_header_puts_a_line_into_the_log(value: bytes) -> None:
+    """Whatever comes: no line breaks, no spaces, and not much of it."""
+    trace = of_headers([(b"x-request-id", value), (b"traceparent", value)])
+    told = "".join(trace.facts.values())
+    assert len(told) <= 128 + 32
+    assert told.isascii()
+    assert told.isprintable()
+    assert " " not in told
+
+
+def test_the_engines_log_names_a_request_as_its_client_does() -> None:
+    plain, reply = resolve_sampling(Params(), Params()), ReplyText(NoText())
+    assert PreparedRequest("turn_1", [1], plain, reply).named == "turn_1"
+    traced = PreparedRequest("turn_1", [1], plain, reply, trace=Trace("req-7", PARENT))
+    assert traced.named == "turn_1 (request_id req-7, trace_id 4bf92f3577b34da6a3ce929d0e0e4736)"
