@@ -1,0 +1,247 @@
+"""What is shipped for Prometheus and Grafana, run over real servers: every expression, and alerts in small disasters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.chaos.gateway import UNHURRIED, Script, command
+from tests.chaos.thin_socket import ThinSocket
+from tests.deploy.nginx_site import DEPLOY
+from tests.deploy.prometheus import (
+    PROMETHEUS,
+    PROMTOOL,
+    RULES,
+    Prometheus,
+    hurried,
+    rules,
+    running_prometheus,
+)
+from tests.e2e.wire import Wire, has_text, is_end_of, wire
+from tests.server_process import ServerProcess, children_of, serving
+
+DASHBOARD = DEPLOY / "grafana" / "dashboards" / "midstream.json"
+SEEN_IN_TROUBLE = "midstream_closes_total"
+"""What has no series before the first is counted."""
+OF_A_BUSY_MACHINE = {
+    *("MidstreamStoreSlow", "MidstreamFirstTokenLate", "MidstreamDeltasLate", "MidstreamEventLoopLate"),
+    "MidstreamRepliesWait",
+}
+"""What a test can't exclude, as others may work beside it."""
+SCRIPT = Script(words=20_000, word="x" * 4_000, pace_s=0.02, hurry=1.0)
+SLOW_READERS = 8
+LONG = "Count from 1 to 500."
+
+pytestmark = pytest.mark.skipif(
+    PROMETHEUS is None,
+    reason="prometheus is NOT INSTALLED: alerts and dashboard go untested (apt install prometheus)",
+)
+
+
+class Watched(NamedTuple):
+    """A Prometheus over a server with the demo model, and over one whose engine follows a script."""
+
+    prometheus: Prometheus
+    server: ServerProcess
+    scripted: ServerProcess
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory, hardy_server: ServerProcess) -> Iterator[Watched]:
+    folder, theirs = tmp_path_factory.mktemp("prometheus"), tmp_path_factory.mktemp("scripted")
+    few = {"MIDSTREAM_MAX_TURNS": "12", "MIDSTREAM_MAX_CLIENT_CONNECTIONS": "50", "MIDSTREAM_DRAIN_S": "60"}
+    hardy_server.bring_back()
+    with serving(theirs, UNHURRIED | few, command=command(SCRIPT)) as scripted:
+        targets = [f"127.0.0.1:{one.port}" for one in (hardy_server, scripted)]
+        with running_prometheus(folder, targets) as prometheus:
+            yield Watched(prometheus, hardy_server, scripted)
+        if scripted.process is not None and scripted.process.poll() is None:
+            scripted.kill()  # its replies are long
+
+
+def expressions() -> dict[str, str]:
+    """What the panels ask, by the panel's title; variables are filled in as Grafana does."""
+    found = {}
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            asked = target["expr"].replace("$__rate_interval", "30s").replace("$instance", ".*")
+            found[f"{panel['title']} {target['refId']}"] = hurried(asked)
+    return found
+
+
+def test_promtool_takes_the_rules_and_the_configuration() -> None:
+    for what, file in (("rules", RULES), ("config", RULES.with_name("prometheus.yml"))):
+        checked = subprocess.run(
+            [str(PROMTOOL), "check", what, file], capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_every_alert_says_what_to_do() -> None:
+    for rule in rules():
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert set(rule["annotations"]) == {"summary", "description"}
+
+
+def test_panels_have_their_own_places_and_say_what_they_show() -> None:
+    panels = [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
+    assert all(panel["description"] and panel["title"] for panel in panels)
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (column, line)
+        for place in (panel["gridPos"] for panel in panels)
+        for column in range(place["x"], place["x"] + place["w"])
+        for line in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(taken)) == len(taken)
+
+
+def test_grafana_is_told_where_both_are() -> None:
+    provisioning = DEPLOY / "grafana" / "provisioning"
+    source = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())["datasources"][0]
+    provider = yaml.safe_load((provisioning / "dashboards" / "midstream.yaml").read_text())["providers"][0]
+    services = yaml.safe_load((DEPLOY / "compose.monitoring.yaml").read_text())["services"]
+    assert source["url"] == "http://prometheus:9090"
+    assert f"./grafana/dashboards:{provider['options']['path']}:ro" in services["grafana"]["volumes"]
+
+
+def test_names_are_as_promtool_wants_them(watched: Watched) -> None:
+    checked = subprocess.run(
+        [str(PROMTOOL), "check", "metrics"],
+        input=metrics(watched.server),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def metrics(server: ServerProcess) -> str:
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+async def test_a_calm_service_has_data_in_every_panel_and_no_alert(watched: Watched) -> None:
+    async with wire(watched.server.ws_url, "calm") as alice:
+        for turn in range(3):
+            await alice.chat(f"What is {turn} plus 4?")
+        accepted = await alice.say(LONG)
+        await alice.until(has_text(accepted["turn_id"], 20))
+        await alice.put(type="cancel", turn_id=accepted["turn_id"])
+        await alice.until(is_end_of(accepted["turn_id"]))
+    prometheus, asked = watched.prometheus, expressions()
+    await asyncio.to_thread(
+        prometheus.until,
+        lambda: empty(prometheus, asked) <= in_trouble(asked),
+        "panels without data",
+    )
+    for rule in rules():
+        prometheus.query(rule["expr"])
+    assert prometheus.alerts() <= OF_A_BUSY_MACHINE
+
+
+def empty(prometheus: Prometheus, asked: dict[str, str]) -> set[str]:
+    """The expressions that return nothing now."""
+    return {name for name, expression in asked.items() if not prometheus.query(expression)}
+
+
+def in_trouble(asked: dict[str, str]) -> set[str]:
+    return {name for name, expression in asked.items() if SEEN_IN_TROUBLE in expression}
+
+
+async def test_readers_that_do_not_read_and_messages_beyond_the_places_are_alerted_of(
+    watched: Watched,
+) -> None:
+    """Slow readers are cut off; and who sends more than is served is told so. Then no panel is empty any more."""
+    readers = [await reader(watched.scripted.port, number) for number in range(SLOW_READERS)]
+    await fires(watched, "MidstreamReadersTooSlow")
+    async with wire(watched.scripted.ws_url, "many") as many:
+        sending = asyncio.create_task(keep_sending(many))
+        await fires(watched, "MidstreamSheds")
+        sending.cancel()
+    for one in readers:
+        one.close()
+
+
+async def keep_sending(many: Wire) -> None:
+    """Asks for more replies than there are places, for as long as this runs."""
+    for number in count():
+        await many.say("More.", conversation_id=f"c{number}")
+
+
+async def fires(watched: Watched, *names: str) -> None:
+    """Waits until these alerts fire, all of them at a time; what the test has begun goes on meanwhile."""
+    await asyncio.to_thread(watched.prometheus.until_fires, *names)
+
+
+async def reader(port: int, number: int) -> ThinSocket:
+    """A device that is attached to a long reply and reads none of it; the first one asks for it."""
+    one = await ThinSocket.connect(("127.0.0.1", port), receive_buffer=8 * 1024)
+    await one.greet(client_id="slow")
+    if not number:
+        await one.put(
+            type="send", client_msg_id="long", content="Go.", params={"max_new_tokens": SCRIPT.words}
+        )
+        while (await one.get())["type"] != "delta":
+            pass
+    await one.put(type="history", limit=1)
+    return one
+
+
+async def test_a_store_that_stalls_is_alerted_of_with_what_it_does_to_replies(watched: Watched) -> None:
+    store = store_pid(watched.scripted)
+    async with wire(watched.scripted.ws_url, "stalled") as alice:
+        accepted = await alice.say("Go.")
+        await alice.until(has_text(accepted["turn_id"]))
+        os.kill(store, signal.SIGSTOP)
+        try:
+            await fires(watched, "MidstreamStoreStalled", "MidstreamRepliesUnsaved")
+        finally:
+            os.kill(store, signal.SIGCONT)
+
+
+def store_pid(server: ServerProcess) -> int:
+    assert server.process is not None
+    return next(
+        pid
+        for pid in children_of(server.process.pid)
+        if re.search("valkey|redis", Path(f"/proc/{pid}/cmdline").read_text())
+    )
+
+
+async def test_an_engine_that_is_killed_is_alerted_of_with_the_replies_that_fail(watched: Watched) -> None:
+    async with wire(watched.server.ws_url, "killed") as alice:
+        accepted = await alice.say(LONG)
+        await alice.until(has_text(accepted["turn_id"], 5))
+        os.kill(watched.server.engine_pid(), signal.SIGKILL)
+        await alice.until(is_end_of(accepted["turn_id"]))
+        await fires(watched, "MidstreamEngineDown", "MidstreamEngineRestarted", "MidstreamTurnsFail")
+
+
+async def test_an_event_loop_that_stands_still_is_alerted_of(watched: Watched) -> None:
+    watched.scripted.send(signal.SIGSTOP)
+    await asyncio.sleep(1.0)  # the disaster itself
+    watched.scripted.send(signal.SIGCONT)
+    await fires(watched, "MidstreamEventLoopLate")
+
+
+async def test_a_drain_that_lasts_and_a_service_that_is_gone_are_alerted_of(watched: Watched) -> None:
+    async with wire(watched.scripted.ws_url, "draining") as alice:
+        accepted = await alice.say("Go.", params={"max_new_tokens": SCRIPT.words})
+        assert accepted["type"] == "accepted", accepted
+        watched.scripted.send(signal.SIGTERM)
+        await fires(watched, "MidstreamDrainsForLong")
+    watched.scripted.kill()
+    await fires(watched, "MidstreamDown")
