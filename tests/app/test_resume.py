@@ -97,6 +97,8 @@ async def test_what_cannot_be_told_again_is_a_gap_with_a_snapshot(by_hand: Runni
         snapshot = await second.next()
         by_hand.engine.step(20)
         rest = await second.until("done")
+        _, _, metrics = await by_hand.get("/metrics")
+    assert "midstream_reader_gaps_total 1.0" in metrics
     assert (gap["type"], gap["ref"], gap["epoch"], gap["min_seq"]) == ("gap", "back", seen[0]["epoch"], 1)
     assert (snapshot["seq"], snapshot["turn_id"]) == (seen[-1]["seq"], seen[0]["turn_id"])
     assert snapshot["text"] + text(rest) == REPLY

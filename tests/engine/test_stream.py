@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 import pytest
 from hypothesis import given
@@ -144,3 +145,23 @@ def test_cancel_is_asked_once_and_never_after_the_end() -> None:
     ended.put_nowait(END)
     ended.cancel()
     assert asked == ["r"]
+
+
+def test_a_piece_is_as_old_as_its_oldest_part() -> None:
+    stream = ReplyStream("r", lambda _: None)
+    assert stream.made_at is None
+    stream.put_nowait(STARTED, 1.0)
+    for made_at, text in ((2.0, "a"), (3.0, "b")):
+        stream.put_nowait(Chunk("r", text, 1), made_at)
+    assert (stream.get_nowait(), stream.made_at) == (STARTED, None)
+    assert (stream.get_nowait(), stream.made_at) == (Chunk("r", "ab", 2), 2.0)
+    stream.put_nowait(Chunk("r", "c", 1), 4.0)
+    assert (stream.get_nowait(), stream.made_at) == (Chunk("r", "c", 1), 4.0)
+
+
+def test_text_of_which_nobody_says_when_it_was_made_is_as_old_as_its_arrival() -> None:
+    began = monotonic()
+    stream = stream_of(Chunk("r", "a", 1))
+    stream.get_nowait()
+    assert stream.made_at is not None
+    assert began <= stream.made_at <= monotonic()

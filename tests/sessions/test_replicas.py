@@ -328,6 +328,7 @@ async def test_a_reply_that_goes_on_where_its_replica_dies_keeps_what_came(
     going = await chat.running("", shown, place=Onward(first.message_id), client_msg_id="more")
     await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
     assert await other.sessions.parts.peers.reaper.reap() == 1
+    assert (other.sessions.statistics().reaped, chat.sessions.statistics().reaped) == (1, 0)
     chat.engine.step()
     done = await reader.next(Done, count=2)
     await chat.quiet()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -79,11 +80,12 @@ class Peer:
         self.wire = Wire()
         self.desk = Desk()
         self.outbox = Outbox(max_bytes=max_bytes)
+        self.limiters = Limiters()
         self.connection = Connection(
             self.wire,
             caller=Caller(Owner("anonymous", "c"), Client("anonymous", "c")),
             outbox=self.outbox,
-            tally=Limiters().tally(Door.NATIVE),
+            tally=self.limiters.tally(Door.NATIVE),
         )
 
     async def ask(self, frame: dict[str, Any] | str | bytes) -> dict[str, Any]:
@@ -258,6 +260,35 @@ async def test_a_reader_that_was_late_is_told_in_order() -> None:
         peer.wire.reads.set()
         peer.connection.push(Pong(t=3))  # before the writer could wake
         assert [(await peer.wire.sent.get())["t"] for _ in range(4)] == [0, 1, 2, 3]
+
+
+def part(text: str, seq: int) -> Delta:
+    return Delta(conversation_id="c", turn_id="t", seq=seq, first_seq=seq, off=seq, text=text, tokens=1)
+
+
+async def test_the_way_of_text_to_the_socket_is_timed() -> None:
+    async with served() as peer:
+        peer.connection.publish(part("a", 2), monotonic() - 7)
+        peer.connection.publish(part("b", 3))  # of another replica: nobody here knows when it was made
+        delays = peer.limiters.bounds.delays
+        assert sum(delays.counts) == 1
+        assert 7 <= delays.seconds < 30
+
+
+async def test_for_a_late_reader_text_is_as_old_as_its_oldest_part() -> None:
+    async with served() as peer:
+        peer.wire.reads.clear()
+        for age, seq in ((9, 2), (4, 3)):
+            peer.connection.publish(part("x", seq), monotonic() - age)
+        assert sum(peer.limiters.bounds.delays.counts) == 0
+        peer.wire.reads.set()
+        assert (await peer.wire.sent.get())["text"] == "xx"
+        peer.connection.push(Pong())
+        assert (await peer.wire.sent.get())["type"] == "pong"
+        delays = peer.limiters.bounds.delays
+        assert sum(delays.counts) == 1
+        assert 9 <= delays.seconds < 30
+    assert peer.connection.waiting_bytes == 0
 
 
 async def test_nothing_is_taken_for_a_connection_that_is_gone() -> None:
