@@ -15,6 +15,9 @@ class Refusal(StrEnum):
     ORIGIN = "origin"
     PENDING = "pending"
     CONNECTIONS = "connections"
+    """A client has as many as it may."""
+    FULL = "full"
+    """The server has as many connections as it can take from somebody."""
     RATE = "rate"
 
 

@@ -66,4 +66,6 @@ class Presence:
         except Close as close:
             if close.code is CloseCode.TOO_MANY_CONNECTIONS:
                 self._limiters.refusals.count(Refusal.CONNECTIONS)
+            elif close.code is CloseCode.OVERLOAD:
+                self._limiters.refusals.count(Refusal.FULL)
             raise

@@ -153,6 +153,7 @@ async def test_the_server_has_so_many_connections_and_no_more(tmp_path: Path) ->
     ):
         await second.send('{"type":"hello"}')
         assert (await Socket(second).closed())[0] == 1013
+        assert 'midstream_refusals_total{reason="full"} 1.0' in (await running.get("/metrics"))[2]
 
 
 async def test_a_client_is_told_to_come_back_when_the_model_takes_too_long(
