@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.bench.engine.findings import Failure
 from tests.bench.machine import this_machine
 from tests.chaos import (
+    alerts,
     failover,
     fan_out,
     fuzz,
@@ -52,6 +53,7 @@ MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
     Part.KILLS: kills.measure,
     Part.WALKS: walks.measure,
     Part.TOOLS: tools.measure,
+    Part.ALERTS: alerts.measure,
 }
 """In the order in which they run."""
 
@@ -74,10 +76,11 @@ LIMITS_S: dict[Part, float] = {
     Part.KILLS: 2700,
     Part.WALKS: 180,
     Part.TOOLS: 1200,
+    Part.ALERTS: 600,
 }
 """Together 89 minutes, without those that are run alone; a part that is not done by then has failed."""
 
-ALONE = (Part.TOOLS,)
+ALONE = (Part.TOOLS, Part.ALERTS)
 """Parts that run only where they are named."""
 
 PACKAGES = ("midstream-server", "uvicorn", "starlette", "websockets", "redis")

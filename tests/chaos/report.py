@@ -31,6 +31,7 @@ class Part(StrEnum):
     KILLS = "kills"
     WALKS = "walks"
     TOOLS = "tools"
+    ALERTS = "alerts"
 
 
 class Finding(Measured, frozen=True, kw_only=True):

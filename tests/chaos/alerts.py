@@ -1,0 +1,158 @@
+"""Alerts whose disasters take long: each with the real parts, under the shipped thresholds, looking back seconds instead of minutes.
+
+The quick ones are in `tests/deploy/test_monitoring.py`. Needs Debian's package `prometheus`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bench.engine.findings import Target
+from tests.chaos.gateway import UNHURRIED, Script, command
+from tests.chaos.report import Finding, Part
+from tests.chaos.stage import Stage
+from tests.chaos.store_server import StoreServer
+from tests.chaos.thin_socket import Dropped, Refused, ThinSocket
+from tests.deploy.prometheus import PROMETHEUS, Prometheus, running_prometheus
+from tests.server_process import ServerProcess, serving
+
+FIRES_S = Target(45.0, at_most=True)
+SCRIPT = Script(words=20_000, word="x" * 4_000, pace_s=0.02, max_batch=2)
+BATCH_AND_MORE = 6
+MOST_CONNECTIONS = 30
+LATE_S = 3.0
+STALL_S = 0.4
+STALLS = 8
+
+
+class _Scene(NamedTuple):
+    """Two replicas of one store, and who watches them."""
+
+    prometheus: Prometheus
+    store: StoreServer
+    doomed: ServerProcess
+    other: ServerProcess
+
+
+def measure(stage: Stage) -> Sequence[Finding]:
+    """Let each disaster come; tells how soon its alert fired. Raises RuntimeError where there is no Prometheus."""
+    if PROMETHEUS is None:
+        raise RuntimeError("prometheus is not installed (apt install prometheus)")
+    with ExitStack() as stack:
+        store = StoreServer(_folder(stage, "store"))
+        store.start()
+        stack.callback(store.kill)
+        settings = UNHURRIED | {
+            "MIDSTREAM_REDIS_URL": store.url,
+            "MIDSTREAM_MAX_CONNECTIONS": str(MOST_CONNECTIONS),
+            "MIDSTREAM_MAX_CLIENT_CONNECTIONS": str(2 * MOST_CONNECTIONS),
+        }
+        doomed, other = (
+            stack.enter_context(serving(_folder(stage, name), settings, command=command(SCRIPT)))
+            for name in ("doomed", "other")
+        )
+        targets = [f"127.0.0.1:{one.port}" for one in (doomed, other)]
+        prometheus = stack.enter_context(running_prometheus(_folder(stage, "prometheus"), targets))
+        prometheus.until(lambda: len(prometheus.query("up offset 3s")) == len(targets), "nothing was scraped")
+        scene = _Scene(prometheus, store, doomed, other)
+        findings = [asyncio.run(_fires(stage, scene, *one)) for one in _DISASTERS.items()]
+        other.kill()
+    return findings
+
+
+def _folder(stage: Stage, name: str) -> Path:
+    folder = stage.folder / name
+    folder.mkdir()
+    return folder
+
+
+async def _fires(
+    stage: Stage, scene: _Scene, alert: str, disaster: Callable[[_Scene], Awaitable[None]]
+) -> Finding:
+    begun = time.monotonic()
+    await disaster(scene)
+    await asyncio.to_thread(scene.prometheus.until_fires, alert)
+    took = time.monotonic() - begun
+    stage.say(f"{alert} fired after {took:.1f} s")
+    return Finding(part=Part.ALERTS, label=f"{alert}: fired after", value=took, unit="s", target=FIRES_S)
+
+
+async def _too_many_connections(scene: _Scene) -> None:
+    opened = []
+    for number in range(2 * MOST_CONNECTIONS):
+        opened.append(one := await ThinSocket.connect(("127.0.0.1", scene.doomed.port)))
+        try:
+            await one.greet(client_id=f"one-of-many-{number}")
+        except (Refused, Dropped):
+            continue
+    await asyncio.sleep(LATE_S)  # a look of Prometheus while they are there
+    for one in opened:
+        one.close()
+
+
+async def _replies_wait(scene: _Scene) -> None:
+    talking = await _talking(scene)
+    await asyncio.to_thread(scene.prometheus.until_fires, "MidstreamRepliesWait")
+    for one in talking:
+        one.close()
+
+
+async def _readers_are_late(scene: _Scene) -> None:
+    """What waited for a reader is handed on when it reads again: then it has its age."""
+    one = (await _talking(scene, replies=1))[0]
+    await asyncio.sleep(LATE_S)
+    for _ in range(200):
+        await one.get()
+    one.close()
+
+
+async def _store_is_slow(scene: _Scene) -> None:
+    for _ in range(STALLS):
+        scene.store.stall()
+        await asyncio.sleep(STALL_S)
+        scene.store.wake()
+        await asyncio.sleep(STALL_S / 2)
+
+
+async def _store_dies(scene: _Scene) -> None:
+    scene.store.kill()
+    await asyncio.to_thread(scene.prometheus.until_fires, "MidstreamStoreFails")
+    scene.store.start()
+
+
+async def _replica_dies(scene: _Scene) -> None:
+    await _talking(scene, replies=2)
+    scene.doomed.send(signal.SIGKILL)
+
+
+async def _talking(scene: _Scene, *, replies: int = BATCH_AND_MORE) -> list[ThinSocket]:
+    """Sockets, each with a reply that goes on and on, or waits for its place."""
+    opened = []
+    for number in range(replies):
+        opened.append(
+            one := await ThinSocket.connect(("127.0.0.1", scene.doomed.port), receive_buffer=8 * 1024)
+        )
+        await one.greet(client_id=f"talker-{number}-{time.monotonic_ns()}")
+        await one.put(
+            type="send", client_msg_id="long", content="Go.", params={"max_new_tokens": SCRIPT.words}
+        )
+        while (await one.get())["type"] != "accepted":
+            pass
+    return opened
+
+
+_DISASTERS: dict[str, Callable[[_Scene], Awaitable[None]]] = {
+    "MidstreamTurnsConnectionsAway": _too_many_connections,
+    "MidstreamRepliesWait": _replies_wait,
+    "MidstreamDeltasLate": _readers_are_late,
+    "MidstreamStoreSlow": _store_is_slow,
+    "MidstreamStoreFails": _store_dies,
+    "MidstreamTurnsReaped": _replica_dies,
+}
+"""In the order in which they come. The last one ends a replica."""
