@@ -238,10 +238,10 @@ async def test_an_event_loop_that_stands_still_is_alerted_of(watched: Watched) -
 
 
 async def test_a_drain_that_lasts_and_a_service_that_is_gone_are_alerted_of(watched: Watched) -> None:
-    async with wire(watched.scripted.ws_url, "draining") as alice:
+    async with wire(watched.scripted.ws_url, "draining", close_timeout=0.1) as alice:
         accepted = await alice.say("Go.", params={"max_new_tokens": SCRIPT.words})
         assert accepted["type"] == "accepted", accepted
         watched.scripted.send(signal.SIGTERM)
         await fires(watched, "MidstreamDrainsForLong")
-    watched.scripted.kill()
+        watched.scripted.kill()
     await fires(watched, "MidstreamDown")
