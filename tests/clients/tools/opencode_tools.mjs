@@ -1,6 +1,6 @@
 // opencode, the agent for terminals, run once in a folder with a file that it has to read.
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -8,7 +8,9 @@ import { fileURLToPath } from 'node:url'
 const { OPENAI_BASE_URL: baseURL, OPENAI_API_KEY: apiKey } = process.env
 const folder = mkdtempSync(join(tmpdir(), 'opencode-'))
 writeFileSync(join(folder, 'weather.txt'), 'rain, 7 °C\n')
-writeFileSync(join(folder, 'opencode.json'), JSON.stringify({
+const settings = join(folder, '.config', 'opencode')
+mkdirSync(settings, { recursive: true })
+writeFileSync(join(settings, 'opencode.json'), JSON.stringify({
   share: 'disabled',
   autoupdate: false,
   model: 'midstream/midstream-demo',
@@ -25,7 +27,7 @@ writeFileSync(join(folder, 'opencode.json'), JSON.stringify({
 const program = fileURLToPath(new URL('node_modules/.bin/opencode', import.meta.url))
 const ran = spawnSync(program, ['run', '--format', 'json', 'What is the weather in Oslo?'], {
   cwd: folder,
-  env: { ...process.env, HOME: folder, OPENCODE_DISABLE_MODELS_FETCH: '1' },
+  env: { ...process.env, HOME: folder, PWD: folder, OPENCODE_DISABLE_MODELS_FETCH: '1' },
   stdio: ['ignore', 'pipe', 'inherit'],
   encoding: 'utf8',
 })
