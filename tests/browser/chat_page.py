@@ -47,6 +47,11 @@ class ChatPage:
         await self.box.fill(text)
         await self.box.press("Enter")
 
+    async def begin_anew(self) -> None:
+        """Shows an empty conversation."""
+        await self.page.get_by_role("button", name="New conversation").click()
+        await expect(self.replies).to_have_count(0)
+
     async def ask(self, text: str) -> str:
         """Sends a message and gives the whole reply, once it has ended."""
         before = await self.replies.count()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
@@ -55,19 +56,33 @@ class Complaints:
             self._heard.append(message.text)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def chromium() -> AsyncIterator[Browser]:
-    """One browser for all tests, since it takes a second to start; each test has a context of its own in it.
-
-    Chromium's shell without windows is taken where it is installed: the same engine, at half the cost for a page.
-    """
-    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+@asynccontextmanager
+async def _launched(*names: str) -> AsyncIterator[Browser]:
+    """The first of these programs that is there."""
+    path = next((found for name in names if (found := shutil.which(name))), None)
     if path is None:
         pytest.skip("NOT TESTED: there is no `chromium` on PATH (Debian: apt-get install chromium)")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=OPTIONS)
         yield browser
         await browser.close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium() -> AsyncIterator[Browser]:
+    """One browser for all tests, since it takes a second to start; each test has a context of its own in it.
+
+    Chromium's shell without windows is taken where it is installed: the same engine, at half the cost for a page.
+    """
+    async with _launched("chromium-headless-shell", "chromium") as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def whole_chromium() -> AsyncIterator[Browser]:
+    """The browser that people have: its shell shows no notifications."""
+    async with _launched("chromium") as browser:
+        yield browser
 
 
 @pytest.fixture

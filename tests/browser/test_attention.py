@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, expect
+from playwright.async_api import Browser, expect
 
 from tests.browser.acts import begin, delta, visit
 from tests.browser.chat_page import ChatPage
@@ -113,11 +113,10 @@ CHOSEN = """async () => {
 }"""
 
 
-async def test_a_worker_shows_notifications_where_pages_may_not(
-    chat: ChatPage, peer: Peer, context: BrowserContext
-) -> None:
+async def test_a_worker_shows_notifications_where_pages_may_not(whole_chromium: Browser, peer: Peer) -> None:
     """As on Chrome for Android; choosing one leads to its conversation."""
-    await context.grant_permissions(["notifications"])
+    context = await whole_chromium.new_context(permissions=["notifications"])
+    chat = ChatPage(await context.new_page())
     throws = "window.Notification = class extends Notification { constructor() { throw new TypeError('Illegal'); } };"
     await chat.page.add_init_script(throws)
     line = await visit(chat, peer)
@@ -128,7 +127,9 @@ async def test_a_worker_shows_notifications_where_pages_may_not(
     send = await begin(chat, line, "one")
     await chat.client(HIDE, True)
     await end(line, send)
-    await chat.page.wait_for_function(f"async () => (await ({SHOWN})()).length === 1")
+    await chat.client(
+        f"async () => {{ while ((await ({SHOWN})()).length === 0) await new Promise(requestAnimationFrame); }}"
+    )
     assert await chat.client(SHOWN) == [["A reply has ended", send["conversation_id"]]]
     await chat.client("location.hash = '#/elsewhere'")
     await worker.evaluate(CHOSEN)

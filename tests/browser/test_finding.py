@@ -27,7 +27,7 @@ async def test_what_was_said_is_found_and_shown_where_it_stands(
     await chat.open(server.url)
     await chat.ask("My name is Ada.")
     await chat.ask("What is 7 plus 8?")
-    await chat.page.get_by_role("button", name="New conversation").click()
+    await chat.begin_anew()
     await chat.ask("What is Midstream?")
     await chat.page.get_by_label("Search your conversations").fill("ADA name")
     hit = chat.page.locator("#hits a")

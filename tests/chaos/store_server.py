@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 
-from sessions.store.redis.embedded import _binary
+from sessions.store.redis.embedded import binary
 from tests.server_process import free_port
 
 READY_S = 20.0
@@ -40,7 +40,7 @@ class StoreServer:
             "logfile": str(self._folder / "store.log"),
         }
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-        self._process = subprocess.Popen([_binary(), *arguments], stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen([binary(), *arguments], stdin=subprocess.DEVNULL)
         self._wait_ready()
 
     def kill(self) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from sessions.store.redis.embedded import _binary, _die_with_parent
+from sessions.store.redis.embedded import _die_with_parent, binary
 
 READY_S = 60.0
 MASTERS = 3
@@ -67,7 +67,7 @@ async def node(folder: Path, *arguments: str, **options: str | int) -> AsyncIter
     port = free_port()
     settings = {"port": port, "bind": "127.0.0.1", "dir": folder, "logfile": folder / "log"} | options
     named = (part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value)))
-    command = (_binary(), *arguments, *named)
+    command = (binary(), *arguments, *named)
     found = Node(port, await _start(command), command)
     try:
         await happened(lambda: _answers(found))
