@@ -118,7 +118,7 @@ async def composed(
                 stores=tallies,
                 lag=lag,
                 is_draining=lambda: readiness.draining,
-                version=version("midstream"),
+                version=version("midstream-server"),
             )
         )
         async with tools.running(), sessions.running(alone=settings.redis_url is None):

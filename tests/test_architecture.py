@@ -21,6 +21,7 @@ NOT_SHIPPED = {"specs", "tests", "page", "distributions"}
 DOORS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
     ("midstream_server.__main__", "app"),  # the command
+    ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
 }
 GATEWAY = ("app.cli", "app.composition")

@@ -26,6 +26,7 @@ from app.setup.models import check_models
 from connections.authentication.api_keys import parsed
 from connections.authentication.key_ring import file_of
 from connections.wire.errors import BadList
+from engine import errors
 from engine.errors import EngineError
 from engine.free_memory import free_memory
 
@@ -62,8 +63,9 @@ def machine(settings: Settings) -> Iterator[Finding]:
         yield found
     yield _model(settings)
     if computes_here:
-        yield _kernels(torch)
-        yield _memory(settings, torch)
+        kinds = _kinds(settings, torch)
+        yield _kernels(kinds)
+        yield _memory(settings, torch, kinds)
     yield _open_files(settings)
     yield _port(settings)
     yield _entrance(settings)
@@ -103,12 +105,12 @@ def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
 
 
 def _model(settings: Settings) -> Finding:
-    if settings.upstreams is not None:
-        return good("model", f"Replies are made by what {settings.upstreams} names.")
     try:
         check_models(settings)
-    except EngineError as error:
+    except (EngineError, SettingsError) as error:
         return bad("model", str(error), "Name a folder with a model, or one of the hub's, by --model.")
+    if settings.upstreams is not None:
+        return good("model", f"Replies are made by what {settings.upstreams} names.")
     path = Path(settings.model_path)
     if not path.is_dir():
         kept = _in_cache(settings.model_path)
@@ -136,10 +138,17 @@ def _in_cache(name: str) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _kernels(torch: Torch | None) -> Finding:
-    if torch is not None and torch.device != "cpu":
-        return good("kernels", f"Those for {torch.device}.")
-    if find_spec("engine._cpu_kernels") is None:
+def _kinds(settings: Settings, torch: Torch | None) -> set[str]:
+    """What kinds of devices would compute."""
+    best = "cpu" if torch is None else torch.device
+    named = {device.partition(":")[0] for device in settings.devices}
+    return {best if kind == "auto" else kind for kind in named}
+
+
+def _kernels(kinds: set[str]) -> Finding:
+    if "cpu" not in kinds:
+        return good("kernels", f"Those for {', '.join(sorted(kinds))}.")
+    if find_spec("._cpu_kernels", errors.__package__) is None:
         return poor(
             "kernels",
             "Those for CPUs were not compiled: replies take several times as long.",
@@ -148,18 +157,24 @@ def _kernels(torch: Torch | None) -> Finding:
     return good("kernels", "Those for CPUs are compiled.")
 
 
-def _memory(settings: Settings, torch: Torch | None) -> Finding:
-    on_card = torch is not None and torch.free is not None
+def _memory(settings: Settings, torch: Torch | None, kinds: set[str]) -> Finding:
+    """Never more than a warning: a service that runs already has taken its part, and weights may be made smaller."""
+    on_card = torch is not None and kinds == {"cuda"}
     free = torch.free if torch is not None and on_card else free_memory()
     path = Path(settings.model_path)
     folder = path if path.is_dir() else _in_cache(settings.model_path)
     weights = weights_of(folder) if folder is not None else 0
     if free is None:
         return poor("memory", "Nothing tells how much is free.")
-    words = f"{size(free)} are free{' on the device' if on_card else ''}, the weights take {size(weights)}"
     wanted = weights * settings.engines + (settings.kv_bytes or 0)
+    where = " on the device" if on_card else ""
+    words = f"{size(free)} are free{where}, the weights take {size(weights)}"
     if free < wanted:
-        return bad("memory", f"{words}.", "Choose a smaller model, --quantize int8, or a smaller --kv-bytes.")
+        return poor(
+            "memory",
+            f"{words}: that may not fit.",
+            "Choose a smaller model, --quantize int8, or a smaller --kv-bytes.",
+        )
     if free < 2 * wanted:
         return poor("memory", f"{words}: little is left for conversations.", "Set --kv-bytes, or free some.")
     return good("memory", f"{words}.")

@@ -77,22 +77,33 @@ async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
                 await _ping(client)
         except (TimeoutError, RedisError, OSError, StoreDown) as error:
             why = "It does not answer" if isinstance(error, TimeoutError) else f"It can't be reached: {error}"
-            yield bad("store", f"{why}.", "Look at its address, its password, and at firewalls.")
+            yield bad("store", f"{why.rstrip('.')}.", "Look at its address, its password, and at firewalls.")
             return
-        yield await _speed(client)
-        yield await _clock(client)
-        found = await setups(client)
         try:
-            durability = asked_of(settings)
-            await Confirming(client, durability).check()
-        except (SettingsError, Unsupported) as error:
-            yield bad("durability", str(error), "Choose another --store-durability, or another store.")
-            return
-        sentences = advice(found, durability)
-        for sentence in sentences:
-            yield poor("durability", sentence)
-        if not sentences:
-            yield good("durability", f"As {durability.value} asks for.")
+            async for finding in _asked(settings, client):
+                yield finding
+        except (RedisError, OSError, StoreDown) as error:
+            yield bad(
+                "store", f"It does not answer what is asked: {error}.", "Look at its ACL, and at its log."
+            )
+
+
+async def _asked(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
+    """What a store tells that answers. Raises RedisError, StoreDown."""
+    yield await _speed(client)
+    yield await _clock(client)
+    found = await setups(client)
+    try:
+        durability = asked_of(settings)
+        await Confirming(client, durability).check()
+    except (SettingsError, Unsupported) as error:
+        yield bad("durability", str(error), "Choose another --store-durability, or another store.")
+        return
+    sentences = advice(found, durability)
+    for sentence in sentences:
+        yield poor("durability", sentence)
+    if not sentences:
+        yield good("durability", f"As {durability.value} asks for.")
 
 
 async def _ping(client: Redis) -> None:

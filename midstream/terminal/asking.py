@@ -79,9 +79,7 @@ class Form(Asking):
         if not self._fields:
             return f"{about}[y/n] "
         name, field = self._fields[0]
-        return (
-            f"{about}{escaped(field.get('title', name))}{_hint(field, optional=name not in self._required)}: "
-        )
+        return f"{about}{escaped(str(field.get('title', name)))}{_hint(field, optional=name not in self._required)}: "
 
     def _take(self, line: str) -> Decided | None:
         if line == "!":

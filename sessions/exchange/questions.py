@@ -16,12 +16,12 @@ import msgspec
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Filtered
 from sessions.events import Question
-from sessions.exchange.settling import Settler
+from sessions.exchange.settling import Change, Settler
 from sessions.filters.chain import Filters
 from sessions.records import QuestionAnswer, digest
 from sessions.store.history.keys import now_ms
 from sessions.tools.server_tool import Accepted, Answer, Declined, Dismissed, Elicitation, ToolFailed
-from sessions.turn.calls import asking
+from sessions.turn.calls import asking, withdrawn
 from sessions.turn.live_turn import LiveTurn
 
 
@@ -46,6 +46,7 @@ class Asker:
         self._filters = filters
         self._wait_s = wait_s
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._given_up: list[tuple[str, str]] = []  # calls, and the questions that they asked
         self._asked: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
 
     async def ask(self, call_id: str, elicitation: Elicitation) -> Answer:
@@ -59,13 +60,23 @@ class Asker:
             question = self._question(elicitation)
             self._asked[call_id] = question.sha256, answer
             try:
-                await self._settler.change(
-                    self._conversation, self._live, call_id, partial(asking, question=question)
-                )
+                await asyncio.shield(self._change(call_id, partial(asking, question=question)))
                 self.hand_over()
                 return await answer
             finally:
                 del self._asked[call_id]
+                if not answer.done() or answer.cancelled():  # the tool does not wait for it any more
+                    self._given_up.append((call_id, question.sha256))
+                    self._live.exchange.news.set()
+
+    async def withdraw(self) -> None:
+        """Takes the questions back that tools have given up. Raises OwnershipLost, StoreFault."""
+        while self._given_up:
+            call_id, sha256 = self._given_up.pop()
+            await self._change(call_id, partial(withdrawn, sha256=sha256))
+
+    async def _change(self, call_id: str, change: Change) -> None:
+        await self._settler.change(self._conversation, self._live, call_id, change)
 
     def hand_over(self) -> None:
         """Gives the answers that came to those who asked. Of a call that is settled none comes any more."""

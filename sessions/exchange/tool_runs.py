@@ -63,8 +63,12 @@ class ToolRuns:
                 again = partial(claimed, runner=self._settler.replica)
                 await self._change(call, again if tool is not None and tool.idempotent else lost)
 
-    def go_on(self, tasks: asyncio.TaskGroup) -> None:
-        """Starts all calls that wait for nobody, or were allowed, and are not begun so far; hands answers to those that asked."""
+    async def go_on(self, tasks: asyncio.TaskGroup) -> None:
+        """Starts all calls that wait for nobody, or were allowed, and are not begun so far; hands answers to those that asked.
+
+        Raises OwnershipLost, StoreFault.
+        """
+        await self._asker.withdraw()
         self._asker.hand_over()
         for call in self._open():
             may_run = is_to_be_run(call) or (call.state is CallState.RUNNING and self._is_mine(call))

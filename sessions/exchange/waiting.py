@@ -104,7 +104,9 @@ class Waiting:
         if self._is_draining() and not live.turn.is_over:
             await asyncio.Event().wait()  # another replica goes on, or this one when it is back
 
-    async def _watch(self, conversation: Conversation, live: LiveTurn, go_on: Callable[[], None]) -> None:
+    async def _watch(
+        self, conversation: Conversation, live: LiveTurn, go_on: Callable[[], Awaitable[None]]
+    ) -> None:
         """Returns when nothing is open, or the turn's end is decided. Has tools go on, calls expire, and keeps what was told."""
         awaited = live.exchange.awaited
         while awaited is not None and awaited.open and not live.turn.is_over:
@@ -115,7 +117,7 @@ class Waiting:
             now = now_ms()
             for call in awaited.open:
                 await self._settler.change(conversation, live, call.call_id, partial(expired, now_ms=now))
-            go_on()
+            await go_on()
             due = [at for call in awaited.open if (at := expires_at(call)) is not None]
             due += [] if is_kept else [now + int(AGAIN_S * 1000)]
             await _first(live.exchange.news, live.engine.stopping, within_ms=min(due) - now if due else None)

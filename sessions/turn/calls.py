@@ -240,9 +240,16 @@ def expired(call: CallRecord, *, now_ms: int) -> CallRecord:
     if at is None or now_ms < at:
         return call
     if call.question is not None:
-        answer = QuestionAnswer(call.question.sha256, content=None, is_expired=True)
-        return msgspec.structs.replace(call, question=None, answer=answer)
+        return withdrawn(call, sha256=call.question.sha256)
     return _moved(call, CallState.EXPIRED)
+
+
+def withdrawn(call: CallRecord, *, sha256: str) -> CallRecord:
+    """Return a call whose question nobody waits for any more; as it is where it asks another one, or none."""
+    if call.question is None or call.question.sha256 != sha256:
+        return call
+    answer = QuestionAnswer(sha256, content=None, is_expired=True)
+    return msgspec.structs.replace(call, question=None, answer=answer)
 
 
 def is_to_be_run(call: CallRecord) -> bool:

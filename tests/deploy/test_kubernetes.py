@@ -117,6 +117,15 @@ def test_a_pod_is_taken_out_of_service_before_it_drains_and_killed_only_behind_t
     assert spec["terminationGracePeriodSeconds"] >= int(pause_s) + drain_s + 10
 
 
+def test_no_pod_is_given_variables_that_are_named_like_settings(folder: Path) -> None:
+    """Kubernetes makes MIDSTREAM_PORT of a service that is called midstream, and the service takes that for a setting."""
+    assert any(
+        one["kind"] == "Service" and one["metadata"]["name"] == "midstream" for one in resources(folder)
+    )
+    for name in ("gateway", "engine"):
+        assert pods(folder)[name]["spec"]["enableServiceLinks"] is False
+
+
 def test_every_pod_runs_as_an_ordinary_user_and_writes_into_its_volumes_alone(folder: Path) -> None:
     for pod in pods(folder).values():
         assert pod["spec"]["securityContext"]["runAsNonRoot"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -38,7 +39,9 @@ def test_compose_drops_no_setting_of_the_environment_file(deploy: Path) -> None:
     """All of the file reaches the service. What compose sets beside it has a default alone, which the file replaces."""
     service = yaml.safe_load((deploy / "compose.yaml").read_text())["services"]["midstream"]
     assert service["env_file"] == [{"path": ".env", "required": False}]
-    for name, value in service["environment"].items():
+    environment = service["environment"]
+    assert (environment.pop("MIDSTREAM_HOST"), environment.pop("MIDSTREAM_PORT")) == ("0.0.0.0", "8000")
+    for name, value in environment.items():
         assert name in FIELDS
         assert re.fullmatch(rf"\$\{{{name}:-.+\}}", value)
 
@@ -47,9 +50,16 @@ def test_compose_starts_the_service_with_settings_it_takes(deploy: Path) -> None
     environment = yaml.safe_load((deploy / "compose.yaml").read_text())["services"]["midstream"][
         "environment"
     ]
-    defaults = {name: value.partition(":-")[2].removesuffix("}") for name, value in environment.items()}
-    settings = Settings.read({"MIDSTREAM_HOST": "0.0.0.0"} | defaults)
+    settings = Settings.read(
+        {name: re.sub(r"\$\{\w+:-(.+)\}", r"\1", value) for name, value in environment.items()}
+    )
     assert settings.redis_url == "redis://redis:6379/0"
+
+
+def test_the_example_of_filters_names_what_can_be_imported(deploy: Path) -> None:
+    named = re.search(r"derived from (\S+)\.(\w+),", (deploy / "filters.toml").read_text())
+    assert named
+    assert getattr(import_module(named[1]), named[2])().reply() is None
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "midstream.service"])

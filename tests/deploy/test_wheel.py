@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import subprocess
 import sysconfig
 import zipfile
@@ -239,3 +240,20 @@ async def test_the_client_chats_by_itself(
     )
     told, _ = await chat.communicate(b"My name is Ada.\n")
     assert (chat.returncode, b"Ada" in told) == (0, True)
+
+
+def test_the_doctor_finds_all_that_the_wheel_needs(installation: Installation, tmp_path: Path) -> None:
+    told = installation.run(
+        "-m",
+        "midstream_server",
+        "doctor",
+        "--json",
+        "--port",
+        "0",
+        "--data-dir",
+        str(tmp_path),
+        folder=tmp_path,
+    )
+    found = {one["subject"]: one["verdict"] for one in json.loads(told)}
+    assert (found["model"], found["store"]) == ("ok", "ok")
+    assert "kernels" in found

@@ -118,9 +118,11 @@ class _FairPool(BlockingConnectionPool):
         return connection
 
     async def release(self, connection: Any) -> None:
-        await super().release(connection)
-        if (group := self._lent.pop(connection, None)) is not None:
-            self._places.give_back(group)
+        try:
+            await super().release(connection)
+        finally:
+            if (group := self._lent.pop(connection, None)) is not None:
+                self._places.give_back(group)
 
 
 class _Pool(WatchedPool, _FairPool):

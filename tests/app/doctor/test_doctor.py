@@ -115,12 +115,12 @@ def test_more_connections_than_files_may_be_open_are_told(
     assert here(tmp_path, max_connections=100, max_pending_connections=100)["open files"].verdict is GOOD
 
 
-@pytest.mark.parametrize(("free", "verdict"), [(100, BAD), (8_000_000, POOR), (10**10, GOOD)])
+@pytest.mark.parametrize(("free", "verdict"), [(100, POOR), (8_000_000, POOR), (10**10, GOOD)])
 def test_a_model_that_does_not_fit_the_memory_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: Verdict
 ) -> None:
     monkeypatch.setattr(looks, "free_memory", lambda: free)
-    assert looks._memory(Settings(data_dir=str(tmp_path)), None).verdict is verdict
+    assert looks._memory(Settings(data_dir=str(tmp_path)), None, {"cpu"}).verdict is verdict
 
 
 async def test_a_store_is_asked_how_quick_it_is_and_what_it_would_lose(tmp_path: Path) -> None:

@@ -193,6 +193,17 @@ async def test_a_question_that_nobody_answers_expires_and_the_tool_goes_on(
         assert chat.reader.of(ToolState)[-1].state is CallState.DONE
 
 
+async def test_a_question_that_its_tool_gave_up_is_taken_back(served: Chat, bench: Bench) -> None:
+    call_id, answer, which = await asked(served, bench)
+    answer.cancel()
+    await served.reader.until(lambda: served.reader.of(ToolState)[-1].question is None)
+    assert served.reader.of(ToolState)[-1].state is CallState.RUNNING
+    with pytest.raises(Conflict, match="expired"):
+        await say(served, call_id, which)
+    bench.ends(call_id, "Noon.")
+    await served.follow("So.")
+
+
 async def test_a_filter_holds_a_question_back(
     store: Redis, owner: Owner, engine: ScriptedEngine, bench: Bench
 ) -> None:

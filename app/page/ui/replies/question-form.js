@@ -118,7 +118,8 @@ function selectOf(field, choices, required) {
 function valueOf(field, input) {
   if (field.type === "boolean") return input instanceof HTMLInputElement && input.checked;
   if (input instanceof HTMLSelectElement && input.multiple) {
-    return [...input.selectedOptions].map((option) => option.value);
+    const chosen = [...input.selectedOptions].map((option) => option.value);
+    return chosen.length === 0 && !input.required ? undefined : chosen;
   }
   if (input.value === "") return undefined;
   return field.type === "string" ? input.value : Number(input.value);
