@@ -14,8 +14,6 @@ PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --no-com
 TORCH_INDEX ?=
 # Tried in this order; or name one: make install PYTHON=/opt/python/bin/python3
 PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
-# Processes that run tests: one more than cores, since tests also wait; four at most, since each has torch in its memory.
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 # Options for the command behind a verb: make run ARGS='--port 9000'
 ARGS ?=
 
@@ -47,7 +45,7 @@ specs: $(DEV) ## write the specifications and the page's types anew, from the ty
 test: $(DEV) ## every test, with branch coverage of 95 % or more
 	@echo "Left out of coverage, each for its reason (pyproject.toml):"
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
-	@env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 -m 'not clients and not peers and not vllm' --cov --cov-report=term-missing:skip-covered $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 15 -m 'not clients and not peers and not vllm' --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 tests: # a folder, so make would call it done
 	@echo "The verb is: make test" >&2; exit 2
