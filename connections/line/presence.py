@@ -31,10 +31,11 @@ class Presence:
         A person gets what an older version kept for this client alone, before the block begins as far as that is quick.
         """
         client, number = connection.client, connection.connection_id
-        with self._counting_refusals():
+        group = connection.caller.group or client.client_id
+        with self._counting_refusals(), asking_for(group):
             await self._limiters.seats.sit(client, number)
         try:
-            with asking_for(connection.caller.group or client.client_id):
+            with asking_for(group):
                 await self._sessions.adopt(connection.owner, client)
                 with (
                     self._counting_refusals()

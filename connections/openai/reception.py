@@ -25,6 +25,7 @@ from engine.errors import EngineError
 from engine.served_models import ServedModel
 from sessions.errors import EngineDown, ModelNotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
+from sessions.store.redis.asker import asking_for
 
 CLIENT = "/openai"
 """The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
@@ -94,8 +95,9 @@ class Reception:
     async def count(self, caller: Caller, messages: int = 1) -> None:
         """Counts messages over all replicas. Raises RateLimited."""
         if (meter := self._limiters.meter) is not None:
-            for _ in range(messages):
-                await meter.admit(caller.client)
+            with asking_for(caller.group or caller.client.client_id):
+                for _ in range(messages):
+                    await meter.admit(caller.client)
 
 
 def client_id_of(identity: Identity, token: str | None) -> str:
