@@ -9,7 +9,7 @@ from midstream.client import Client
 from midstream.reply import Reply
 from midstream.terminal.asking import Asking
 from midstream.terminal.plain_page import PlainPage, clean
-from midstream.terminal.showing import Showing
+from midstream.terminal.showing import Showing, Stoppable
 from midstream.terminal.typed_lines import typed_lines
 from midstream.terminal.words import is_whole
 
@@ -17,7 +17,7 @@ Frame = dict[str, Any]
 _UNASKED = "asks, and nobody can answer where the input is no terminal: it is denied"
 
 
-class Pipe:
+class Pipe(Stoppable):
     """Files. `has_failed` where a line was refused, or a reply is not whole."""
 
     is_watched = False
@@ -25,7 +25,6 @@ class Pipe:
     def __init__(self) -> None:
         self._lines = typed_lines(sys.stdin.fileno())
         self.has_failed = False
-        self._showing: Showing | None = None
 
     async def line(self) -> str | None:
         """The next line; None at the end of the file."""
@@ -59,21 +58,7 @@ class Pipe:
 
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
         """Writes a reply to its end. Raises Disconnected, ClientError."""
-        self._showing = Showing(client, reply, self, before=before)
-        try:
-            await self._showing.run()
-        finally:
-            self._showing = None
-
-    def hold(self) -> None:
-        """Writes what has come so far, and nothing behind it: what is written can't be taken back."""
-        if self._showing is not None:
-            self._showing.hold()
-
-    def go_on(self) -> None:
-        """What comes is written again."""
-        if self._showing is not None:
-            self._showing.go_on()
+        await self._show(Showing(client, reply, self, before=before))
 
     async def answer(self, asking: Asking) -> str | None:
         """Nobody can be asked."""

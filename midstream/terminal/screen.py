@@ -38,7 +38,7 @@ from midstream.terminal.live_rows import LiveRows
 from midstream.terminal.markdown import Painter
 from midstream.terminal.markdown_page import MarkdownPage
 from midstream.terminal.plain_page import PlainPage, clean
-from midstream.terminal.showing import Showing
+from midstream.terminal.showing import Showing, Stoppable
 from midstream.terminal.words import call_line, ended_by, is_whole, thought_for
 
 Frame = dict[str, Any]
@@ -46,7 +46,7 @@ _PROMPT = FormattedText([("bold", "> ")])
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.|.)")
 
 
-class Screen:
+class Screen(Stoppable):
     """The terminal of the process. `history` is the file of what was typed; None to keep none."""
 
     is_watched = True
@@ -66,7 +66,6 @@ class Screen:
         self._questions: PromptSession[str] = PromptSession(key_bindings=_question_keys())
         self._ahead: deque[str] = deque()  # lines that were typed before a question was read
         self._begun = ""  # and the one that was not ended
-        self._showing: Showing | None = None
 
     async def line(self) -> str | None:
         """The next line; None once whoever types has left."""
@@ -129,22 +128,8 @@ class Screen:
 
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
         """Shows a reply to its end, and asks about its calls. Raises Disconnected, ClientError."""
-        self._showing = Showing(client, reply, self, before=before)
-        try:
-            with _quiet(sys.stdin.fileno()):
-                await self._showing.run()
-        finally:
-            self._showing = None
-
-    def hold(self) -> None:
-        """Shows what has come so far, and nothing behind it."""
-        if self._showing is not None:
-            self._showing.hold()
-
-    def go_on(self) -> None:
-        """What comes is shown again."""
-        if self._showing is not None:
-            self._showing.go_on()
+        with _quiet(sys.stdin.fileno()):
+            await self._show(Showing(client, reply, self, before=before))
 
     def ended(self, reason: str) -> None:
         """Says how a reply ended, where it did not come to its own end."""

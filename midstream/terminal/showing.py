@@ -159,6 +159,30 @@ class Showing:
             self._ground.note(thought_for(time.monotonic() - since))
 
 
+class Stoppable:
+    """What replies are shown on, one at a time, and held while they are being stopped."""
+
+    _showing: Showing | None = None
+
+    async def _show(self, showing: Showing) -> None:
+        """Shows a reply to its end. Raises Disconnected, ClientError."""
+        self._showing = showing
+        try:
+            await showing.run()
+        finally:
+            self._showing = None
+
+    def hold(self) -> None:
+        """Shows what has come so far, and nothing behind it: in a pipe nothing can be taken back."""
+        if self._showing is not None:
+            self._showing.hold()
+
+    def go_on(self) -> None:
+        """What comes is shown again."""
+        if self._showing is not None:
+            self._showing.go_on()
+
+
 async def _next(events: AsyncIterator[Event]) -> Event | None:
     try:
         return await anext(events)

@@ -1,4 +1,4 @@
-"""How an operator says what kind of tool a function is. All that such a function needs is imported from here."""
+"""How an operator says what kind of tool a function is. Operators import all of it from `midstream_server.tools`."""
 
 from __future__ import annotations
 

@@ -50,16 +50,22 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_shown_is_all_that_was_read_before_it_is_stopped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """By that the server cuts it."""
-    monkeypatch.setattr(showing, "FRAME_S", 1e9)
+async def begun() -> tuple[Paper, Reply, Showing, asyncio.Task[None]]:
+    """A reply that is being shown, and has more to come."""
     paper = Paper()
     client, reply = coming()
     shown = Showing(client, reply, paper)
     running = asyncio.create_task(shown.run())
     await turns(30)
+    return paper, reply, shown, running
+
+
+async def test_what_is_shown_is_all_that_was_read_before_it_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By that the server cuts it."""
+    monkeypatch.setattr(showing, "FRAME_S", 1e9)
+    paper, reply, shown, running = await begun()
     assert reply.has_more
     assert reply.text
     shown.hold()
@@ -70,11 +76,7 @@ async def test_what_is_shown_is_all_that_was_read_before_it_is_stopped(
 
 async def test_text_that_waits_is_shown_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(showing, "FRAME_S", 1e9)
-    paper = Paper()
-    client, reply = coming()
-    shown = Showing(client, reply, paper)
-    running = asyncio.create_task(shown.run())
-    await turns(30)
+    paper, reply, _, running = await begun()
     assert paper.written.getvalue().split() in ([], WORDS[0].split())
     await turns(20 * len(WORDS))
     reply.take({"type": "done", "turn_id": "t", "reason": "stop", "chars": len("".join(WORDS))})
@@ -87,11 +89,7 @@ async def test_what_comes_while_it_is_being_stopped_is_not_shown_unless_it_goes_
 ) -> None:
     """In a pipe nothing can be taken back: what is written there is what the history has."""
     monkeypatch.setattr(showing, "FRAME_S", 0.0)
-    paper = Paper()
-    client, reply = coming()
-    shown = Showing(client, reply, paper)
-    running = asyncio.create_task(shown.run())
-    await turns(30)
+    paper, reply, shown, running = await begun()
     shown.hold()
     before = paper.written.getvalue()
     read = reply.text
