@@ -23,12 +23,14 @@ from app.server.network import PAGES, tls_of
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.models import check_models
+from app.setup.tools import tool_box_of
 from connections.authentication.api_keys import parsed
 from connections.authentication.key_ring import file_of
 from connections.wire.errors import BadList
 from engine import errors
 from engine.errors import EngineError
 from engine.free_memory import free_memory
+from sessions.filters.filter_file import FiltersUnusable, filters_from
 
 TORCH_S = 60.0
 SOON_S = 14 * 86_400
@@ -69,6 +71,8 @@ def machine(settings: Settings) -> Iterator[Finding]:
     yield _open_files(settings)
     yield _port(settings)
     yield _entrance(settings)
+    if settings.filters is not None or settings.tools or settings.tools_file is not None:
+        yield _hooks(settings)
     if settings.tls_cert is not None or settings.tls_key is not None:
         yield _certificate(settings)
     if settings.api_keys is not None:
@@ -213,6 +217,17 @@ def _entrance(settings: Settings) -> Finding:
     if settings.insecure:
         return poor("entrance", "Whoever reaches the port may chat.", "Make keys: midstream keys add --help.")
     return good("entrance", "Nobody is asked who they are; it listens on this machine alone.")
+
+
+def _hooks(settings: Settings) -> Finding:
+    """What of the operator's own is loaded at the start."""
+    try:
+        tools = tool_box_of(settings)
+        if settings.filters is not None:
+            filters_from(Path(settings.filters).expanduser())
+    except (SettingsError, FiltersUnusable) as error:
+        return bad("filters and tools", str(error), "Mend the file, or the module, that is named.")
+    return good("filters and tools", f"They can be loaded; {len(tools.offered())} tools are functions here.")
 
 
 def _certificate(settings: Settings) -> Finding:

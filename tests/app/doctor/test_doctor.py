@@ -107,6 +107,14 @@ def test_whoever_lets_everybody_in_is_told(tmp_path: Path) -> None:
     assert here(tmp_path, host="0.0.0.0", insecure=True)["entrance"].verdict is POOR
 
 
+def test_filters_and_tools_of_the_operators_own_are_loaded(tmp_path: Path) -> None:
+    (tmp_path / "filters.toml").write_text('[input]\nwords = ["bad"]\n')
+    said = {"filters": str(tmp_path / "filters.toml"), "tools": ("tests.app.test_tools:noon",)}
+    assert here(tmp_path, **said)["filters and tools"].verdict is GOOD
+    for broken in ({"tools": ("tests.app.nowhere:noon",)}, {"filters": str(tmp_path / "nowhere.toml")}):
+        assert here(tmp_path, **said | broken)["filters and tools"].verdict is BAD
+
+
 def test_more_connections_than_files_may_be_open_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
