@@ -5,7 +5,7 @@ import { mentions } from "./links.js";
 import { later } from "./slices.js";
 import { t } from "../words/translate.js";
 
-/** @typedef {{table: HTMLTableElement, columns: HTMLTableColElement, head: HTMLTableRowElement, body: HTMLTableSectionElement}} Part */
+/** @typedef {{frame: HTMLElement, table: HTMLTableElement, columns: HTMLTableColElement, head: HTMLTableRowElement, body: HTMLTableSectionElement}} Part */
 
 /** Rows that are made at once. What a stream brings is less; a whole table comes in slices. */
 const AT_ONCE = 20;
@@ -60,7 +60,7 @@ export class TableView {
     while (this.#shown.length > length) {
       this.#shown.pop();
       this.#parts.at(-1)?.body.lastChild?.remove();
-      if (this.#shown.length > 0 && this.#shown.length % ROWS === 0) this.#parts.pop()?.table.remove();
+      if (this.#shown.length > 0 && this.#shown.length % ROWS === 0) this.#parts.pop()?.frame.remove();
     }
   }
 
@@ -92,11 +92,14 @@ export class TableView {
   }
 
   #part() {
-    const made = { head: element("tr"), columns: element("colgroup"), body: element("tbody"), table: element("table") };
+    const made = { frame: element("div", { class: "rows" }), head: element("tr"), columns: element("colgroup"), body: element("tbody"), table: element("table") };
     if (this.#parts.length > 0) made.table.append(made.columns);
     made.table.append(element("thead", {}, made.head), made.body);
+    // The first one is always laid out: the others' columns are measured on it.
+    if (this.#parts.length > 1) this.#parts.at(-1)?.frame.classList.add("full");
     this.#parts.push(made);
-    this.root.append(made.table);
+    made.frame.append(made.table);
+    this.root.append(made.frame);
     return made;
   }
 
