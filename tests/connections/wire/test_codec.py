@@ -121,10 +121,15 @@ def test_where_one_python_nests_and_another_does_not_a_frame_is_read_or_refused(
     """An unknown field counts for nothing, however deep: Python 3.13 gets through more of it than 3.11."""
     deep = "[" * depth + "]" * depth
     assert "object" in str(refusal(deep))
+    assert outcome(f'{{"type":"ping","unknown":{deep}}}') in {"ping", "The frame is nested too deeply."}
+
+
+def outcome(text: str) -> str:
+    """The type of a frame, or why it is none."""
     try:
-        assert codec.decode(f'{{"type":"ping","unknown":{deep}}}') == frames.Ping()
+        return str(msgspec.to_builtins(codec.decode(text))["type"])
     except BadFrame as error:
-        assert "deep" in str(error)
+        return str(error)
 
 
 @pytest.mark.parametrize("depth", range(100, 1_000, 50))
