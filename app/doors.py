@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, WebSocketRoute
 
+from connections.account.door import AccountDoor, account_routes
 from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
 from connections.events.door import EventsDoor, events_routes
@@ -46,11 +47,13 @@ def doors(
     )
     pages = (access.origins, limiters.refusals)
     shares = SharesDoor(sessions, limiters)
+    account = AccountDoor(sessions=sessions, access=access, limiters=limiters)
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
         *events_routes(events, *pages),
         *shares_routes(shares, *pages),
+        *account_routes(account, *pages),
         *ticket_routes(TicketDoor(access, limiters.refusals), *pages),
         *realtime_routes(realtime),
     ]

@@ -138,6 +138,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[str, Meta(pattern=r"^https?://[^/]")] | None,
         Meta(description="Public keys of whoever signs JWTs by RS256 or ES256 (a JWK Set)."),
     ] = None
+    oidc_issuer: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^/]")] | None,
+        Meta(
+            description="URL of an OpenID Connect issuer that signs JWTs: its keys are found by discovery; needs an audience."
+        ),
+    ] = None
     jwt_audience: Annotated[str | None, Meta(description="The `aud` that JWTs must have; unset: any.")] = None
     jwt_issuer: Annotated[str | None, Meta(description="The `iss` that JWTs must have; unset: any.")] = None
     insecure: Annotated[bool, Meta(description="Serve beyond loopback without any authentication.")] = False
@@ -325,6 +331,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         except msgspec.ValidationError as error:
             raise SettingsError(complaint(str(error), values, kinds())) from None
+        settings.check_issuer()
         settings.check_safety()
         return settings
 
@@ -343,7 +350,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def authenticates(self) -> bool:
         """Whether anybody is asked who they are."""
-        return not (self.api_keys is self.jwt_secret is self.jwks_url is None)
+        return not (self.api_keys is self.jwt_secret is self.jwks_url is self.oidc_issuer is None)
+
+    def check_issuer(self) -> None:
+        """Raises SettingsError where an issuer's tokens could be taken that are not for this service."""
+        if self.oidc_issuer is None:
+            return
+        if self.jwt_audience is None:
+            raise SettingsError(
+                f"{called('oidc_issuer')} needs {called('jwt_audience')}: an issuer also signs for others."
+            )
+        for name in ("jwks_url", "jwt_issuer"):
+            if getattr(self, name) is not None:
+                raise SettingsError(
+                    f"{called(name)} is what {called('oidc_issuer')} finds out; give one of them."
+                )
 
     def check_safety(self) -> None:
         """Raises SettingsError for what only an operator who says `--insecure` may want."""
@@ -352,13 +373,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if not (self.authenticates or _is_loopback(self.host)):
             raise SettingsError(
                 f"--host {self.host} would serve anybody who can reach it: there is no authentication. Give "
-                "--api-keys (see `midstream keys add --help`), --jwt-secret or --jwks-url, or say --insecure."
+                "--api-keys (see `midstream keys add --help`), --jwt-secret, --jwks-url or --oidc-issuer, or say --insecure."
             )
-        url = urlsplit(self.jwks_url or "")
-        if url.scheme == "http" and not _is_loopback(url.hostname or ""):
-            raise SettingsError(
-                f"{called('jwks_url')}: whoever is on the way of plain http may put in keys. Use https, or say --insecure."
-            )
+        for name in ("jwks_url", "oidc_issuer"):
+            url = urlsplit(getattr(self, name) or "")
+            if url.scheme == "http" and not _is_loopback(url.hostname or ""):
+                raise SettingsError(
+                    f"{called(name)}: whoever is on the way of plain http may put in keys. Use https, or say --insecure."
+                )
 
 
 def kinds() -> dict[str, Any]:

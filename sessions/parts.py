@@ -14,7 +14,7 @@ from sessions.commands.answering import Answering
 from sessions.commands.branches import Brancher
 from sessions.commands.intake import sender_of
 from sessions.commands.orders import Orders
-from sessions.commands.removing import Deleter, Remover
+from sessions.commands.removing import Deleter, Eraser, Remover
 from sessions.commands.turns import Turns
 from sessions.conversation.directory import Directory
 from sessions.conversation.guarding import Changes, Tasks
@@ -78,6 +78,7 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
     brancher: Brancher
     remover: Remover
     deleter: Deleter
+    eraser: Eraser
     adopter: Adopter
     answering: Answering
     orders: Orders
@@ -237,6 +238,13 @@ def _commands(
         brancher=brancher,
         remover=remover,
         deleter=deleter,
+        eraser=Eraser(
+            directory=base.directory,
+            belongings=storage.belongings,
+            deleter=deleter,
+            sharing=storage.sharing,
+            index=storage.index,
+        ),
         adopter=Adopter(storage.adoption, base.tasks),
         answering=answering,
         orders=Orders(

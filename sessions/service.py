@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import msgspec
@@ -22,6 +22,7 @@ from sessions.running.admission import AGAIN_MS
 from sessions.running.ephemeral import Ask
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.replies import Replies
+from sessions.store.belongings import ExportedConversation, ExportedMessage
 from sessions.store.history.index import Listed, Page
 from sessions.store.redis.fair_places import FairPlaces
 from sessions.store.search.search import Found
@@ -279,6 +280,20 @@ class Sessions:
         if not self.shares:
             raise NotShared("This server shares no conversations.")
         return await self._base.storage.sharing.read(share_id, before=before)
+
+    async def export(self, owner: Owner) -> AsyncIterator[ExportedConversation | ExportedMessage]:
+        """All that is kept of an owner: each conversation, its messages behind it. Little of it is held at a time. Raises Refused."""
+        belongings = self._base.storage.belongings
+        async for conversation_id in belongings.conversations(owner):
+            if (conversation := await belongings.conversation(owner, conversation_id)) is None:
+                continue
+            yield conversation
+            async for message in belongings.messages(owner, conversation_id):
+                yield message
+
+    async def erase(self, owner: Owner) -> int:
+        """Ends all turns of an owner and removes all conversations; all who are attached are told. Gives how many there were. Raises Refused."""
+        return await self._commands.eraser.erase(owner)
 
     async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:
         """Gives a conversation another title; gives its row of the list. Raises Refused."""

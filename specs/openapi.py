@@ -8,6 +8,7 @@ import msgspec
 
 from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
+from connections.account.door import Erased, ExportEnd
 from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
@@ -17,6 +18,7 @@ from connections.openai.requests.sampling import OFF
 from connections.wire.facts import ServerFacts
 from connections.wire.frames import Name
 from connections.wire.params import MAX_INTEGER
+from sessions.store.belongings import ExportedConversation, ExportedMessage
 from sessions.store.sharing import SharedPage
 from specs.schemas import Schema, asked, named, told
 
@@ -27,6 +29,10 @@ _TOLD = (
     Report,
     TicketGiven,
     SharedPage,
+    ExportedConversation,
+    ExportedMessage,
+    ExportEnd,
+    Erased,
     RefusalBody,
     ServerFacts,
     wire.Completion,
@@ -54,7 +60,7 @@ def document() -> Part:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "paths": _health() | _tickets() | _shares() | _events() | _openai() | _specifications(),
+        "paths": _health() | _tickets() | _shares() | _account() | _events() | _openai() | _specifications(),
         "components": {
             "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES) | told(_TOLD, _PLACE),
             "securitySchemes": {
@@ -110,6 +116,23 @@ def _shares() -> Part:
     ]
     read = _operation("A conversation that its owner shared.", answers) | {"parameters": parameters}
     return {"/v1/shares/{share_id}": {"get": read}}
+
+
+def _account() -> Part:
+    nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask."}
+    why = _refusals(RefusalBody, nobody | {400: "No client_id.", 429: "Too many requests.", 503: "Not now."})
+    client = {
+        "name": "client_id",
+        "in": "query",
+        "description": "Needed unless the token is a JWT or a personal API key.",
+        "schema": named(Name),
+    }
+    line = {"oneOf": [_of(kind) for kind in (ExportedConversation, ExportedMessage, ExportEnd)]}
+    lines = _told_as("One of these a line; the last one is an `end`.", "application/x-ndjson", line)
+    export = _operation("All that is kept of whoever asks.", {"200": lines, **why})
+    erase = _operation("Erases it.", {"200": _json("How much there was.", _of(Erased)), **why})
+    security = {"parameters": [client], "security": [{}, {"bearer": []}]}
+    return {"/v1/export": {"get": export | security}, "/v1/me": {"delete": erase | security}}
 
 
 def _events() -> Part:

@@ -64,11 +64,13 @@ def key_set(*keys: dict[str, Any]) -> bytes:
 
 
 class Provider:
-    """Publishes a key set over HTTP, and counts who asks."""
+    """Publishes a key set over HTTP, and its configuration as an OpenID Connect issuer; counts who asks."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, issuer: str) -> None:
+        self.issuer = issuer
+        self.url = f"{issuer}/keys"
         self.content = b""
+        self.configuration: dict[str, Any] = {"issuer": issuer, "jwks_uri": self.url}
         self.status = 200
         self.asked = 0
 
@@ -83,15 +85,17 @@ def provider(*keys: dict[str, Any]) -> Iterator[Provider]:
             self.send_response(serving.status)
             if serving.status == 302:
                 self.send_header("Location", f"{serving.url}/elsewhere")
-            self.send_header("Content-Length", str(len(serving.content)))
+            configures = self.path == "/.well-known/openid-configuration"
+            content = json.dumps(serving.configuration).encode() if configures else serving.content
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(serving.content)
+            self.wfile.write(content)
 
         def log_message(self, *args: object) -> None:
             """Says nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
-        serving = Provider(f"http://127.0.0.1:{server.server_port}/keys")
+        serving = Provider(f"http://127.0.0.1:{server.server_port}")
         serving.content = key_set(*keys)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -70,10 +70,19 @@ ROOMS = {
         "commands",
         *("parts", "replica", "service"),
     ),
-    "sessions.store": ("redis", "history", "search", "sharing", "ownership", "adoption", "storage"),
+    "sessions.store": (
+        "redis",
+        "history",
+        "search",
+        "sharing",
+        "belongings",
+        "ownership",
+        "adoption",
+        "storage",
+    ),
     "connections": (
         *("wire", "http", "gate", "authentication", "limits", "line"),
-        *("native", "events", "shares", "openai", "realtime"),
+        *("native", "events", "shares", "account", "openai", "realtime"),
     ),
     "app": (
         *("setting_values", "settings", "server", "setup", "operations", "delivery"),

@@ -11,6 +11,7 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import Authenticator
+from connections.authentication.discovery import key_set_of
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens
 from connections.authentication.key_ring import KeyRing
 from connections.authentication.key_sets import KeySet
@@ -33,13 +34,19 @@ def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessCo
 
 
 def _web_tokens(settings: Settings) -> JsonWebTokens | None:
-    if settings.jwt_secret is settings.jwks_url is None:
+    if settings.jwt_secret is settings.jwks_url is settings.oidc_issuer is None:
         return None
     return JsonWebTokens(
         secret=settings.jwt_secret,
-        key_set=None if settings.jwks_url is None else KeySet(settings.jwks_url),
-        claims=Claims(audience=settings.jwt_audience, issuer=settings.jwt_issuer),
+        key_set=_key_set(settings),
+        claims=Claims(audience=settings.jwt_audience, issuer=settings.oidc_issuer or settings.jwt_issuer),
     )
+
+
+def _key_set(settings: Settings) -> KeySet | None:
+    if settings.oidc_issuer is not None:
+        return KeySet(settings.oidc_issuer, fetch=key_set_of)
+    return None if settings.jwks_url is None else KeySet(settings.jwks_url)
 
 
 @contextmanager

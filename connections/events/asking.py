@@ -9,9 +9,10 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 
+from connections.http.queries import name_of
 from connections.wire.errors import BadParams
 from connections.wire.features import Features
-from connections.wire.frames import MAX_SEQ, Name
+from connections.wire.frames import MAX_SEQ
 from connections.wire.sentences import complaint
 from sessions.commands.resuming import Position
 
@@ -37,8 +38,8 @@ def asked(request: Request) -> Asked:
     query = request.query_params
     last = request.headers.get("last-event-id") or query.get("last_event_id")
     return Asked(
-        conversation_id=_name("conversation_id", request.path_params["conversation_id"]),
-        client_id=None if (client_id := query.get("client_id")) is None else _name("client_id", client_id),
+        conversation_id=name_of("conversation_id", request.path_params["conversation_id"]),
+        client_id=None if (client_id := query.get("client_id")) is None else name_of("client_id", client_id),
         ticket=query.get("ticket"),
         position=position(last) if last else None,
         features=_features(query.get("features", "")),
@@ -64,10 +65,3 @@ def _features(named: str) -> Features:
         return msgspec.convert(tuple(filter(None, named.split(","))), Features)
     except msgspec.ValidationError as error:
         raise BadParams(complaint(error).why, field="features") from None
-
-
-def _name(field: str, value: str) -> str:
-    try:
-        return msgspec.convert(value, Name)
-    except msgspec.ValidationError as error:
-        raise BadParams(complaint(error).why, field=field) from None

@@ -93,14 +93,17 @@ class Exchange:
 
     async def begin_events(self, request_id: str, more: Mapping[str, str] | None = None) -> None:
         """Begins an answer that is a stream of server-sent events. `more`: headers."""
+        own = [(name.lower().encode(), value.encode()) for name, value in (more or {}).items()]
+        await self.begin([*_EVENTS, (b"x-request-id", request_id.encode()), *own])
+
+    async def begin(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Begins an answer that is written in parts."""
         self.begun = True
-        own = ((name.lower().encode(), value.encode()) for name, value in (more or {}).items())
-        headers = [*_EVENTS, (b"x-request-id", request_id.encode()), *own]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
-    async def write(self, events: bytes, *, more: bool = True) -> None:
-        """Sends events; waits while the client reads slower than they come."""
-        await self._send({"type": "http.response.body", "body": events, "more_body": more})
+    async def write(self, part: bytes, *, more: bool = True) -> None:
+        """Sends a part; waits while the client reads slower than they come."""
+        await self._send({"type": "http.response.body", "body": part, "more_body": more})
 
     async def abort(self) -> None:
         """Ends the connection of a client that does not read: what it did not take is dropped."""

@@ -32,6 +32,7 @@ class Door(StrEnum):
     EVENTS = "events"
     TICKETS = "tickets"
     SHARES = "shares"
+    ACCOUNT = "account"
     NONE = "none"
     """Nothing is served there, or not so."""
 

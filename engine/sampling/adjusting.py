@@ -35,10 +35,14 @@ class Wish:
         return bool(self.sampling.presence_penalty or self.sampling.frequency_penalty)
 
     @property
+    def weighs(self) -> bool:
+        """Whether some tokens are to be likelier, or less likely, than the model has them."""
+        return bool(self.sampling.repetition_penalty != 1.0 or self.sampling.logit_bias or self.counts)
+
+    @property
     def is_none(self) -> bool:
         """Whether the logits stay as they are."""
-        asks = self.sampling.repetition_penalty != 1.0 or self.sampling.logit_bias or self.counts
-        return not (asks or self.guide or self.may_not_end)
+        return not (self.weighs or self.guide or self.may_not_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,11 @@ class Adjustments:
     def asks(self, slot: int) -> bool:
         """Whether a slot's logits are to be changed now."""
         return not self._wishes[slot].is_none
+
+    def guide_alone(self, slot: int) -> Guide | None:
+        """Return the guide of a slot whose logits nothing else changes."""
+        wish = self._wishes.get(slot)
+        return None if wish is None or wish.weighs else wish.guide
 
     def changes(self, slots: Sequence[int]) -> Changes | None:
         """Return what is to be changed of the rows of these slots; None: nothing."""

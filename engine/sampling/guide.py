@@ -18,6 +18,9 @@ from engine.messages import ErrorCode
 BITS = 32
 """Tokens in a word of a mask."""
 
+FEW = 1024
+"""So many tokens are listed beside their mask: in most places of a grammar there are less."""
+
 
 class State(Enum):
     """Where a reply is in its grammar."""
@@ -60,12 +63,14 @@ class Guide:
     """Moves with its reply, from slot to slot and through the queue.
 
     `mask`: one bit for each token that may come next, the lowest ids lowest, (words,) of int32; there while READY.
+    `few`: the same tokens, rising, (tokens,) of int64, where they are few.
     """
 
     def __init__(self, compiler: Compiler, source: Source, masks: Masks, *, min_tokens: int = 0) -> None:
         """Take a grammar. `min_tokens`: the reply ends no sooner, unless it can't go on."""
         self.state = State.NEW
         self.mask: Tensor | None = None
+        self.few: Tensor | None = None
         self.fault: Fault | None = None
         self._compiler = compiler
         self._source = source
@@ -81,7 +86,8 @@ class Guide:
 
     def close(self) -> None:
         """Let go of all, as the reply has ended. To be called by whoever asks for masks."""
-        matcher, self._matcher, self.mask = self._matcher, None, None
+        matcher, self._matcher = self._matcher, None
+        self.mask = self.few = None
         # What is WAITING may be in somebody's hands.
         if matcher is not None and self.state is not State.WAITING:
             self._compiler.keep(self._source, matcher)
@@ -125,6 +131,7 @@ class Guide:
             return
         if self._tokens < self._min_tokens and (going_on := mask & self._masks.unended).any():
             mask = going_on
+        self.few = _few(mask)
         self.mask, self.state = mask, State.READY
 
     def _fail(self, matcher: LLMatcher) -> None:
@@ -139,6 +146,16 @@ def mask_of(tokens: Collection[int], size: int) -> Tensor:
     bits[list(tokens)] = True
     powers = torch.tensor([1 << bit for bit in range(BITS)], dtype=torch.int64)
     return (bits.view(-1, BITS) * powers).sum(dim=1).to(torch.int32)
+
+
+def _few(mask: Tensor) -> Tensor | None:
+    """Return the tokens of a mask, rising; None where they are more than a few."""
+    words = mask.nonzero().squeeze(1)
+    if len(words) > FEW:
+        return None
+    bits = (mask[words].unsqueeze(1) >> torch.arange(BITS, dtype=torch.int32)) & 1
+    rows, places = bits.nonzero(as_tuple=True)
+    return words[rows] * BITS + places if len(rows) <= FEW else None
 
 
 def masked(scores: Tensor, masks: Tensor) -> Tensor:

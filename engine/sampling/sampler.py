@@ -20,6 +20,7 @@ from torch import Tensor
 
 from engine.sampling import device_draw, nucleus
 from engine.sampling.adjusting import Adjustments, Changes, Wish
+from engine.sampling.allowed import Allowed, width_of
 from engine.sampling.device_draw import sent
 from engine.sampling.guide import Guide
 from engine.text.prepared import Sampling
@@ -92,6 +93,8 @@ class _Group:
     slots: list[int]
     changes: Changes | None
     """What is changed of the logits before; None where nothing is, for none of the rows."""
+    width: int
+    """Of the rows, where grammars leave so few tokens that those alone are looked at; 0: all of the vocabulary is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class _Rows:
     """What a step's rows ask for. Kept while the rows stay the same, and ask for the same."""
 
     slots: tuple[int, ...]
+    widths: tuple[int, ...]
     groups: list[_Group]
     fed_from: Tensor
     """Where each row's token is left for the next step."""
@@ -113,6 +117,7 @@ class Sampler:
         """`ends`: the tokens that end a reply, which those that are too short don't get."""
         self._choosers: list[Chooser | None] = [None] * slots
         self._device = device
+        self._vocabulary = vocabulary
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
         self._adjustments = Adjustments(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
@@ -139,7 +144,7 @@ class Sampler:
         scores = logits.float()
         tokens: list[int | None] = [None] * len(slots)
         for group in self._rows_of(tuple(slots)).groups:
-            drawn = _draw(self._scores(scores, group), group)
+            drawn = self._drawn(scores, group)
             for place, token in zip(group.places, drawn, strict=True):
                 tokens[place] = token
             if group.changes is not None:
@@ -177,30 +182,39 @@ class Sampler:
         return tokens
 
     def _rows_of(self, slots: tuple[int, ...]) -> _Rows:
-        if self._rows is None or self._rows.slots != slots:
+        widths = tuple(map(self._width, slots)) if self._device.type == "cpu" else (0,) * len(slots)
+        if self._rows is None or self._rows.slots != slots or self._rows.widths != widths:
+            parts = self._parts(slots, widths)
             self._rows = _Rows(
                 slots=slots,
-                groups=[self._group(way, places, slots) for way, places in self._parts(slots)],
+                widths=widths,
+                groups=[self._group(way, width, places, slots) for way, width, places in parts],
                 fed_from=sent(len(self._choosers) - 1 - torch.tensor(slots), self._device),
             )
         return self._rows
 
-    def _parts(self, slots: Sequence[int]) -> list[tuple[Way, list[int]]]:
-        """Gather the rows of each way, those that change their logits apart from the others.
+    def _width(self, slot: int) -> int:
+        guide = self._adjustments.guide_alone(slot)
+        return width_of(guide, self._vocabulary) if guide is not None else 0
+
+    def _parts(self, slots: Sequence[int], widths: Sequence[int]) -> list[tuple[Way, int, list[int]]]:
+        """Gather the rows of each way and width, those that change their logits apart from the others.
 
         Of those that are drawn from the whole, only so many come together as a cache holds.
         """
-        ways: dict[tuple[Way, bool], list[int]] = {}
-        for place, slot in enumerate(slots):
+        ways: dict[tuple[Way, int, bool], list[int]] = {}
+        for place, (slot, width) in enumerate(zip(slots, widths, strict=True)):
             if (chooser := self._choosers[slot]) is not None:
-                ways.setdefault((chooser.way, self._adjustments.asks(slot)), []).append(place)
+                ways.setdefault((chooser.way, width, self._adjustments.asks(slot)), []).append(place)
         parts = []
-        for (way, _), places in ways.items():
-            at_once = self._at_once if way is Way.WHOLE else len(places)
-            parts += [(way, places[first : first + at_once]) for first in range(0, len(places), at_once)]
+        for (way, width, _), places in ways.items():
+            at_once = self._at_once if way is Way.WHOLE and not width else len(places)
+            parts += [
+                (way, width, places[first : first + at_once]) for first in range(0, len(places), at_once)
+            ]
         return parts
 
-    def _group(self, way: Way, places: list[int], slots: Sequence[int]) -> _Group:
+    def _group(self, way: Way, width: int, places: list[int], slots: Sequence[int]) -> _Group:
         own = [slots[place] for place in places]
         choosers = [chooser for slot in own if (chooser := self._choosers[slot]) is not None]
         return _Group(
@@ -210,8 +224,17 @@ class Sampler:
             randoms=[chooser.random for chooser in choosers],
             limits=_limits([chooser.sampling for chooser in choosers], self._device),
             slots=own,
-            changes=self._adjustments.changes(own),
+            changes=None if width else self._adjustments.changes(own),
+            width=width,
         )
+
+    def _drawn(self, scores: Tensor, group: _Group) -> list[int | None]:
+        if not group.width:
+            return _draw(self._scores(scores, group), group)
+        guides = [guide for slot in group.slots if (guide := self._adjustments.guide_alone(slot)) is not None]
+        allowed = Allowed.by(guides, group.width)
+        places = _draw(allowed.of(scores, group.places), group)
+        return [allowed.token(row, place) for row, place in enumerate(places)]
 
     def _scores(self, scores: Tensor, group: _Group) -> Tensor:
         rows = scores[group.index]

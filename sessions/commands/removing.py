@@ -1,4 +1,4 @@
-"""Takes an exchange, or a whole conversation, out of the history, and tells all who are attached."""
+"""Takes an exchange, a conversation, or all that an owner has out of the history, and tells all who are attached."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from sessions.events import Cause, Reason, Removed
 from sessions.records import Base, MessageRecord, Owner, TurnRecord, status_of
 from sessions.replicas.forwarding import Forwarder
 from sessions.running import runner
+from sessions.store.belongings import Belongings
 from sessions.store.history.compacting import Compaction
 from sessions.store.history.history import History
 from sessions.store.history.index import Index
 from sessions.store.history.transactions import Moved
+from sessions.store.sharing import Sharing
 from sessions.turn.live_turn import LiveTurn
 
 ATTEMPTS = 5
 """How often a turn that began meanwhile is ended first; one behind them loses its conversation."""
+ROUNDS = 3
+"""How often it is looked for what came meanwhile; a client that goes on talking begins anew."""
 
 
 def doom(conversation: Conversation) -> list[LiveTurn]:
@@ -148,6 +152,49 @@ class Remover:
         await self._index.forget(conversation.owner, conversation.conversation_id)
         await self._compaction.forget(conversation.keys)
         conversation.publish_deleted(epoch)
+
+
+class Eraser:
+    """Takes all that is kept of an owner out of the store, and ends what runs of it, on whichever replica.
+
+    Counts of limits stay: they are numbers, end within a day, and nobody gets rid of them by erasing.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        belongings: Belongings,
+        deleter: Deleter,
+        sharing: Sharing,
+        index: Index,
+    ) -> None:
+        self._directory = directory
+        self._belongings = belongings
+        self._deleter = deleter
+        self._sharing = sharing
+        self._index = index
+
+    async def erase(self, owner: Owner) -> int:
+        """Erase; return how many conversations there were. Raises Refused, and goes on where it was when asked again."""
+        erased = 0
+        for _ in range(ROUNDS):
+            before = erased
+            async for conversation_id in self._belongings.conversations(owner):
+                erased += await self._delete(owner, conversation_id)
+            if erased == before:
+                break
+        return erased
+
+    async def _delete(self, owner: Owner, conversation_id: str) -> bool:
+        await self._sharing.take_back(owner, conversation_id)
+        try:
+            with self._directory.using(owner, conversation_id):
+                await self._deleter.delete(owner, conversation_id)
+        except NotFound:  # it expired, or somebody else was faster
+            await self._index.forget(owner, conversation_id)
+            return False
+        return True
 
 
 def _as_before(reply: MessageRecord, base: Base, turn: TurnRecord | None) -> MessageRecord:

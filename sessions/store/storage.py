@@ -8,6 +8,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from sessions.store.adoption import Adoption
+from sessions.store.belongings import Belongings
 from sessions.store.history.compacting import Compaction
 from sessions.store.history.history import History
 from sessions.store.history.index import Index
@@ -25,6 +26,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     index: Index
     search: Search
     sharing: Sharing
+    belongings: Belongings
     journal: Journal
     ownership: Ownership
     adoption: Adoption
@@ -53,6 +55,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
             index=index,
             search=Search(client),
             sharing=Sharing(client, history=history, ttl_s=ttl_s),
+            belongings=Belongings(client, history=history),
             journal=Journal(client, replica=replica),
             ownership=ownership,
             adoption=Adoption(client, index=index, ownership=ownership, ttl_s=ttl_s),

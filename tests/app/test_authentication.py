@@ -84,6 +84,18 @@ async def test_a_jwt_by_a_key_set_opens(tmp_path: Path) -> None:
             await refusal(running, token(rsa_key(1), "RS256", kid="k", aud="midstream"))
 
 
+async def test_a_jwt_of_an_openid_issuer_opens_where_its_url_and_the_audience_are_all_that_is_known(
+    tmp_path: Path,
+) -> None:
+    with provider(jwk(rsa_key(), kid="k")) as published:
+        issuer = {"iss": published.issuer, "aud": "midstream"}
+        async with serving(tmp_path, oidc_issuer=published.issuer, jwt_audience="midstream") as running:
+            async with running.socket({"token": token(rsa_key(), "RS256", kid="k", **issuer)}):
+                pass
+            for other in ({"aud": "another"}, {"iss": "https://another.example"}):
+                await refusal(running, token(rsa_key(), "RS256", kid="k", **issuer | other))
+
+
 async def test_where_keys_of_signers_can_not_be_had_a_client_is_told_to_come_back(tmp_path: Path) -> None:
     with provider() as published:
         published.status = 503

@@ -188,6 +188,22 @@ def test_a_key_set_that_somebody_may_put_in_stops_the_start(url: str) -> None:
         assert Settings.read({"MIDSTREAM_JWKS_URL": url, "MIDSTREAM_INSECURE": "1"}).jwks_url == url
 
 
+@pytest.mark.parametrize(
+    ("beside", "words"),
+    [
+        ({}, r"needs MIDSTREAM_JWT_AUDIENCE"),
+        ({"jwt_audience": "a", "jwks_url": "https://provider.example/keys"}, r"MIDSTREAM_JWKS_URL"),
+        ({"jwt_audience": "a", "jwt_issuer": "https://provider.example"}, r"MIDSTREAM_JWT_ISSUER"),
+        ({"jwt_audience": "a", "oidc_issuer": "http://provider.example"}, r"plain http"),
+    ],
+)
+def test_an_openid_issuer_is_not_taken_half(beside: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        Settings.read({}, {"oidc_issuer": "https://provider.example"} | beside)
+    whole = Settings.read({}, {"oidc_issuer": "https://provider.example", "jwt_audience": "a"})
+    assert whole.authenticates
+
+
 @pytest.mark.parametrize(("base", "folder"), [("/var/data", "/var/data/midstream"), ("", None)])
 def test_data_is_kept_where_the_user_keeps_data(
     base: str, folder: str | None, monkeypatch: pytest.MonkeyPatch

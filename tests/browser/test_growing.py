@@ -81,6 +81,9 @@ async def run(chat: ChatPage, peer: Peer, body: str, argument: Any = None) -> An
 @example(pieces=["- item\n", "\n", "[1]: https://example.org/\n", "- item\n", "[1]"], cuts=[0.3, 0.5, 0.9])
 @example(pieces=["```python\nx = '''\n", "word " * 450], cuts=[0.1, 0.4])
 @example(pieces=["a | b\n", "-|-\n", "| 3 |\n", "-", " "], cuts=[0.3, 0.5, 0.7, 0.9])
+@example(
+    pieces=["| a |\n|---|\n", "| one |\n" * 100, "| two |\n" * 100, "\n[b]: x\n"], cuts=[0.2, 0.5, 0.51, 0.9]
+)
 async def test_a_text_looks_the_same_wherever_it_was_cut(
     chat: ChatPage, peer: Peer, pieces: list[str], cuts: list[float]
 ) -> None:

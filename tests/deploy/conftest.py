@@ -1,4 +1,4 @@
-"""The shipped files, and a real nginx over them."""
+"""The shipped files, and what they are for: a real nginx, a real Caddy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.nginx_site import DEPLOY, NGINX, Site, make_site
+from tests.deploy.caddy_site import CADDY, CaddySite, make_caddy_site
+from tests.deploy.front import DEPLOY, Front
+from tests.deploy.nginx_site import NGINX, NginxSite, make_nginx_site
 
 
 @pytest.fixture
@@ -17,28 +19,36 @@ def deploy() -> Path:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Callable[[int], Site]:
+def nginx_site(tmp_path: Path) -> Callable[[int], NginxSite]:
     """Make a site whose upstream is a port of loopback."""
     if NGINX is None:
         pytest.skip("nginx is NOT INSTALLED: its configuration goes untested (apt install nginx)")
-    return lambda upstream_port: make_site(tmp_path, upstream_port)
+    return lambda upstream_port: make_nginx_site(tmp_path, upstream_port)
 
 
 @pytest.fixture
-def run_nginx() -> Iterator[Callable[[Site], None]]:
-    """Start nginx over a site and return once its workers accept; all are stopped at the test's end."""
+def caddy_site(tmp_path: Path) -> Callable[[int], CaddySite]:
+    """The same for Caddy."""
+    if CADDY is None:
+        pytest.skip("Caddy is NOT INSTALLED: its configuration goes untested (apt install caddy)")
+    return lambda upstream_port: make_caddy_site(tmp_path, upstream_port)
+
+
+@pytest.fixture
+def run_front() -> Iterator[Callable[[Front], None]]:
+    """Start what a site is for, and return once it takes connections; all are stopped at the test's end."""
     running: list[subprocess.Popen[str]] = []
 
-    def run(site: Site) -> None:
-        process = subprocess.Popen(site.command(), stderr=subprocess.PIPE, text=True)
+    def run(front: Front) -> None:
+        process = subprocess.Popen(front.command, stderr=subprocess.PIPE, text=True)
         running.append(process)
         assert process.stderr is not None
         said = []
         for line in process.stderr:
             said.append(line)
-            if "start worker process " in line:
+            if front.said_when_ready in line:
                 return
-        pytest.fail(f"nginx ended at its start: {''.join(said)}")
+        pytest.fail(f"{front.command[0]} ended at its start: {''.join(said)}")
 
     yield run
     for process in running:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import ssl
-from dataclasses import dataclass
 from pathlib import Path
 
-import trustme
-
+from tests.deploy.front import DEPLOY, Front, certify
 from tests.server_process import free_port
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 # What stands around a site file: the job of an operator's own nginx.conf.
@@ -30,32 +26,33 @@ http {{
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """One nginx prefix with Midstream's site in it; `tls` trusts its certificate."""
+class NginxSite(Front):
+    """One nginx prefix with Midstream's site in it."""
 
-    prefix: Path
-    http_port: int
-    https_port: int
-    tls: ssl.SSLContext
+    said_when_ready = "start worker process "
 
     @property
-    def log(self) -> Path:
-        """What the site says of requests."""
-        return self.prefix / "access.log"
+    def command(self) -> list[str]:
+        """How it is started."""
+        return self.asked()
 
-    def command(self, *options: str) -> list[str]:
+    def asked(self, *options: str) -> list[str]:
+        """The program with options of its own."""
         assert NGINX is not None
         return [NGINX, "-e", "stderr", "-p", str(self.prefix), "-c", "nginx.conf", *options]
 
+    def logged(self) -> list[str]:
+        """What its log says of each request."""
+        return [line.split('"')[1] for line in self.log.read_text().splitlines()]
 
-def make_site(prefix: Path, upstream_port: int) -> Site:
+
+def make_nginx_site(prefix: Path, upstream_port: int) -> NginxSite:
     """Lay out a site in `prefix` whose upstream is a port of loopback."""
     http_port, https_port = free_port(), free_port()
     lay_out(prefix, http_port, https_port)
     upstream = f"upstream midstream {{ server 127.0.0.1:{upstream_port}; keepalive 16; }}\n"
     (prefix / "snippets/midstream-upstream.conf").write_text(upstream)
-    return Site(prefix=prefix, http_port=http_port, https_port=https_port, tls=certify(prefix / "tls"))
+    return NginxSite(prefix=prefix, http_port=http_port, https_port=https_port, tls=certify(prefix / "tls"))
 
 
 def lay_out(prefix: Path, http_port: int, https_port: int) -> None:
@@ -77,14 +74,3 @@ def lay_out(prefix: Path, http_port: int, https_port: int) -> None:
         site = site.replace(line, replacement)
     site = site.replace("/var/log/nginx/", "")
     (prefix / "conf.d/midstream.conf").write_text(site)
-
-
-def certify(folder: Path) -> ssl.SSLContext:
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost", "127.0.0.1")
-    for pem in certificate.cert_chain_pems:
-        pem.write_to_path(folder / "fullchain.pem", append=True)
-    certificate.private_key_pem.write_to_path(folder / "privkey.pem")
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    return context

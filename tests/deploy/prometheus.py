@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.nginx_site import DEPLOY
+from tests.deploy.front import DEPLOY
 from tests.server_process import free_port
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")

@@ -19,7 +19,7 @@ import yaml
 
 from tests.chaos.gateway import UNHURRIED, Script, command
 from tests.chaos.thin_socket import ThinSocket
-from tests.deploy.nginx_site import DEPLOY
+from tests.deploy.front import DEPLOY
 from tests.deploy.prometheus import (
     PROMETHEUS,
     PROMTOOL,

@@ -7,15 +7,15 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.deploy.nginx_site import Site
+from tests.deploy.nginx_site import NginxSite
 
 
 def seconds(value: str) -> int:
     return int(value[:-1]) * {"s": 1, "m": 60, "h": 3600}[value[-1]]
 
 
-def test_nginx_accepts_the_site_without_a_warning(site: Callable[[int], Site]) -> None:
-    checked = subprocess.run(site(9).command("-t"), capture_output=True, text=True, check=False)
+def test_nginx_accepts_the_site_without_a_warning(nginx_site: Callable[[int], NginxSite]) -> None:
+    checked = subprocess.run(nginx_site(9).asked("-t"), capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert "[warn]" not in checked.stderr
 

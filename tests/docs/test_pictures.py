@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from graphlib import TopologicalSorter
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,8 @@ def arrows() -> set[tuple[str, str]]:
     """The picture of the rooms, as pairs."""
     picture = snippets(ARCHITECTURE, "mermaid")[0]
     chains = [re.split(r" *--> *", line.strip()) for line in picture.splitlines() if "-->" in line]
-    return {(above, below.partition("[")[0]) for chain in chains for above, below in pairwise(chain)}
+    ends = [(above, below.partition("[")[0]) for chain in chains for above, below in pairwise(chain)]
+    return {pair for above, below in ends for pair in product(above.split(" & "), below.split(" & "))}
 
 
 def below(room: str) -> set[str]:

@@ -29,6 +29,7 @@ const CAN_RETRY = new Set([LinkState.RECONNECTING, LinkState.OFFLINE, LinkState.
  */
 export class ConnectionView {
   #root = part("connection", HTMLElement);
+  #chat = part("chat", HTMLElement);
   #word = part("connection-text", HTMLElement);
   #wait = part("connection-wait", HTMLElement);
   #retry = part("retry", HTMLButtonElement);
@@ -47,6 +48,8 @@ export class ConnectionView {
     const { state, retryMs, code, reason } = status;
     const { state: shown, word } = toldOf(status);
     this.#root.dataset.state = shown;
+    // A class instead of `:has`, which each element that a reply brings would have asked anew.
+    this.#chat.classList.toggle("unheard", shown !== LinkState.CONNECTED && shown !== LinkState.CONNECTING);
     this.#root.title = code === null ? word : `${t("Closed with {code}", { code })}${reason === "" ? "" : `: ${reason}`}`;
     if (this.#word.textContent !== word) this.#word.textContent = word;
     this.#tellBack(shown);

@@ -5,25 +5,30 @@ import { mentions } from "./links.js";
 import { later } from "./slices.js";
 import { t } from "../words/translate.js";
 
+/** @typedef {{frame: HTMLElement, table: HTMLTableElement, columns: HTMLTableColElement, head: HTMLTableRowElement, body: HTMLTableSectionElement}} Part */
+
 /** Rows that are made at once. What a stream brings is less; a whole table comes in slices. */
 const AT_ONCE = 20;
 
+/** Rows of one table. A row that comes has its whole table laid out: one that is longer goes on in another, below the same head. */
+const ROWS = 100;
+
 /** A table. Rows that it has stay as they are while it grows. */
 export class TableView {
-  #head = element("tr");
-  #body = element("tbody");
-  #table = element("table", {}, element("thead", {}, this.#head), this.#body);
   // A group, not a region: landmarks need names of their own, and a reply may have ten tables.
-  root = element("div", { class: "table", tabindex: 0, role: "group", "aria-label": t("Table") }, this.#table);
+  root = element("div", { class: "table", tabindex: 0, role: "group", "aria-label": t("Table") });
+  /** @type {Part[]} */ #parts = [];
   /** @type {string[]} As they are shown. */ #shown = [];
   /** @type {import("./blocks/leaves.js").Table} */ #block = { kind: "table", head: [], alignments: [], rows: [] };
   #key = "";
   #links;
   #waits = false;
+  /** @type {ResizeObserver | null} */ #resized = null;
 
   /** @param {import("./links.js").Links} links */
   constructor(links) {
     this.#links = links;
+    this.#part();
   }
 
   /** @param {import("./blocks/leaves.js").Table} block */
@@ -47,12 +52,16 @@ export class TableView {
 
   #begin() {
     this.#truncate(0);
-    this.#fillRow(this.#head, "th", this.#block.head);
+    this.#fillRow(this.#parts[0].head, "th", this.#block.head);
   }
 
   /** @param {number} length */
   #truncate(length) {
-    for (const _ of this.#shown.splice(length)) this.#body.lastChild?.remove();
+    while (this.#shown.length > length) {
+      this.#shown.pop();
+      this.#parts.at(-1)?.body.lastChild?.remove();
+      if (this.#shown.length > 0 && this.#shown.length % ROWS === 0) this.#parts.pop()?.frame.remove();
+    }
   }
 
   /** Makes some of the rows that are missing; the next ones in a quiet moment. */
@@ -62,11 +71,47 @@ export class TableView {
       const cells = cellsOf(row);
       const made = element("tr");
       this.#fillRow(made, "td", head.map((_, index) => cells[index] ?? ""));
-      this.#body.append(made);
+      this.#bodyOfNext().append(made);
       this.#shown.push(row);
     }
     this.#waits = this.#shown.length < rows.length;
     if (this.#waits) later.add(() => this.#grow());
+  }
+
+  #bodyOfNext() {
+    const index = Math.floor(this.#shown.length / ROWS);
+    if (index < this.#parts.length) return this.#parts[index].body;
+    const part = this.#part();
+    this.#fillRow(part.head, "th", this.#block.head);
+    this.#align([part]);
+    if (this.#resized === null) {
+      this.#resized = new ResizeObserver(() => this.#align(this.#parts.slice(1)));
+      this.#resized.observe(this.root);
+    }
+    return part.body;
+  }
+
+  #part() {
+    const made = { frame: element("div", { class: "rows" }), head: element("tr"), columns: element("colgroup"), body: element("tbody"), table: element("table") };
+    if (this.#parts.length > 0) made.table.append(made.columns);
+    made.table.append(element("thead", {}, made.head), made.body);
+    // The first one is always laid out: the others' columns are measured on it.
+    if (this.#parts.length > 1) this.#parts.at(-1)?.frame.classList.add("full");
+    this.#parts.push(made);
+    made.frame.append(made.table);
+    this.root.append(made.frame);
+    return made;
+  }
+
+  /** Columns begin where those of the first table do. They may be wider: no word breaks. @param {Part[]} parts */
+  #align(parts) {
+    const widths = [...this.#parts[0].head.cells].map((cell) => cell.getBoundingClientRect().width);
+    for (const { columns } of parts) {
+      columns.replaceChildren(...widths.map(() => element("col")));
+      widths.forEach((width, index) => {
+        /** @type {HTMLElement} */ (columns.children[index]).style.width = `${width}px`;
+      });
+    }
   }
 
   /** @param {HTMLTableRowElement} row @param {"th" | "td"} tag @param {string[]} cells */

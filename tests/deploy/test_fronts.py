@@ -1,4 +1,4 @@
-"""A chat through a real nginx: TLS in front, the service behind, the shipped site between."""
+"""A chat through a real nginx and a real Caddy: TLS in front, the service behind, the shipped site between."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from hashlib import sha256
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from tests.deploy.nginx_site import Site
+from tests.deploy.front import Front
 from tests.server_process import ServerProcess
 
 
-@pytest.fixture
-def front(server: ServerProcess, site: Callable[[int], Site], run_nginx: Callable[[Site], None]) -> Site:
-    """A running nginx whose upstream is a running service."""
+@pytest.fixture(params=["nginx", "caddy"])
+def front(server: ServerProcess, run_front: Callable[[Front], None], request: pytest.FixtureRequest) -> Front:
+    """One that runs, and whose upstream is a running service."""
+    site: Callable[[int], Front] = request.getfixturevalue(f"{request.param}_site")
     running = site(server.port)
-    run_nginx(running)
+    run_front(running)
     return running
 
 
 @asynccontextmanager
-async def chat(front: Site, client_id: str, *, origin: str | None = None) -> AsyncIterator[ClientConnection]:
+async def chat(front: Front, client_id: str, *, origin: str | None = None) -> AsyncIterator[ClientConnection]:
     """A connection that was greeted."""
     url = f"wss://localhost:{front.https_port}/v1/ws"
     headers = {"Origin": origin} if origin else {}
@@ -65,11 +67,11 @@ def get(
         return answer, answer.read()
 
 
-def https(front: Site) -> http.client.HTTPSConnection:
+def https(front: Front) -> http.client.HTTPSConnection:
     return http.client.HTTPSConnection("localhost", front.https_port, context=front.tls)
 
 
-async def test_a_turn_comes_whole_through_nginx(front: Site, client_id: str) -> None:
+async def test_a_turn_comes_whole(front: Front, client_id: str) -> None:
     async with chat(front, client_id) as socket:
         await tell(socket, type="send", client_msg_id="m1", content="Hello!", params={"max_new_tokens": 12})
         frames = await until(socket, "done")
@@ -78,7 +80,7 @@ async def test_a_turn_comes_whole_through_nginx(front: Site, client_id: str) -> 
     assert sha256(text.encode()).hexdigest() == frames[-1]["text_sha256"]
 
 
-async def test_deltas_leave_nginx_while_the_turn_still_runs(front: Site, client_id: str) -> None:
+async def test_deltas_leave_while_the_turn_still_runs(front: Front, client_id: str) -> None:
     async with chat(front, client_id) as socket:
         await tell(socket, type="send", client_msg_id="m1", content="Count from 1 to 300.")
         for _ in range(5):
@@ -88,26 +90,26 @@ async def test_deltas_leave_nginx_while_the_turn_still_runs(front: Site, client_
     assert (done["reason"], done["cancel"]["cause"]) == ("cancelled", "client")
 
 
-async def test_the_page_of_the_same_name_may_connect(front: Site, client_id: str) -> None:
+async def test_the_page_of_the_same_name_may_connect(front: Front, client_id: str) -> None:
     async with chat(front, client_id, origin=f"https://localhost:{front.https_port}") as socket:
         assert socket.subprotocol == "midstream.v1"
 
 
-async def test_a_page_of_another_name_is_refused(front: Site, client_id: str) -> None:
+async def test_a_page_of_another_name_is_refused(front: Front, client_id: str) -> None:
     with pytest.raises(InvalidStatus) as refused:
         async with chat(front, client_id, origin="https://elsewhere.example"):
             pass
     assert refused.value.response.status_code == 403
 
 
-def test_the_page_and_its_health_are_served_over_tls(front: Site) -> None:
+def test_the_page_and_its_health_are_served_over_tls(front: Front) -> None:
     health, _ = get(https(front), "/healthz")
     _, page = get(https(front), "/")
     assert health.status == 200
     assert b"<!doctype html" in page.lower()
 
 
-def test_the_pages_files_come_through_as_they_were_coded(front: Site) -> None:
+def test_the_pages_files_come_through_as_they_were_coded(front: Front) -> None:
     _, page = get(https(front), "/")
     (script,) = re.findall(rb'src="(/static/start[^"]+)"', page)
     answer, coded = get(https(front), script.decode(), {"Accept-Encoding": "gzip"})
@@ -119,29 +121,28 @@ def test_the_pages_files_come_through_as_they_were_coded(front: Site) -> None:
     assert (known.status, nothing) == (304, b"")
 
 
-def test_plain_http_is_sent_on_to_https(front: Site) -> None:
-    moved, _ = get(http.client.HTTPConnection("127.0.0.1", front.http_port), "/?a=1")
-    assert (moved.status, moved.headers["Location"]) == (308, "https://127.0.0.1/?a=1")
+def test_plain_http_is_sent_on_to_https(front: Front) -> None:
+    moved, _ = get(http.client.HTTPConnection("localhost", front.http_port), "/?a=1")
+    assert moved.status == 308
+    assert moved.headers["Location"].endswith("/?a=1")
+    assert urlsplit(moved.headers["Location"]).hostname == "localhost"
 
 
-def test_the_metrics_stay_inside(front: Site) -> None:
+def test_the_metrics_stay_inside(front: Front) -> None:
     hidden, _ = get(https(front), "/metrics")
     assert hidden.status == 404
 
 
-async def test_the_log_has_no_ticket_no_client_and_no_shared_link(front: Site, client_id: str) -> None:
+async def test_the_log_has_no_ticket_no_client_and_no_shared_link(front: Front, client_id: str) -> None:
     for path in (f"/v1/events?ticket=secret-ticket&client_id={client_id}", "/s/secret-share?x=1", "/healthz"):
         get(https(front), path, {"Referer": "https://localhost/s/secret-share"})
-    lines = front.log.read_text().splitlines()
-    assert [line.split('"')[1] for line in lines] == [
-        "GET /v1/events HTTP/1.1",
-        "GET /s/- HTTP/1.1",
-        "GET /healthz HTTP/1.1",
-    ]
-    assert not any(word in line for line in lines for word in ("secret", client_id))
+    events, share, health = front.logged()
+    assert (events, health) == ("GET /v1/events HTTP/1.1", "GET /healthz HTTP/1.1")
+    assert share in {"GET /s/- HTTP/1.1", "GET /s/ HTTP/1.1"}
+    assert not any(word in front.log.read_text() for word in ("secret", client_id))
 
 
-def test_browsers_are_offered_http_2(front: Site) -> None:
+def test_browsers_are_offered_http_2(front: Front) -> None:
     front.tls.set_alpn_protocols(["h2", "http/1.1"])
     with (
         socket.create_connection(("localhost", front.https_port)) as line,

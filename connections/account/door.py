@@ -1,0 +1,157 @@
+"""`GET /v1/export` and `DELETE /v1/me`: all that is kept of whoever asks, as lines of JSON; and its end.
+
+Who asks shows a key or a JWT in the header. An application's key names its user by `client_id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+import structlog
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from connections.authentication.access import AccessControl
+from connections.gate.cross_origin import CrossOrigin
+from connections.gate.origin import Origins
+from connections.http.exchange import Exchange
+from connections.http.json_answers import answer, counted_as, foreign_page, refused
+from connections.http.queries import name_of
+from connections.http.refusals import Door, Refusal, Refusals
+from connections.limits.caller import Caller, caller_of
+from connections.limits.limiters import Limiters
+from connections.limits.quotas import RateLimited
+from connections.wire.errors import BadParams, Unauthenticated
+from connections.wire.table import Counts
+from sessions.errors import Overloaded, Refused
+from sessions.records import Owner
+from sessions.running.admission import AGAIN_MS
+from sessions.service import Sessions
+from sessions.store.belongings import ExportedConversation
+from sessions.store.redis.asker import asking_for
+
+WEIGHT = 10
+"""Reads that one of these counts as."""
+AT_ONCE = 4
+"""Exports and erasures that this replica does at a time."""
+LONGEST_S = 600.0
+"""An export that its client reads slower is cut off."""
+PART_BYTES = 64 * 1024
+_HEADERS = [
+    (b"content-type", b"application/x-ndjson; charset=utf-8"),
+    (b"content-disposition", b'attachment; filename="conversations.jsonl"'),
+    (b"cache-control", b"no-store"),
+]
+Act = Callable[[Exchange, Owner], Awaitable[None]]
+
+_log = structlog.get_logger("midstream.account")
+
+
+class Erased(msgspec.Struct, frozen=True):
+    """What was erased."""
+
+    conversations: int
+
+
+class ExportEnd(msgspec.Struct, frozen=True, tag_field="type", tag="end"):
+    """The last line of an export: one without it was cut off."""
+
+    conversations: int
+
+
+class AccountDoor:
+    """Answers requests."""
+
+    def __init__(self, *, sessions: Sessions, access: AccessControl, limiters: Limiters) -> None:
+        self._sessions = sessions
+        self._access = access
+        self._limiters = limiters
+        self._running = 0
+
+    async def export(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers with all conversations and messages, one a line."""
+        await self._serve(Exchange(scope, receive, send), self._export)
+
+    async def erase(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Erases all of them, and answers how many there were."""
+        await self._serve(Exchange(scope, receive, send), self._erase)
+
+    async def _serve(self, exchange: Exchange, act: Act) -> None:
+        try:
+            caller = await self._caller(exchange)
+            with self._place(caller), asking_for(caller.group or caller.client.client_id):
+                await act(exchange, caller.owner)
+        except (BadParams, Unauthenticated, Refused) as why:
+            self._limiters.refusals.tell(Door.ACCOUNT, counted_as(why))
+            if exchange.begun:
+                exchange.cut_off()
+            else:
+                await exchange.answer(refused(why))
+        except (ClientDisconnect, TimeoutError):
+            exchange.cut_off()
+
+    async def _caller(self, exchange: Exchange) -> Caller:
+        """Who asks. Raises Unauthenticated, BadParams, Refused."""
+        request = exchange.request
+        identity = await self._access.identify(authorization=request.headers.get("authorization"))
+        client_id = request.query_params.get("client_id")
+        if client_id is None and not identity.is_person:
+            raise BadParams("client_id: is missing.")
+        return caller_of(
+            identity, "" if client_id is None else name_of("client_id", client_id), request.scope
+        )
+
+    @contextmanager
+    def _place(self, caller: Caller) -> Iterator[None]:
+        """What this costs is counted, and few do it at a time. Raises RateLimited, Overloaded."""
+        try:
+            for _ in range(WEIGHT):
+                self._limiters.rates.take(Counts.READ, caller.subject)
+        except RateLimited:
+            self._limiters.refusals.count(Refusal.RATE)
+            raise
+        if self._running >= AT_ONCE:
+            raise Overloaded("The server does as much of this as it can.", retry_after_ms=AGAIN_MS)
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+
+    async def _export(self, exchange: Exchange, owner: Owner) -> None:
+        async with asyncio.timeout(LONGEST_S):
+            await exchange.while_there(self._told(exchange, owner))
+
+    async def _told(self, exchange: Exchange, owner: Owner) -> None:
+        lines = bytearray()
+        conversations = 0
+        await exchange.begin(_HEADERS)
+        async for one in self._sessions.export(owner):
+            conversations += isinstance(one, ExportedConversation)
+            lines += msgspec.json.encode(one) + b"\n"
+            if len(lines) >= PART_BYTES:
+                await exchange.write(bytes(lines))
+                lines.clear()
+        lines += msgspec.json.encode(ExportEnd(conversations)) + b"\n"
+        await exchange.write(bytes(lines), more=False)
+        _log.info("exported", principal=owner.principal, conversations=conversations)
+
+    async def _erase(self, exchange: Exchange, owner: Owner) -> None:
+        """Goes on though its client leaves: half of it erased is what nobody asked for."""
+        erased = await asyncio.shield(asyncio.ensure_future(self._sessions.erase(owner)))
+        _log.info("erased", principal=owner.principal, conversations=erased)
+        await exchange.answer(answer(Erased(erased)))
+
+
+def account_routes(door: AccountDoor, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
+    """The routes below `/v1`."""
+    export = CrossOrigin(door.export, origins, refusals, method="GET", refusal=foreign_page)
+    erase = CrossOrigin(door.erase, origins, refusals, method="DELETE", refusal=foreign_page)
+    return [
+        Route("/v1/export", export, methods=["GET", "OPTIONS"]),
+        Route("/v1/me", erase, methods=["DELETE", "OPTIONS"]),
+    ]

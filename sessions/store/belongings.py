@@ -1,0 +1,161 @@
+"""All that is kept of one owner: which conversations there are, and what each of them holds.
+
+The list has an owner's newest conversations. Those that left it, or never came to it, are found by their names alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+from redis.asyncio import Redis
+
+from sessions.events import ShownCall
+from sessions.records import MessageRecord, Owner
+from sessions.store.history.history import History
+from sessions.store.history.index import list_name
+from sessions.store.history.keys import Keys
+from sessions.store.history.rows import message_at
+from sessions.store.redis.client import store_errors
+
+AT_ONCE = 16
+"""Messages that are read at once, of up to a window of text each."""
+SCANNED = 500
+"""Names that the store looks through in one go."""
+_MESSAGE = "message:"
+
+
+class ExportedMessage(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="message"
+):
+    """A message as it is kept, of whichever branch. `created_at`: Unix milliseconds."""
+
+    conversation_id: str
+    message_id: str
+    parent_id: str | None
+    role: str
+    content: str
+    status: str
+    created_at: int
+    model: str | None = None
+    reasoning: str = ""
+    calls: tuple[ShownCall, ...] = ()
+
+    @classmethod
+    def of(cls, conversation_id: str, message: MessageRecord) -> ExportedMessage:
+        """As a record has it."""
+        return cls(
+            conversation_id=conversation_id,
+            message_id=message.message_id,
+            parent_id=message.parent_id,
+            role=message.role,
+            content=message.content,
+            status=message.status,
+            created_at=message.created_at,
+            model=message.model,
+            reasoning=message.reasoning,
+            calls=tuple(call.shown() for call in message.calls),
+        )
+
+
+class ExportedConversation(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="conversation"
+):
+    """A conversation's facts; its messages follow. `active`: the newest message of the branch that is shown."""
+
+    conversation_id: str
+    title: str
+    updated_at: int
+    system: str = ""
+    active: str | None = None
+
+
+class Belongings:
+    """Looks through what an owner has. Every method raises StoreDown."""
+
+    def __init__(self, client: Redis, *, history: History) -> None:
+        self._client = client
+        self._history = history
+
+    async def conversations(self, owner: Owner) -> AsyncIterator[str]:
+        """Give the id of each conversation: those of the list, newest first, then those that are not in it."""
+        listed = set()
+        with store_errors():
+            names = await cast("Awaitable[list[bytes]]", self._client.zrevrange(list_name(owner), 0, -1))
+        for name in names:
+            listed.add(name)
+            yield name.decode()
+        async for conversation_id in self._unlisted(owner):
+            if conversation_id.encode() not in listed:
+                yield conversation_id
+
+    async def _unlisted(self, owner: Owner) -> AsyncIterator[str]:
+        pattern = f"ms:{{{_literal(str(owner))}/*}}"
+        names = self._client.scan_iter(match=pattern, count=SCANNED)
+        while True:
+            with store_errors():
+                name = await anext(names, None)
+            if name is None:
+                return
+            found = Keys.named(name.decode())
+            # An owner may have a name that another one's begins with: ids have no slash.
+            if Keys.of(owner, found.conversation_id) == found:
+                yield found.conversation_id
+
+    async def conversation(self, owner: Owner, conversation_id: str) -> ExportedConversation | None:
+        """Return the facts of a conversation; None where it is gone."""
+        meta = await self._history.load(Keys.of(owner, conversation_id))
+        if meta is None:
+            return None
+        return ExportedConversation(
+            conversation_id=conversation_id,
+            title=meta.title,
+            updated_at=meta.updated_at,
+            system=meta.system,
+            active=meta.leaf,
+        )
+
+    async def messages(self, owner: Owner, conversation_id: str) -> AsyncIterator[ExportedMessage]:
+        """Give all messages of all branches, oldest first. Some of them are held at a time."""
+        keys = Keys.of(owner, conversation_id)
+        with store_errors():
+            fields: Any = await cast("Awaitable[list[bytes]]", self._client.hkeys(keys.conversation))
+        ids = [name.decode().removeprefix(_MESSAGE) for name in fields if name.startswith(_MESSAGE.encode())]
+        came: list[tuple[int, str]] = []
+        for some in _parts(ids):
+            came += [(message.created_at, message.message_id) for message in await self._read(keys, some)]
+        for some in _parts([message_id for _, message_id in sorted(came)]):
+            for message in await self._read(keys, some):
+                yield ExportedMessage.of(conversation_id, message)
+
+    async def _read(self, keys: Keys, ids: Sequence[str]) -> list[MessageRecord]:
+        fields = [f"{part}:{message_id}" for message_id in ids for part in ("message", "parent", "calls")]
+        rows = list(zip(ids, *[iter(await self._fields(keys, fields))] * 3, strict=True))
+        calls = [call.decode() for *_, made in rows for call in (made or b"").split()]
+        kept = await self._fields(keys, [f"call:{call}" for call in calls]) if calls else []
+        records = dict(zip(calls, kept, strict=True))
+        return [
+            message_at(message_id, message, parent or b"", _told(made or b"", records))
+            for message_id, message, parent, made in rows
+            if message is not None
+        ]
+
+    async def _fields(self, keys: Keys, names: list[str]) -> list[bytes | None]:
+        with store_errors():
+            return await cast("Awaitable[list[bytes | None]]", self._client.hmget(keys.conversation, names))
+
+
+def _told(made: bytes, records: Mapping[str, bytes | None]) -> list[bytes]:
+    """The calls of a reply as scripts tell them: each one's id, then its record."""
+    return [part for call in made.split() for part in (call, records[call.decode()] or b"")]
+
+
+def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
+
+
+def _literal(name: str) -> str:
+    """A name in a pattern of Redis, where some characters stand for others."""
+    return re.sub(r"([\\*?\[\]^-])", r"\\\1", name)

@@ -1,0 +1,203 @@
+"""All that is kept of a person: they get it, and they get rid of it; nobody else's is touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from app.operations import key_file
+from connections.account.door import AT_ONCE
+from connections.authentication.api_keys import Kind
+from engine.scripted.engine import ScriptedEngine
+from sessions.records import Owner
+from sessions.store.history.index import list_name
+from tests.app.in_process import Frame, Running, serving
+from tests.app.test_frames import say
+from tests.signing import SECRET, token
+
+COUNTS = ("ms:limit:", "ms:charged:", "ms:seats:")
+"""Numbers, which end by themselves."""
+
+
+@pytest.fixture
+async def guarded(keys: Path, tmp_path: Path, store_url: str) -> AsyncIterator[Running]:
+    async with serving(
+        tmp_path,
+        api_keys=str(keys),
+        jwt_secret=SECRET,
+        redis_url=store_url,
+        tokens_per_day=100_000,
+        read_rate=1000,
+        message_rate=1000,
+    ) as running:
+        yield running
+
+
+def shown(name: str = "ann", **claims: Any) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token(sub=name, **claims)}"}
+
+
+async def asked(
+    running: Running, method: str, path: str, headers: dict[str, str] | None = None
+) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
+        return await client.request(method, path, headers=headers)
+
+
+async def exported(running: Running, name: str = "ann") -> list[Frame]:
+    answer = await asked(running, "GET", "/v1/export", shown(name))
+    assert answer.status_code == 200
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert lines[-1]["type"] == "end"
+    assert lines[-1]["conversations"] == sum(line["type"] == "conversation" for line in lines)
+    return lines[:-1]
+
+
+async def names_in(store: Redis, part: str) -> set[str]:
+    return {name.decode() async for name in store.scan_iter() if part in name.decode()}
+
+
+async def live_a_little(running: Running, name: str) -> None:
+    """A person's conversations: one with two branches, one that is shared, one with a title of their own."""
+    async with running.socket({"token": token(sub=name)}) as socket:
+        first = (await say(socket, "What grows?", conversation_id="garden"))[0]
+        await say(socket, "And in winter?", conversation_id="garden")
+        await say(socket, "What swims?", conversation_id="garden", parent_id=first.get("parent_id"))
+        await say(socket, "A secret.", conversation_id="diary")
+        await socket.ask(type="share", conversation_id="diary")
+        await say(socket, "Hello.", conversation_id="named")
+        await socket.ask(type="rename", conversation_id="named", title="My own")
+
+
+async def test_an_export_has_all_conversations_and_all_branches_of_whoever_asks_alone(
+    guarded: Running,
+) -> None:
+    await live_a_little(guarded, "ann")
+    await live_a_little(guarded, "anna")
+    lines = await exported(guarded)
+    conversations = {line["conversation_id"]: line for line in lines if line["type"] == "conversation"}
+    assert {name: one["title"] for name, one in conversations.items()} == {
+        "garden": "What grows?",
+        "diary": "A secret.",
+        "named": "My own",
+    }
+    garden = [line for line in lines if line["type"] == "message" and line["conversation_id"] == "garden"]
+    asked_for = [line["content"] for line in garden if line["role"] == "user"]
+    assert asked_for == ["What grows?", "And in winter?", "What swims?"]
+    replies = [line for line in garden if line["role"] == "assistant"]
+    assert {line["status"] for line in replies} == {"complete"}
+    assert all(line["content"] and line["parent_id"] for line in replies)
+    assert conversations["garden"]["active"] == replies[-1]["message_id"]
+    assert [line["created_at"] for line in garden] == sorted(line["created_at"] for line in garden)
+
+
+async def test_nothing_of_a_person_is_left_in_the_store_but_numbers(guarded: Running, store: Redis) -> None:
+    await live_a_little(guarded, "anna")
+    others = await names_in(store, "jwt:anna/")
+    shares = await names_in(store, "ms:share:")
+    await live_a_little(guarded, "ann")
+    assert len(await names_in(store, "jwt:ann/")) >= 7  # three hashes, three journals, the list
+    answer = await asked(guarded, "DELETE", "/v1/me", shown())
+    assert (answer.status_code, answer.json()) == (200, {"conversations": 3})
+    left = await names_in(store, "ann") - await names_in(store, "anna")
+    assert {name for name in left if not name.startswith(COUNTS)} == set()
+    assert await names_in(store, "ms:share:") == shares
+    assert await names_in(store, "jwt:anna/") == others
+    assert await exported(guarded) == []
+    assert len(await exported(guarded, "anna")) > 3
+
+
+async def test_what_left_the_list_is_exported_and_erased_too(guarded: Running, store: Redis) -> None:
+    await live_a_little(guarded, "ann")
+    await store.zrem(list_name(Owner("jwt:ann", "")), "diary")
+    assert "A secret." in [line.get("content") for line in await exported(guarded)]
+    await asked(guarded, "DELETE", "/v1/me", shown())
+    assert await names_in(store, "diary") == set()
+
+
+async def test_a_name_is_no_pattern(guarded: Running) -> None:
+    """Whoever is called `a|*` by their issuer has what is theirs."""
+    await live_a_little(guarded, "a|[n]n@")
+    await live_a_little(guarded, "a|nn@")
+    assert (await asked(guarded, "DELETE", "/v1/me", shown("a|[n]n@"))).json() == {"conversations": 3}
+    assert len(await exported(guarded, "a|nn@")) > 3
+
+
+async def test_a_running_reply_ends_and_its_readers_are_told_though_another_replica_runs_it(
+    guarded: Running, tmp_path: Path, store_url: str
+) -> None:
+    slow = ScriptedEngine(by_hand=True, reply="This takes long.")
+    async with (
+        serving(tmp_path, slow, jwt_secret=SECRET, redis_url=store_url) as other,
+        other.socket({"token": token()}) as socket,
+    ):
+        await socket.send(type="send", client_msg_id="m", content="Hello?")
+        await socket.next("accepted")
+        slow.step()
+        await socket.next("delta")
+        answer = await asked(guarded, "DELETE", "/v1/me", shown())
+        assert answer.json() == {"conversations": 1}
+        assert (await socket.next("deleted"))["conversation_id"] == "default"
+
+
+async def test_an_applications_key_names_its_user(guarded: Running, keys: Path) -> None:
+    key = key_file.add(keys, "app", kind=Kind.APPLICATION)
+    async with guarded.socket({"token": key, "client_id": "bob"}) as socket:
+        await say(socket, "I am Bob.")
+    headers = {"Authorization": f"Bearer {key}"}
+    nobody = await asked(guarded, "GET", "/v1/export", headers)
+    assert (nobody.status_code, nobody.json()["error"]["message"]) == (400, "client_id: is missing.")
+    assert "I am Bob." in (await asked(guarded, "GET", "/v1/export?client_id=bob", headers)).text
+    assert "I am Bob." not in (await asked(guarded, "GET", "/v1/export?client_id=ann", headers)).text
+    bad = await asked(guarded, "DELETE", "/v1/me?client_id=a%20b", headers)
+    assert (bad.status_code, bad.json()["error"]["param"]) == (400, "client_id")
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/export"), ("DELETE", "/v1/me")])
+async def test_strangers_and_foreign_pages_get_nothing(method: str, path: str, guarded: Running) -> None:
+    assert (await asked(guarded, method, path)).status_code == 401
+    assert (await asked(guarded, method, path, shown(exp=1))).status_code == 401
+    foreign = {"Origin": "https://elsewhere.example"}
+    assert (await asked(guarded, method, path, shown() | foreign)).status_code == 403
+    assert (await asked(guarded, "OPTIONS", path, foreign)).status_code == 403
+
+
+async def test_whoever_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
+    async with serving(tmp_path, jwt_secret=SECRET, read_rate=2) as running:
+        answers = [await asked(running, "GET", "/v1/export", shown()) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 429]
+        assert "retry-after" in answers[1].headers
+        assert (await asked(running, "GET", "/v1/export", shown("bob"))).status_code == 200
+
+
+async def test_few_are_served_at_a_time_and_whoever_leaves_gives_the_place_back(tmp_path: Path) -> None:
+    """A reader who takes nothing holds a place, and no more memory than a part of the answer."""
+    engine = ScriptedEngine(reply="much" * 5_000)
+    async with serving(tmp_path, engine, jwt_secret=SECRET, message_rate=1000, read_rate=1000) as running:
+        async with running.socket({"token": token()}) as socket:
+            for number in range(300):
+                await say(socket, f"{number}")
+        stuck = [await running.tight_socket() for _ in range(AT_ONCE)]
+        head = (
+            f"GET /v1/export HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {shown()['Authorization']}\r\n\r\n"
+        )
+        for one in stuck:
+            one.send(head.encode())
+        await answered(running, 503)
+        for one in stuck:
+            one.close()
+        await answered(running, 200)
+
+
+async def answered(running: Running, status: int) -> None:
+    """Asks as somebody else until that is the answer."""
+    for number in range(50):
+        if (await asked(running, "GET", "/v1/export", shown(f"bob{number}"))).status_code == status:
+            return
+    raise AssertionError(status)

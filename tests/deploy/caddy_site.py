@@ -1,0 +1,60 @@
+"""One Caddy: the file that operators copy, a certificate of its own, free ports on loopback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.deploy.front import DEPLOY, Front, certify
+from tests.server_process import free_port
+
+CADDY = shutil.which("caddy")
+ASIDE = """\
+{{
+	admin off
+	skip_install_trust
+	auto_https disable_certs
+	http_port {http}
+	https_port {https}
+	default_bind 127.0.0.1
+	storage file_system {prefix}/storage
+}}
+"""
+"""What stands before the site: it takes no port of the machine's, and asks nobody for a certificate."""
+
+
+class CaddySite(Front):
+    """One Caddy with Midstream's site in it."""
+
+    said_when_ready = "serving initial configuration"
+
+    @property
+    def command(self) -> list[str]:
+        """How it is started."""
+        assert CADDY is not None
+        return [CADDY, "run", "--adapter", "caddyfile", "--config", str(self.prefix / "Caddyfile")]
+
+    def logged(self) -> list[str]:
+        """What its log says of each request."""
+        requests = [json.loads(line)["request"] for line in self.log.read_text().splitlines()]
+        return [f"{one['method']} {one['uri']} {one['proto']}" for one in requests]
+
+
+def make_caddy_site(prefix: Path, upstream_port: int) -> CaddySite:
+    """Lay out a site in `prefix` whose upstream is a port of loopback."""
+    (prefix / "tls").mkdir()
+    made = CaddySite(
+        prefix=prefix, http_port=free_port(), https_port=free_port(), tls=certify(prefix / "tls")
+    )
+    site = (DEPLOY / "Caddyfile").read_text()
+    for line, replacement in {
+        "chat.example.org {": f"localhost {{\n\ttls {prefix}/tls/fullchain.pem {prefix}/tls/privkey.pem",
+        "reverse_proxy 127.0.0.1:8000": f"reverse_proxy 127.0.0.1:{upstream_port}",
+        "/var/log/caddy/midstream.log": str(made.log),
+    }.items():
+        assert site.count(line) == 1
+        site = site.replace(line, replacement)
+    aside = ASIDE.format(http=made.http_port, https=made.https_port, prefix=prefix)
+    (prefix / "Caddyfile").write_text(aside + site)
+    return made
