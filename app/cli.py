@@ -19,6 +19,7 @@ from app.setting_values import PREFIX, SettingsError, plain, wanted_words
 from app.settings import Settings
 from connections.wire.errors import leaves
 from engine.errors import EngineError
+from midstream.bench.command_line import bench
 from midstream.terminal.command_line import chat
 from sessions.errors import StoreDown
 from sessions.store.redis.embedded import EmbeddedStoreFailed
@@ -147,3 +148,4 @@ def doctor(*, as_json: bool, **options: Any) -> None:
 
 
 main.add_command(chat)
+main.add_command(bench)
