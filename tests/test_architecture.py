@@ -274,7 +274,14 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ),
         (
             "click",
-            {"app.cli", "app.operations.keys", "midstream.terminal.command_line", "app.doctor.examination"},
+            {
+                "app.cli",
+                "app.operations.keys",
+                "app.sizing.command",
+                "midstream.bench.command_line",
+                "midstream.terminal.command_line",
+                "app.doctor.examination",
+            },
         ),
         (
             "llguidance",

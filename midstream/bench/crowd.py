@@ -103,11 +103,13 @@ class Crowd:
             await asyncio.wait(left)
 
     async def _look(self) -> None:
-        """Measure how late this program is itself."""
+        """Measure how late this program is itself, and note how many talk."""
         while True:
             due = monotonic() + LOOK_S
             await asyncio.sleep(LOOK_S)
-            self.tally.durations.own_lag.add(max(0.0, monotonic() - due))
+            now = monotonic()
+            self.tally.durations.own_lag.add(max(0.0, now - due))
+            self.tally.look(now)
 
 
 async def _all_done(tasks: set[asyncio.Task[None]]) -> None:

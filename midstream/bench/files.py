@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from midstream.bench.page import page
-from midstream.bench.plots import Points
+from midstream.bench.plots import Lines
 from midstream.bench.report import lines
 
 STANDARD_OUTPUT = Path("-")
@@ -23,9 +23,7 @@ def check(*named: Path | None) -> None:
                 pass
 
 
-def write(
-    report: dict[str, Any], curves: dict[str, Points], json_file: Path | None, html_file: Path | None
-) -> None:
+def write(report: dict[str, Any], curves: Lines, json_file: Path | None, html_file: Path | None) -> None:
     """Write a report. With JSON on the standard output the table goes to standard error. Raises OSError."""
     packed = orjson.dumps(report, option=orjson.OPT_INDENT_2).decode()
     told = sys.stderr if json_file == STANDARD_OUTPUT else sys.stdout

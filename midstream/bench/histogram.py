@@ -45,6 +45,6 @@ class Histogram:
         for place, count in enumerate(self._counts):
             seen += count
             if seen >= wanted:
-                middle = SHORTEST_S * GROWTH ** (place - 0.5)
+                middle = SHORTEST_S * math.pow(GROWTH, place - 0.5)
                 return min(self.most, max(self.least, middle))
         return self.most

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from midstream.bench.plots import Axis, Points, plot
+from midstream.bench.plots import Axis, Lines, Points, plot
 from midstream.bench.report import SHARES, TITLES, lines, shown
 
 _STYLE = """
@@ -17,11 +17,11 @@ th:first-child, td:first-child { text-align: left; }
 svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: currentColor; } .rule { stroke: #8884; }
 pre { overflow-x: auto; }
 """
-_PERCENTS = (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0)
+_PERCENTS = (10.0, 25.0, 50.0, 75.0, 90.0, 99.0)
 Facts = dict[str, Any]
 
 
-def page(report: Facts, curves: dict[str, Points]) -> str:
+def page(report: Facts, curves: Lines) -> str:
     """Return the file. `report`: of `report.facts`; `curves`: of `curves_of`, by the names of durations."""
     title = f"{report['url']}: {report['model']}"
     body = [
@@ -53,7 +53,7 @@ def _table(report: Facts) -> str:
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
 
-def _durations(curves: dict[str, Points], *names: str) -> str:
+def _durations(curves: Lines, *names: str) -> str:
     ticks = tuple((percent, f"{percent:g} %") for percent in _PERCENTS)
     chosen = {TITLES[name]: curves[name] for name in names}
     return plot(chosen, across=Axis("so many are done within", ticks), up=Axis("milliseconds"))

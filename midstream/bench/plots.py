@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -13,6 +13,7 @@ _COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed")
 _TICKS = 5
 
 Points = Sequence[tuple[float, float]]
+Lines = Mapping[str, Points]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Axis:
     ticks: tuple[tuple[float, str], ...] = ()
 
 
-def plot(lines: dict[str, Points], *, across: Axis, up: Axis) -> str:
+def plot(lines: Lines, *, across: Axis, up: Axis) -> str:
     """Return an `<svg>` of lines by their names; where there is none, a sentence that says so."""
     given = {name: points for name, points in lines.items() if points}
     if not given:
@@ -81,7 +82,7 @@ def _round_ticks(least: float, most: float) -> tuple[tuple[float, str], ...]:
     return tuple((place * step, f"{place * step:,.10g}") for place in range(first, last + 1))
 
 
-def _colours(lines: dict[str, Points]) -> list[str]:
+def _colours(lines: Lines) -> list[str]:
     return [_COLOURS[place % len(_COLOURS)] for place in range(len(lines))]
 
 

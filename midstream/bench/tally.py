@@ -32,13 +32,15 @@ class TimeLine:
         self.slice_s = slice_s
         self.slices: list[Slice] = []
 
-    def at(self, passed_s: float) -> Slice:
-        """Return the part that a time lies in, in seconds since the beginning."""
+    def at(self, passed_s: float, *, talking: int) -> Slice:
+        """Return the part that a time lies in, in seconds since the beginning, while so many conversations are held."""
         while (place := int(max(0.0, passed_s) / self.slice_s)) >= MOST_SLICES:
             self._halve()
         while place >= len(self.slices):
             self.slices.append(Slice())
-        return self.slices[place]
+        part = self.slices[place]
+        part.talking = max(part.talking, talking)
+        return part
 
     def _halve(self) -> None:
         self.slice_s *= 2
@@ -111,27 +113,29 @@ class Tally:
         """A conversation begins."""
         self.conversations += 1
         self.talking += 1
-        part = self.line.at(now - self.begun)
-        part.talking = max(part.talking, self.talking)
+        self.look(now)
 
     def went(self, now: float) -> None:
         """It is over."""
-        part = self.line.at(now - self.begun)
-        part.talking = max(part.talking, self.talking)
+        self.look(now)
         self.talking -= 1
+
+    def look(self, now: float) -> Slice:
+        """Note how many talk now; return the part of the time line that now lies in."""
+        return self.line.at(now - self.begun, talking=self.talking)
 
     def piece(self, now: float) -> None:
         """A piece of a reply came."""
-        self.line.at(now - self.begun).pieces += 1
+        self.look(now).pieces += 1
 
     def end(self, reason: str, tokens: int, now: float) -> None:
         """A reply ended."""
         self.ends[reason if reason in self.ends or len(self.ends) < MOST_CODES else "other"] += 1
         self.tokens += tokens
         self.ended_at = max(self.ended_at, now)
-        self.line.at(now - self.begun).ended += 1
+        self.look(now).ended += 1
 
     def error(self, code: str, now: float) -> None:
         """Something was refused, or failed."""
         self.errors[code if code in self.errors or len(self.errors) < MOST_CODES else "other"] += 1
-        self.line.at(now - self.begun).errors += 1
+        self.look(now).errors += 1
