@@ -1,4 +1,4 @@
-"""The command line: `midstream serve`, `midstream chat`, `midstream keys` and `midstream doctor`."""
+"""The command line: `midstream serve`, `chat`, `keys`, `doctor`, `bench` and `size`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from app.operations.keys import keys
 from app.operations.memory import collect_seldom
 from app.setting_values import PREFIX, SettingsError, plain, wanted_words
 from app.settings import Settings
+from app.sizing.command import size
 from connections.wire.errors import leaves
 from engine.errors import EngineError
 from midstream.bench.command_line import bench
@@ -149,3 +150,4 @@ def doctor(*, as_json: bool, **options: Any) -> None:
 
 main.add_command(chat)
 main.add_command(bench)
+main.add_command(size)

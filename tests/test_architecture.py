@@ -77,7 +77,7 @@ ROOMS = {
     ),
     "app": (
         *("setting_values", "settings", "server", "setup", "operations", "delivery"),
-        *("unserved", "doors", "routes", "service", "composition", "doctor", "cli", "__main__"),
+        *("unserved", "doors", "routes", "service", "composition", "doctor", "sizing", "cli", "__main__"),
     ),
 }
 
