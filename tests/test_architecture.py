@@ -239,7 +239,7 @@ def test_torch_is_imported_by_the_engines_process_alone() -> None:
 
 
 def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
-    heavy = {"torch", "transformers", "mcp", "pydantic"}
+    heavy = {"torch", "transformers", "mcp", "pydantic", "opentelemetry", "pyinstrument"}
     look = f"import sys, app.cli, app.composition; print({heavy} & set(sys.modules))"
     told = subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "set()"
@@ -251,6 +251,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("prometheus_client", {"app.operations.collectors", "app.operations.metrics"}),
         ("uvicorn", {"app.server.http_protocol", "app.server.server", "app.server.websocket"}),
         ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
+        ("opentelemetry", {"app.operations.spans"}),
         ("uvloop", {"app.cli"}),
         ("brotli", {"app.delivery.encodings"}),
         (
