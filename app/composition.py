@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from app.doors import doors
 from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
+from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
 from app.operations.tracing import traced
 from app.routes import application
@@ -153,7 +154,12 @@ async def composed(
                 server=server(app, patience=patience_of(settings), bounds=bounds, tls=tls),
                 drain_s=settings.drain_s,
                 lag=lag,
+                profiler=_profiler(settings, models),
             )
+
+
+def _profiler(settings: Settings, engines: Engine) -> Profiler:
+    return Profiler(Path(settings.data_dir).expanduser() / "profiles", engines)
 
 
 def _observer(metrics: Metrics, meter: Meter | None) -> Observer:

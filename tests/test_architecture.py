@@ -47,7 +47,17 @@ _JS_FIELD = re.compile(r"^  (?:/\*\*.*\*/ )?(#?\w+)(?: = .*|;)$", re.MULTILINE)
 # imports itself and those before it.
 ROOMS = {
     "engine": (
-        *("trace", "reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "free_memory"),
+        *(
+            "trace",
+            "reply_spec",
+            "profiler",
+            "messages",
+            "errors",
+            "options",
+            "tracebacks",
+            "process_log",
+            "free_memory",
+        ),
         *("durations", "stream", "door"),
         *(
             "grammar",
