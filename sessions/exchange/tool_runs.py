@@ -126,8 +126,8 @@ class ToolRuns:
         except Exception:  # noqa: BLE001 - see above
             incident = secrets.token_hex(4)
             _log.exception("tool failed", tool=call.name, incident=incident)
-            why = f"The tool failed by an internal error, number {incident}."
-            return partial(done, error=why), "internal"
+            told = f"The tool failed by an internal error, number {incident}."
+            return partial(done, error=told), "internal"
         return partial(done, content=content), None
 
     async def _result(self, call: CallRecord) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import threading
 import time
@@ -104,6 +105,9 @@ async def test_a_second_wish_is_told_that_the_first_is_under_way(tmp_path: Path)
 
 def test_a_signal_has_gateway_and_engine_profiled(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
+        os.kill(
+            server.engine_pid(), signal.SIGUSR1
+        )  # systemd sends it to all processes, unless told otherwise
         server.send(signal.SIGUSR1)
         line = logged(server, "a profile was written")
         path = Path(line["file"])
