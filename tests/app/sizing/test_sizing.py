@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from huggingface_hub import constants
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
@@ -89,6 +90,17 @@ def test_a_name_that_is_not_in_the_cache_is_told_with_how_to_get_it() -> None:
     ended = CliRunner().invoke(size, ["--users", "1", "--model", "nobody/nothing"])
     assert ended.exit_code == 1
     assert "hf download nobody/nothing" in ended.output
+
+
+def test_a_model_of_the_hub_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "models--somebody--llama"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text("abc")
+    (kept / "snapshots" / "abc").mkdir(parents=True)
+    folder(kept / "snapshots" / "abc", LLAMA)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    shape = shape_of("somebody/llama")
+    assert (shape.name, shape.layers, shape.stored_bytes) == ("llama", 32, None)
 
 
 SHAPE = Shape(

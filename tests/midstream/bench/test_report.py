@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from io import StringIO
 from xml.etree import ElementTree as ET
 
 import orjson
 
-from midstream.bench.live_line import line
+from midstream.bench.live_line import keep_telling, line
 from midstream.bench.page import page
 from midstream.bench.plan import Plan
 from midstream.bench.plots import Axis, plot
@@ -91,3 +93,30 @@ def test_the_live_line_says_how_it_goes() -> None:
     told = line(seen(), 104.0, duration_s=10.0)
     assert told.startswith("4/10 s  0 talking  2 replies  15 tokens/s  first text 101 ms")
     assert told.endswith("1 errors (rate_limited)")
+
+
+class Terminal(StringIO):
+    """Somebody watches it."""
+
+    seen: asyncio.Event
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        self.seen.set()
+        return written
+
+
+async def test_the_live_line_is_written_to_a_terminal_alone_and_taken_away() -> None:
+    terminal, file = Terminal(), StringIO()
+    terminal.seen = asyncio.Event()
+    tasks = [asyncio.create_task(keep_telling(seen(), duration_s=10, out=out)) for out in (terminal, file)]
+    await terminal.seen.wait()
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert file.getvalue() == ""
+    assert "2 replies" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
