@@ -1,4 +1,4 @@
-"""The command line: `midstream serve`, `midstream chat`, `midstream keys` and `midstream doctor`."""
+"""The command line: `midstream serve`, `chat`, `keys`, `doctor`, `bench` and `size`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from app.operations.keys import keys
 from app.operations.memory import collect_seldom
 from app.setting_values import PREFIX, SettingsError, plain, wanted_words
 from app.settings import Settings
+from app.sizing.command import size
 from connections.wire.errors import leaves
 from engine.errors import EngineError
+from midstream.bench.command_line import bench
 from midstream.terminal.command_line import chat
 from sessions.errors import StoreDown
 from sessions.store.redis.embedded import EmbeddedStoreFailed
@@ -147,3 +149,5 @@ def doctor(*, as_json: bool, **options: Any) -> None:
 
 
 main.add_command(chat)
+main.add_command(bench)
+main.add_command(size)

@@ -13,7 +13,9 @@ from redis.asyncio import Redis
 from app.doors import doors
 from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
+from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
+from app.operations.tracing import traced
 from app.routes import application
 from app.server.network import gate_of, patience_of, tls_of
 from app.server.server import HEARTBEAT_S, listen, server
@@ -32,6 +34,7 @@ from connections.gate.cross_origin import CrossOrigin
 from connections.http.json_answers import foreign_page
 from connections.http.refusals import Refusals
 from connections.limits.bounds import Bounds
+from connections.limits.meter import Meter
 from connections.line.presence import Presence
 from connections.line.registry import Registry
 from connections.native.endpoint import HELLO_S
@@ -41,7 +44,7 @@ from engine.door import Engine
 from engine.durations import Durations
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import FiltersUnusable, filters_from
-from sessions.observer import Several
+from sessions.observer import Observer, Several
 from sessions.service import Sessions
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect, replica_name
@@ -86,6 +89,7 @@ async def composed(
     registry = Registry(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
     )
+    metrics = Metrics()
     policy, tallies, lag = _policy(settings), {"requests": StoreTally(), "replies": StoreTally()}, Durations()
     async with (
         _store_url(settings) as url,
@@ -93,9 +97,8 @@ async def composed(
         _store_client(url, tallies["replies"]) as lane,
         nullcontext(access_of(settings, store, refresh_s=refresh_s)) as access,
         limiters_of(settings, store, refusals, bounds) as limiters,
+        traced(_observer(metrics, limiters.meter), version=version("midstream-server")) as observer,
     ):
-        metrics = Metrics()
-        observer = metrics if limiters.meter is None else Several(metrics, TurnTokens(limiters.meter))
         await look_at_store(settings, store)
         replica = await replica_name(store)
         sessions = Sessions(
@@ -151,7 +154,17 @@ async def composed(
                 server=server(app, patience=patience_of(settings), bounds=bounds, tls=tls),
                 drain_s=settings.drain_s,
                 lag=lag,
+                profiler=_profiler(settings, models),
             )
+
+
+def _profiler(settings: Settings, engines: Engine) -> Profiler:
+    return Profiler(Path(settings.data_dir).expanduser() / "profiles", engines)
+
+
+def _observer(metrics: Metrics, meter: Meter | None) -> Observer:
+    """Who is told of turns."""
+    return metrics if meter is None else Several(metrics, TurnTokens(meter))
 
 
 def _policy(settings: Settings) -> Policy:

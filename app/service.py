@@ -10,6 +10,7 @@ import structlog
 
 from app.operations.loop_lag import keep_measuring
 from app.operations.memory import keep_giving_back
+from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
 from app.operations.terminal import StartDisplay
 from app.server.server import Server, address
@@ -39,6 +40,7 @@ class Service:
         server: Server,
         drain_s: float,
         lag: Durations,
+        profiler: Profiler,
     ) -> None:
         """`lag` takes how late the event loop is."""
         self._engine = engine
@@ -49,6 +51,7 @@ class Service:
         self._server = server
         self._drain_s = drain_s
         self._lag = lag
+        self._profiler = profiler
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._failure: EngineError | None = None
@@ -59,6 +62,7 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self._access.reread)
+        loop.add_signal_handler(signal.SIGUSR1, self._profiler.ask)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._server.serve(sockets=[listener]))
@@ -66,15 +70,17 @@ class Service:
                 watching = tasks.create_task(self._access.watch())
                 trimming = tasks.create_task(keep_giving_back())
                 measuring = tasks.create_task(keep_measuring(self._lag))
+                profiling = tasks.create_task(self._profiler.run())
                 await self._stop.wait()
                 starting.cancel()
                 watching.cancel()
                 trimming.cancel()
+                profiling.cancel()
                 await self._drain()
                 self._server.end()
                 measuring.cancel()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
                 loop.remove_signal_handler(number)
         if self._failure is not None:
             raise self._failure

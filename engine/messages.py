@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.profiler import Profile
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.trace import NOBODYS, Trace
 
@@ -359,5 +360,17 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     device_total_bytes: int = 0
 
 
-ToEngine = Request | Cancel | Count | Uncount | Ping
-FromEngine = StepOutputs | Counted | Loading | ModelFacts | LoadFailed | EngineStatistics | Pong
+class TakeProfile(msgspec.Struct, frozen=True, tag="take_profile"):
+    """Asks where the process spends its time, for so many seconds."""
+
+    seconds: float
+
+
+class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
+    """Answers `TakeProfile`."""
+
+    profile: Profile
+
+
+ToEngine = Request | Cancel | Count | Uncount | Ping | TakeProfile
+FromEngine = StepOutputs | Counted | Loading | ModelFacts | LoadFailed | EngineStatistics | Pong | Profiled

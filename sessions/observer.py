@@ -11,6 +11,10 @@ from sessions.records import Client
 class Observer(Protocol):
     """Called on the event loop, synchronously; must not raise."""
 
+    def began(self, turn_id: str, model: str, accepted_at: float) -> None:
+        """A turn is about to ask the engine, in the task that runs it. `accepted_at`: by the monotonic clock."""
+        ...
+
     def first_token(self, seconds: float) -> None:
         """A turn's first delta was published so long after it was accepted."""
         ...
@@ -20,12 +24,19 @@ class Observer(Protocol):
         ...
 
     def ended(self, done: Done, client: Client) -> None:
-        """A turn ended that this client began."""
+        """A turn ended that this client began. One that never ran had not begun."""
+        ...
+
+    def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
+        """A tool of the server's ran so long. `failure`: its kind, a word; None: it did what it was asked."""
         ...
 
 
 class Silent:
     """An observer that measures nothing."""
+
+    def began(self, turn_id: str, model: str, accepted_at: float) -> None:
+        """Ignores it."""
 
     def first_token(self, seconds: float) -> None:
         """Ignores it."""
@@ -36,12 +47,20 @@ class Silent:
     def ended(self, done: Done, client: Client) -> None:
         """Ignores it."""
 
+    def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
+        """Ignores it."""
+
 
 class Several:
     """Observers that are all told."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
+
+    def began(self, turn_id: str, model: str, accepted_at: float) -> None:
+        """Tells all."""
+        for observer in self._observers:
+            observer.began(turn_id, model, accepted_at)
 
     def first_token(self, seconds: float) -> None:
         """Tells all."""
@@ -57,3 +76,8 @@ class Several:
         """Tells all."""
         for observer in self._observers:
             observer.ended(done, client)
+
+    def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
+        """Tells all."""
+        for observer in self._observers:
+            observer.tool_ended(name, call_id, seconds, failure)

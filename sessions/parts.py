@@ -199,6 +199,7 @@ def _commands(
             prompts=base.prompts,
             settler=base.settler,
             box=tools,
+            observer=observer,
             filters=policy.filters,
             limits=policy.tools,
             is_draining=lambda: base.admission.draining,

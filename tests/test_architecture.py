@@ -47,7 +47,17 @@ _JS_FIELD = re.compile(r"^  (?:/\*\*.*\*/ )?(#?\w+)(?: = .*|;)$", re.MULTILINE)
 # imports itself and those before it.
 ROOMS = {
     "engine": (
-        *("trace", "reply_spec", "messages", "errors", "options", "tracebacks", "process_log", "free_memory"),
+        *(
+            "trace",
+            "reply_spec",
+            "profiler",
+            "messages",
+            "errors",
+            "options",
+            "tracebacks",
+            "process_log",
+            "free_memory",
+        ),
         *("durations", "stream", "door"),
         *(
             "grammar",
@@ -86,7 +96,7 @@ ROOMS = {
     ),
     "app": (
         *("setting_values", "settings", "server", "setup", "operations", "delivery"),
-        *("unserved", "doors", "routes", "service", "composition", "doctor", "cli", "__main__"),
+        *("unserved", "doors", "routes", "service", "composition", "doctor", "sizing", "cli", "__main__"),
     ),
 }
 
@@ -248,7 +258,8 @@ def test_torch_is_imported_by_the_engines_process_alone() -> None:
 
 
 def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
-    heavy = {"torch", "transformers", "mcp", "pydantic"}
+    # of OpenTelemetry redis imports what is about metrics, wherever it is installed
+    heavy = {"torch", "transformers", "mcp", "pydantic", "opentelemetry.sdk.trace", "opentelemetry.exporter"}
     look = f"import sys, app.cli, app.composition; print({heavy} & set(sys.modules))"
     told = subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "set()"
@@ -260,6 +271,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("prometheus_client", {"app.operations.collectors", "app.operations.metrics"}),
         ("uvicorn", {"app.server.http_protocol", "app.server.server", "app.server.websocket"}),
         ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
+        ("opentelemetry", {"app.operations.spans"}),
         ("uvloop", {"app.cli"}),
         ("brotli", {"app.delivery.encodings"}),
         (
@@ -283,7 +295,14 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ),
         (
             "click",
-            {"app.cli", "app.operations.keys", "midstream.terminal.command_line", "app.doctor.examination"},
+            {
+                "app.cli",
+                "app.operations.keys",
+                "app.sizing.command",
+                "midstream.bench.command_line",
+                "midstream.terminal.command_line",
+                "app.doctor.examination",
+            },
         ),
         (
             "llguidance",

@@ -22,6 +22,7 @@ from app.server.descriptors import SPARE
 from app.server.network import PAGES, tls_of
 from app.setting_values import SettingsError
 from app.settings import Settings
+from app.setup.model_files import in_cache, weights_of
 from app.setup.models import check_models
 from app.setup.tools import tool_box_of
 from connections.authentication.api_keys import parsed
@@ -117,7 +118,7 @@ def _model(settings: Settings) -> Finding:
         return good("model", f"Replies are made by what {settings.upstreams} names.")
     path = Path(settings.model_path)
     if not path.is_dir():
-        kept = _in_cache(settings.model_path)
+        kept = in_cache(settings.model_path)
         words = (
             f"{settings.model_path} is in the cache."
             if kept
@@ -127,19 +128,6 @@ def _model(settings: Settings) -> Finding:
     if not weights_of(path):
         return bad("model", f"{path} has no weights (*.safetensors).", "Copy the whole folder of the model.")
     return good("model", f"{settings.model_name}, {size(weights_of(path))} of weights.")
-
-
-def weights_of(folder: Path) -> int:
-    """Return the bytes of a model's weights."""
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-
-
-def _in_cache(name: str) -> Path | None:
-    """Where the hub's library keeps a model, if it does."""
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - it takes a third of a second
-
-    found = try_to_load_from_cache(name, "config.json")
-    return Path(found).parent if isinstance(found, str) else None
 
 
 def _kinds(settings: Settings, torch: Torch | None) -> set[str]:
@@ -166,7 +154,7 @@ def _memory(settings: Settings, torch: Torch | None, kinds: set[str]) -> Finding
     on_card = torch is not None and kinds == {"cuda"}
     free = torch.free if torch is not None and on_card else free_memory()
     path = Path(settings.model_path)
-    folder = path if path.is_dir() else _in_cache(settings.model_path)
+    folder = path if path.is_dir() else in_cache(settings.model_path)
     weights = weights_of(folder) if folder is not None else 0
     if free is None:
         return poor("memory", "Nothing tells how much is free.")

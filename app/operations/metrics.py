@@ -15,13 +15,14 @@ from app.operations import collectors
 from app.operations.collectors import Sources, collectors_of
 from engine.durations import Durations
 from sessions.events import Cause, Done, Reason
+from sessions.observer import Silent
 from sessions.records import Client
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class Metrics:
+class Metrics(Silent):
     """Observes turns (`sessions.observer.Observer`) and renders `/metrics`."""
 
     def __init__(self) -> None:
@@ -68,8 +69,8 @@ class Metrics:
         """Counts a gap between deltas."""
         self._gaps.observe(seconds)
 
-    def ended(self, done: Done, _: Client) -> None:
-        """Counts an ended turn."""
+    def ended(self, done: Done, client: Client) -> None:  # noqa: ARG002 - it counts for all
+        """Counts an ended turn, whoever began it."""
         self._turns.labels(done.reason.value).inc()
         self._models.labels(done.model or "", done.requested_model or done.model or "").inc()
         for kind in ("prompt", "cached", "generated", "sent", "wasted"):

@@ -122,8 +122,9 @@ def _load(
 
 
 def _live_and_die_with_the_gateway() -> None:
-    """Leave Ctrl-C to the gateway, end cleanly at SIGTERM, and at once where the kernel sees the gateway die."""
+    """Leave Ctrl-C and what asks for a profile to the gateway, end cleanly at SIGTERM, and at once where the kernel sees the gateway die."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

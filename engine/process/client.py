@@ -22,16 +22,22 @@ from engine.messages import (
     ModelFacts,
     Ping,
     Pong,
+    Profiled,
     Request,
     StepOutputs,
+    TakeProfile,
 )
 from engine.options import EngineOptions
 from engine.process.channel import pack
 from engine.process.child import Child
 from engine.process.requests import Switchboard
 from engine.process.supervision import Heartbeat, HeartbeatOptions, Lifecycle, RestartLedger, RestartPolicy
+from engine.profiler import Profile
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.stream import ReplyStream
+
+PROFILE_LATE_S = 10.0
+"""How long behind its time a profile may come: a long step, or the telling."""
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +70,7 @@ class EngineClient:
         self._statistics = EngineStatistics()
         self._child: Child | None = None
         self._heart = Heartbeat(self._beats)
+        self._profiling: asyncio.Future[Profile] | None = None
 
     @property
     def status(self) -> EngineStatus:
@@ -117,6 +124,18 @@ class EngineClient:
     def statistics(self) -> EngineStatistics:
         """Return the latest facts of the running process; zeros before the first."""
         return self._statistics
+
+    async def profile(self, seconds: float) -> Profile | None:
+        """Return where its process spends its time; None where no process runs, or it does not answer. One at a time."""
+        if self._child is None:
+            return None
+        self._profiling = asyncio.get_running_loop().create_future()
+        self._child.send(pack(TakeProfile(seconds)))
+        try:
+            async with asyncio.timeout(seconds + PROFILE_LATE_S):
+                return await self._profiling
+        except TimeoutError:
+            return None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[EngineClient]:
@@ -205,6 +224,9 @@ class EngineClient:
                 self._loaded(message)
             case LoadFailed():
                 self._load_failed(message.message)
+            case Profiled():
+                if self._profiling is not None and not self._profiling.done():
+                    self._profiling.set_result(message.profile)
             case _:
                 assert_never(message)
 

@@ -15,10 +15,11 @@ from typing import assert_never
 
 import msgspec
 
-from engine.messages import Cancel, Count, Ping, Pong, Request, ToEngine, Uncount
+from engine.messages import Cancel, Count, Ping, Pong, Profiled, Request, TakeProfile, ToEngine, Uncount
 from engine.process.channel import BlockingChannel
 from engine.process.inbox import Lanes
 from engine.process.preparing import Preparer
+from engine.profiler import profile
 from engine.prompts.fair_queue import FairQueue
 from engine.prompts.jobs import characters
 from engine.prompts.worker import PromptMaker
@@ -84,8 +85,14 @@ class Intake:
                 self._queue(message.request_id, message, message.priority)
             case Count():
                 self._queue(message.count_id, message)
+            case TakeProfile():
+                threading.Thread(target=self._profile, args=(message,), name="profiler", daemon=True).start()
             case _:
                 assert_never(message)
+
+    def _profile(self, asked: TakeProfile) -> None:
+        with suppress(OSError):  # as below
+            self._channel.send(Profiled(profile(asked.seconds)))
 
     def _queue(self, key: Key, asked: Request | Count, priority: int = 0) -> None:
         # About what it takes, also where it is no text at all.

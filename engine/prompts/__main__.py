@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> int:
     """Make prompts until the engine's process goes. `arguments`: the descriptor of the line to it, the model."""
     process_log.set_up()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     line = Connection(int(arguments[0]))

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
+from engine import trace
 from sessions.commands.turns import Turns
 from sessions.conversation.guarding import Tasks, guarded
 from sessions.errors import Refused, StoreDown
@@ -39,7 +40,17 @@ class Orders:
         self._tasks = tasks
 
     def take(self, order: Order) -> None:
-        """Begins an order at once, so that the next one finds what it did; answers when it is done."""
+        """Begins an order at once, so that the next one finds what it did; answers when it is done.
+
+        Whatever it begins works for the request that the other replica was asked by.
+        """
+        before = trace.current.set(order.trace)
+        try:
+            self._begin(order)
+        finally:
+            trace.current.reset(before)
+
+    def _begin(self, order: Order) -> None:
         match order.ask:
             case AskSend() as ask:
                 self._send(order, ask)

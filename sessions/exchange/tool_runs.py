@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import secrets
 from functools import partial
+from time import monotonic
 
 import msgspec
 import structlog
@@ -20,6 +21,7 @@ from sessions.events import CallState, Status
 from sessions.exchange.questions import Asker
 from sessions.exchange.settling import Change, Settler
 from sessions.filters.chain import Filters
+from sessions.observer import Observer
 from sessions.records import CallRecord
 from sessions.tools.server_tool import CallContext, Progress, ToolFailed, ToolLost
 from sessions.tools.tool_box import ToolBox
@@ -45,6 +47,7 @@ class ToolRuns:
         box: ToolBox,
         settler: Settler,
         filters: Filters,
+        observer: Observer,
         wait_s: float,
     ) -> None:
         self._conversation = conversation
@@ -52,6 +55,7 @@ class ToolRuns:
         self._box = box
         self._settler = settler
         self._filters = filters
+        self._observer = observer
         self._begun: set[str] = set()
         self._asker = Asker(conversation, live, settler=settler, filters=filters, wait_s=wait_s)
 
@@ -96,30 +100,35 @@ class ToolRuns:
                     return
                 call = claim
             await self._settler.until_certain(self._conversation, self._live)
-            change = await self._outcome(call)
+            begun = monotonic()
+            change, failure = await self._outcome(call)
+            is_known = self._live.exchange.generation.offered(call.name) is not None
+            name = call.name if is_known else "unknown"  # what a model makes up is content
+            self._observer.tool_ended(name, call.call_id, monotonic() - begun, failure)
             await self._change(call, change)
 
     async def _change(self, call: CallRecord, change: Change) -> CallRecord | None:
         return await self._settler.change(self._conversation, self._live, call.call_id, change)
 
-    async def _outcome(self, call: CallRecord) -> Change:
-        """What becomes of a call. A task's boundary: whatever a tool raises is this call's alone."""
+    async def _outcome(self, call: CallRecord) -> tuple[Change, str | None]:
+        """What becomes of a call, and the kind of its failure. A task's boundary: whatever a tool raises is this call's alone."""
         try:
             content = await self._result(call)
             await self._filters.check(content)
         except ToolLost as why:
-            return partial(lost, why=str(why))
+            return partial(lost, why=str(why)), "tool_lost"
         except ToolFailed as why:
-            return partial(done, error=str(why))
+            return partial(done, error=str(why)), "tool_failed"
         except Filtered:
-            return partial(done, error="A filter of this server holds the result back.")
+            return partial(done, error="A filter of this server holds the result back."), Filtered.code
         except (OwnershipLost, StoreFault):
             raise
         except Exception:  # noqa: BLE001 - see above
             incident = secrets.token_hex(4)
             _log.exception("tool failed", tool=call.name, incident=incident)
-            return partial(done, error=f"The tool failed by an internal error, number {incident}.")
-        return partial(done, content=content)
+            told = f"The tool failed by an internal error, number {incident}."
+            return partial(done, error=told), "internal"
+        return partial(done, content=content), None
 
     async def _result(self, call: CallRecord) -> str:
         """Raises ToolFailed."""

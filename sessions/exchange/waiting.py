@@ -22,6 +22,7 @@ from sessions.events import Failure
 from sessions.exchange.settling import Settler
 from sessions.exchange.tool_runs import ToolRuns
 from sessions.filters.chain import Filters
+from sessions.observer import Observer
 from sessions.records import Meta
 from sessions.store.history.coding import encode_turn
 from sessions.store.history.history import History
@@ -51,6 +52,7 @@ class Waiting:
         box: ToolBox,
         filters: Filters,
         limits: ToolLimits,
+        observer: Observer,
         is_draining: Callable[[], bool],
     ) -> None:
         self._history = history
@@ -59,6 +61,7 @@ class Waiting:
         self._box = box
         self._filters = filters
         self._limits = limits
+        self._observer = observer
         self._is_draining = is_draining
 
     async def next(self, conversation: Conversation, live: LiveTurn) -> Request:
@@ -86,6 +89,7 @@ class Waiting:
             box=self._box,
             settler=self._settler,
             filters=self._filters,
+            observer=self._observer,
             wait_s=self._limits.wait_s,
         )
         await runs.recover()

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 from redis.asyncio import Redis
 
+from engine.trace import NOBODYS, Trace, current
 from sessions.errors import Refused, StoreDown
 from sessions.events import CallState
 from sessions.records import Owner
@@ -50,7 +51,10 @@ Ask = AskSend | Cancel | AskDelete | AskAnswer
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_defaults=True):
-    """A request of another replica, which waits for the answer. `at_ms`: when it was posted, by the store's clock, which writes it."""
+    """A request of another replica, which waits for the answer. `at_ms`: when it was posted, by the store's clock, which writes it.
+
+    `trace`: what the client's request is called, for logs and spans there.
+    """
 
     number: str
     sender: str
@@ -58,6 +62,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_default
     conversation_id: str
     ask: Ask
     at_ms: int = 0
+    trace: Trace = NOBODYS
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -146,6 +151,7 @@ class Rpc:
             owner=owner,
             conversation_id=conversation_id,
             ask=ask,
+            trace=current.get(),
         )
         answer = self._asked[order.number] = asyncio.get_running_loop().create_future()
         try:

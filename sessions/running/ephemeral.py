@@ -196,6 +196,7 @@ class EphemeralTurns:
 
     async def _run(self, reply: EphemeralReply, request: Request, client: Client) -> None:
         try:
+            self._observer.began(reply.turn_id, request.model, reply.turn.accepted_at or monotonic())
             outcome = await self._generator.outcome(reply, request)
             end = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
             done = signed(end, reply.requested, reply.fallback)

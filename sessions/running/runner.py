@@ -79,6 +79,7 @@ class Runner:
         if journal is None:
             raise RuntimeError("The turn was not made ready.")
         run = Run(conversation, live, journal, Pace(self._observer, live.turn), self._tools.wait_s)
+        self._observer.began(run.turn_id, request.model, live.turn.accepted_at or monotonic())
         try:
             await self._end(run, await self._outcome(run, request))
             if self._titler is not None:

@@ -1,0 +1,115 @@
+"""Profiles of the gateway and of the engines here, as files in the data folder. Nothing runs until somebody asks.
+
+The files are speedscope's JSON: https://www.speedscope.app opens them, as many tools do. They hold names of functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import structlog
+
+from engine.door import Engine
+from engine.process.client import EngineClient
+from engine.profiler import Frame, Profile, profile
+
+SECONDS = 10.0
+MOST_FILES = 10
+"""The oldest is removed for the next one. None has more than some megabytes: stacks are bounded in number and depth."""
+
+_log = structlog.get_logger("midstream.profiling")
+
+
+class Profiler:
+    """Takes a profile whenever it is asked, one after the other; `run` has to run for that."""
+
+    def __init__(self, folder: Path, engines: Engine, *, seconds: float = SECONDS) -> None:
+        """Write into `folder`, which is made when it is needed."""
+        self._folder = folder
+        self._engines = engines
+        self._seconds = seconds
+        self._asked = asyncio.Event()
+
+    def ask(self) -> bool:
+        """Have a profile taken, which the log names when it is there; return False where one is being taken already."""
+        if self._asked.is_set():
+            _log.warning("a profile is being taken already")
+            return False
+        self._asked.set()
+        return True
+
+    async def run(self) -> None:
+        """Take what is asked for, until cancelled."""
+        while True:
+            await self._asked.wait()
+            _log.info("a profile is being taken", seconds=self._seconds)
+            try:
+                path = await self._take()
+            except OSError as error:
+                _log.error("no profile was written", reason=f"{error.strerror or error}: {error.filename}")
+            else:
+                _log.info("a profile was written", file=str(path), open_with="https://www.speedscope.app")
+            self._asked.clear()
+
+    async def _take(self) -> Path:
+        """Raises OSError."""
+        stop = threading.Event()
+        engines = [part for part in self._engines.parts if isinstance(part, EngineClient)]
+        try:
+            gateway, *theirs = await asyncio.gather(
+                asyncio.to_thread(profile, self._seconds, stop),
+                *(engine.profile(self._seconds) for engine in engines),
+            )
+        finally:
+            stop.set()
+        told = [("gateway", gateway), *((f"engine {number}", one) for number, one in enumerate(theirs))]
+        return await asyncio.to_thread(write, self._folder, [(name, one) for name, one in told if one])
+
+
+def write(folder: Path, told: Sequence[tuple[str, Profile]]) -> Path:
+    """Write a profile of several processes; return its file. Of older ones some are removed. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for old in sorted(folder.glob("*.speedscope.json"))[: -MOST_FILES + 1 or None]:
+        old.unlink(missing_ok=True)
+    path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.speedscope.json"
+    unfinished = path.with_suffix(".part")
+    unfinished.write_bytes(orjson.dumps(speedscope(path.name, told)))
+    return unfinished.replace(path)
+
+
+def speedscope(name: str, told: Sequence[tuple[str, Profile]]) -> dict[str, Any]:
+    """Return profiles as speedscope has them: one for each thread, stacks that were seen often first. Pure."""
+    places: dict[Frame, int] = {}
+    profiles = [one for process, seen in told for one in _threads(process, seen, places)]
+    frames = [{"name": frame.name, "file": frame.file, "line": frame.line} for frame in places]
+    return {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "exporter": "midstream",
+        "name": name,
+        "activeProfileIndex": 0,
+        "shared": {"frames": frames},
+        "profiles": profiles,
+    }
+
+
+def _threads(process: str, seen: Profile, places: dict[Frame, int]) -> Iterator[dict[str, Any]]:
+    moved = [places.setdefault(frame, len(places)) for frame in seen.frames]
+    lost = f" ({seen.dropped} rare stacks left out)" if seen.dropped else ""
+    for thread in seen.threads:
+        stacks = sorted(thread.stacks, key=lambda stack: -stack.seen)
+        weights = [round(stack.seen * seen.interval_s, 6) for stack in stacks]
+        yield {
+            "type": "sampled",
+            "name": f"{process}: {thread.name}{lost}",
+            "unit": "seconds",
+            "startValue": 0,
+            "endValue": round(sum(weights), 6),
+            "samples": [[moved[place] for place in stack.frames] for stack in stacks],
+            "weights": weights,
+        }

@@ -1,0 +1,79 @@
+"""The command `size` and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from app.settings import DEMO_MODEL
+from app.sizing.estimate import Assumptions, estimate
+from app.sizing.shapes import WIDTHS, ShapeUnknown, shape_of
+from app.sizing.telling import lines, options
+
+
+def _assumptions(command: Callable[..., None]) -> Callable[..., None]:
+    """One option for each assumption, of the same name."""
+    for name, default, description in reversed(list(options())):
+        said = f"--{name.replace('_', '-')}"
+        command = click.option(said, type=float, default=default, show_default=True, help=description)(
+            command
+        )
+    return command
+
+
+@click.command()
+@click.option("--users", type=click.IntRange(1, 10**9), required=True, help="How many people use it, in all.")
+@click.option(
+    "--model",
+    default=None,
+    help="A model's folder, or a hub name that is in the cache; default: the demo model.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(sorted(WIDTHS)),
+    default="bfloat16",
+    show_default=True,
+    help="Of weights, keys and values.",
+)
+@click.option(
+    "--engine-tokens-per-s",
+    type=click.FloatRange(0, min_open=True),
+    help="Tokens of replies that one engine makes in a second, all together: measure it with `midstream bench`.",
+)
+@_assumptions
+@click.option("--json", "as_json", is_flag=True, help="Write the figures as JSON.")
+def size(
+    *,
+    users: int,
+    model: str | None,
+    dtype: str,
+    engine_tokens_per_s: float | None,
+    as_json: bool,
+    **assumed: float,
+) -> None:
+    """Say how much memory, Redis and engine a number of users needs, and what that assumes.
+
+    It looks at the model's config.json alone, and loads nothing.
+    """
+    try:
+        shape = shape_of(model or str(DEMO_MODEL))
+        given = msgspec.convert(assumed, Assumptions)
+    except ShapeUnknown as error:
+        raise click.ClickException(str(error)) from error
+    except msgspec.ValidationError as error:
+        raise click.ClickException(_complaint(error)) from error
+    found = estimate(users, shape, given, dtype=dtype, engine_tokens_per_s=engine_tokens_per_s)
+    if as_json:
+        told: dict[str, Any] = {"estimate": found, "model": shape, "dtype": dtype, "assumed": given}
+        click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
+    else:
+        click.echo("\n".join(lines(found, shape, given, dtype=dtype)))
+
+
+def _complaint(error: msgspec.ValidationError) -> str:
+    """Which option can't be so."""
+    what, _, place = str(error).partition(" - at `$.")
+    return f"--{place.rstrip('`').replace('_', '-')}: {what}"

@@ -1,0 +1,131 @@
+"""What people who chat need of memory and of an engine, from a few assumptions. Pure: every sum is here."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from app.sizing.shapes import Shape
+
+EXCHANGE_BYTES = 1027
+"""In Redis, beside the text of an exchange: 100 of 1,196 bytes took 2,223 each (`python -m tests.bench.storage`)."""
+CONVERSATION_BYTES = 750
+"""The same of a conversation, beside its exchanges (the same command, with one exchange)."""
+LISTED_BYTES = 850
+"""Of a conversation in its owner's list and in those of the replicas: 100,000 of five exchanges took 12,964 bytes each."""
+JOURNAL_BYTES = 165
+"""Of a token, while a reader may come back to the middle of its reply; less where the gateway merges tokens."""
+JOURNAL_S = 300.0
+"""For so long behind a reply's end, and until the journal is compacted."""
+GATEWAY_BYTES = 51_000_000
+"""Of a gateway that nobody talks to (`docs/benchmarks.md`, many conversations)."""
+CONNECTION_BYTES = 51_000
+"""Of the gateway, for a connection with its live conversation (the same)."""
+STORE_SPARE = 2.0
+"""A store's limit over what it holds: the append-only file's rewrite copies pages, and nothing may be refused."""
+DAY_S = 86_400.0
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+More = Annotated[float, Meta(gt=0)]
+
+
+class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not known of people and of an engine, with a guess each."""
+
+    online: Annotated[
+        Share, Meta(description="Share of the users who are connected at the busiest time.")
+    ] = 0.1
+    messages_per_hour: Annotated[
+        More, Meta(description="Messages that somebody who is connected sends in an hour.")
+    ] = 12.0
+    messages_per_day: Annotated[More, Meta(description="Messages of a user in a day, all users' mean.")] = 5.0
+    prompt_tokens: Annotated[More, Meta(description="Tokens of a message.")] = 50.0
+    reply_tokens: Annotated[More, Meta(description="Tokens of a reply.")] = 300.0
+    context_tokens: Annotated[
+        More, Meta(description="Tokens of a conversation at a message: its history and the system prompt.")
+    ] = 2000.0
+    reused: Annotated[
+        Share, Meta(description="Share of that whose keys and values are still there from the turn before.")
+    ] = 0.8
+    tokens_per_s: Annotated[More, Meta(description="Tokens a second that each reply shall have.")] = 20.0
+    bytes_per_token: Annotated[More, Meta(description="Bytes of text in a token.")] = 4.0
+    kept_days: Annotated[
+        More, Meta(description="Days that a conversation is kept (MIDSTREAM_CONVERSATION_TTL_S).")
+    ] = 30.0
+    exchanges: Annotated[More, Meta(description="Messages of a conversation.")] = 10.0
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What is needed at the busiest time; bytes, unless it says otherwise."""
+
+    users: int
+    connected: int
+    turns_per_s: float
+    replies_at_once: int
+    decode_tokens_per_s: float
+    prefill_tokens_per_s: float
+    weights_bytes: int
+    kv_bytes_per_token: int
+    kv_running_bytes: int
+    """Of the replies that are written at once: with less, replies wait."""
+    kv_reused_bytes: int
+    """Of what else is to be found again: the conversations of all who are connected."""
+    engines: int | None
+    """None where nobody said how many tokens one makes."""
+    redis_stored_bytes: int
+    redis_journal_bytes: int
+    redis_limit_bytes: int
+    gateway_bytes: int
+
+
+def estimate(
+    users: int, shape: Shape, given: Assumptions, *, dtype: str, engine_tokens_per_s: float | None = None
+) -> Estimate:
+    """Return what so many users need."""
+    connected = math.ceil(users * given.online)
+    turns_per_s = connected * given.messages_per_hour / 3600
+    at_once = math.ceil(turns_per_s * given.reply_tokens / given.tokens_per_s)
+    decode = turns_per_s * given.reply_tokens
+    context = given.context_tokens + given.prompt_tokens + given.reply_tokens
+    window = context if shape.window is None else min(context, shape.window)
+    per_token = shape.kv_bytes_per_token(dtype)
+    stored = _stored(users, given)
+    journal = journal_bytes(turns_per_s * JOURNAL_S, given.reply_tokens)
+    return Estimate(
+        users=users,
+        connected=connected,
+        turns_per_s=turns_per_s,
+        replies_at_once=at_once,
+        decode_tokens_per_s=decode,
+        prefill_tokens_per_s=turns_per_s * (given.prompt_tokens + (1 - given.reused) * given.context_tokens),
+        weights_bytes=shape.weights_bytes(dtype),
+        kv_bytes_per_token=per_token,
+        kv_running_bytes=math.ceil(at_once * window * per_token),
+        kv_reused_bytes=math.ceil(max(0, connected - at_once) * given.reused * window * per_token),
+        engines=None if engine_tokens_per_s is None else max(1, math.ceil(decode / engine_tokens_per_s)),
+        redis_stored_bytes=stored,
+        redis_journal_bytes=journal,
+        redis_limit_bytes=math.ceil(STORE_SPARE * (stored + journal)),
+        gateway_bytes=GATEWAY_BYTES + connected * CONNECTION_BYTES,
+    )
+
+
+def _stored(users: int, given: Assumptions) -> int:
+    exchanges = users * given.messages_per_day * given.kept_days
+    text = (given.prompt_tokens + given.reply_tokens) * given.bytes_per_token
+    return stored_bytes(exchanges, exchanges / given.exchanges, text)
+
+
+def stored_bytes(exchanges: float, conversations: float, text_bytes: float) -> int:
+    """Return what exchanges take in Redis for good. `text_bytes`: of one, its question and its reply."""
+    return math.ceil(
+        exchanges * (text_bytes + EXCHANGE_BYTES) + conversations * (CONVERSATION_BYTES + LISTED_BYTES)
+    )
+
+
+def journal_bytes(replies: float, tokens: float) -> int:
+    """Return what the journals of replies take whose end is not long ago."""
+    return math.ceil(replies * tokens * JOURNAL_BYTES)

@@ -1,0 +1,130 @@
+"""A model's size, as its `config.json` and its files tell. Nothing is loaded, and torch is not asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from app.setup.model_files import in_cache, weights_of
+
+WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "int8": 1}
+"""Bytes of a number."""
+_MATRICES_OF_MLP = 3
+
+Count = Annotated[int, Meta(ge=1)]
+
+
+class ShapeUnknown(Exception):
+    """A model's size can't be told. The message is for whoever asked."""
+
+
+class _Quantized(msgspec.Struct):
+    quant_method: str = ""
+
+
+class _Text(msgspec.Struct, kw_only=True):
+    """What a decoder's configuration says of its shape."""
+
+    num_hidden_layers: Count | None = None
+    hidden_size: Count | None = None
+    num_attention_heads: Count | None = None
+    num_key_value_heads: Count | None = None
+    head_dim: Count | None = None
+    intermediate_size: Count | None = None
+    vocab_size: Count | None = None
+    max_position_embeddings: Count | None = None
+    tie_word_embeddings: bool = False
+    num_experts: Count | None = None
+    num_local_experts: Count | None = None
+    moe_intermediate_size: Count | None = None
+    dtype: str | None = None
+    torch_dtype: str | None = None
+
+
+class _Config(_Text, kw_only=True):
+    """The whole file. Models of pictures and text have the decoder's part apart."""
+
+    text_config: _Text | None = None
+    quantization_config: _Quantized | None = None
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model takes. `stored_bytes`: of its weights as they lie on the disk, None where there are none; `stored_dtype`: in what."""
+
+    name: str
+    layers: int
+    kv_heads: int
+    head_dim: int
+    window: int | None
+    parameters: int
+    stored_dtype: str
+    stored_bytes: int | None
+
+    def kv_bytes_per_token(self, dtype: str) -> int:
+        """Return what keys and values of one token take in all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * WIDTHS[dtype]
+
+    def weights_bytes(self, dtype: str) -> int:
+        """Return what the weights take: the files' size, where there are files; else what the shape comes to."""
+        if self.stored_bytes is None:
+            return self.parameters * WIDTHS[dtype]
+        return self.stored_bytes * WIDTHS[dtype] // WIDTHS.get(self.stored_dtype, WIDTHS[dtype])
+
+
+def shape_of(model: str) -> Shape:
+    """Return the shape of a folder's model, or of one of the hub's that is in the cache. Raises ShapeUnknown."""
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        kept = in_cache(model)
+        if kept is None:
+            raise ShapeUnknown(
+                f"{model} is neither a folder nor in the hub's cache. Fetch its config.json: hf download {model} config.json"
+            )
+        folder = kept
+    return _shape(model, folder)
+
+
+def _shape(name: str, folder: Path) -> Shape:
+    file = folder / "config.json"
+    try:
+        config = msgspec.json.decode(file.read_bytes(), type=_Config)
+    except OSError as error:
+        raise ShapeUnknown(f"{file} can't be read: {error}.") from error
+    except msgspec.DecodeError as error:
+        raise ShapeUnknown(f"{file} is no configuration of a model: {error}.") from error
+    text = config.text_config or config
+    layers, hidden, heads = (
+        _told(file, field, getattr(text, field))
+        for field in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    )
+    quantized = config.quantization_config is not None and config.quantization_config.quant_method
+    dtype = text.dtype or text.torch_dtype or config.dtype or config.torch_dtype or "bfloat16"
+    kv_heads, head_dim = text.num_key_value_heads or heads, text.head_dim or hidden // heads
+    return Shape(
+        name=Path(name).name,
+        layers=layers,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        window=text.max_position_embeddings,
+        parameters=_parameters(text, layers, hidden, heads * head_dim, kv_heads * head_dim),
+        stored_dtype=quantized or dtype,
+        stored_bytes=weights_of(folder) or None,
+    )
+
+
+def _told(file: Path, field: str, value: int | None) -> int:
+    if value is None:
+        raise ShapeUnknown(f"{file} does not say {field}.")
+    return value
+
+
+def _parameters(text: _Text, layers: int, hidden: int, queries: int, keys: int) -> int:
+    """Return how many numbers a Llama-like decoder of this shape has; norms and biases are left out."""
+    attention = 2 * hidden * (queries + keys)
+    experts = text.num_experts or text.num_local_experts or 1
+    inner = (text.moe_intermediate_size if experts > 1 else None) or text.intermediate_size or 4 * hidden
+    embeddings = (text.vocab_size or 0) * hidden * (1 if text.tie_word_embeddings else 2)
+    return layers * (attention + experts * _MATRICES_OF_MLP * hidden * inner) + embeddings

@@ -1,0 +1,109 @@
+"""Where a process spends its time: looks at what all its threads do, so often a second. Costs nothing while nobody asks.
+
+A profile holds names of functions and files, never values.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from types import FrameType
+
+import msgspec
+
+INTERVAL_S = 0.01
+DEEPEST = 100
+"""Frames of a stack; of a deeper one the outer ones are left out."""
+MOST_STACKS = 5_000
+"""Different stacks that are told apart; what comes beyond is counted as `dropped`."""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """A function, and the line where it begins."""
+
+    name: str
+    file: str
+    line: int
+
+
+class Stack(msgspec.Struct, frozen=True):
+    """Frames, the outermost first, by their places among those of the profile. `seen`: how often."""
+
+    frames: tuple[int, ...]
+    seen: int
+
+
+class Thread(msgspec.Struct, frozen=True):
+    """What one thread did."""
+
+    name: str
+    stacks: tuple[Stack, ...]
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """What all threads of a process did. `interval_s`: between two looks, as it was."""
+
+    frames: tuple[Frame, ...]
+    threads: tuple[Thread, ...]
+    interval_s: float
+    dropped: int = 0
+
+
+def profile(seconds: float, stop: threading.Event | None = None) -> Profile:
+    """Look for so long, or until stopped, and return what was seen. It blocks: call it in a thread, which is left out."""
+    sampler, stop = _Sampler(), stop or threading.Event()
+    begun = time.monotonic()
+    looks = 0
+    while True:
+        due = begun + (looks + 1) * INTERVAL_S
+        if stop.wait(max(0.0, due - time.monotonic())) or time.monotonic() - begun > seconds:
+            break
+        sampler.look()
+        looks = max(
+            looks + 1, int((time.monotonic() - begun) / INTERVAL_S)
+        )  # one that was missed is not made up for
+    return sampler.told(time.monotonic() - begun)
+
+
+class _Sampler:
+    def __init__(self) -> None:
+        self._frames: dict[Frame, int] = {}
+        self._stacks: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        self._looks = 0
+        self._dropped = 0
+
+    def look(self) -> None:
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        own = threading.get_ident()
+        self._looks += 1
+        for ident, frame in sys._current_frames().items():  # noqa: SLF001 - documented, in spite of its name
+            if ident != own:
+                self._count(names.get(ident, "unnamed"), frame)
+
+    def _count(self, name: str, innermost: FrameType) -> None:
+        frames: list[int] = []
+        frame: FrameType | None = innermost
+        while frame is not None and len(frames) < DEEPEST:
+            code = frame.f_code
+            seen = Frame(code.co_qualname, code.co_filename, code.co_firstlineno)
+            frames.append(self._frames.setdefault(seen, len(self._frames)))
+            frame = frame.f_back
+        stack = (name, tuple(reversed(frames)))
+        if stack in self._stacks or len(self._stacks) < MOST_STACKS:
+            self._stacks[stack] += 1
+        else:
+            self._dropped += 1
+
+    def told(self, seconds: float) -> Profile:
+        names = dict.fromkeys(name for name, _ in self._stacks)
+        return Profile(
+            frames=tuple(self._frames),
+            threads=tuple(Thread(name, self._of(name)) for name in names),
+            interval_s=seconds / self._looks if self._looks else INTERVAL_S,
+            dropped=self._dropped,
+        )
+
+    def _of(self, name: str) -> tuple[Stack, ...]:
+        return tuple(Stack(frames, seen) for (whose, frames), seen in self._stacks.items() if whose == name)

@@ -1,0 +1,143 @@
+"""The command `bench` and its options. What it runs is imported when it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+
+from midstream.bench.plan import PROMPTS, Plan, PlanError, prompts_of
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--url",
+    default="127.0.0.1:8000",
+    show_default=True,
+    help="The page's URL, the WebSocket's, or HOST:PORT.",
+)
+@click.option(
+    "--key", envvar="CHAT_KEY", show_envvar=True, help="An API key or a JWT, where the server wants one."
+)
+@click.option(
+    "--concurrency", type=click.IntRange(1, 10_000), help="Conversations at once, all the time. Default: 8."
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Instead: conversations that begin in a second (Poisson).",
+)
+@click.option(
+    "--at-most",
+    type=click.IntRange(1, 10_000),
+    default=1000,
+    show_default=True,
+    help="At once, of such a rate.",
+)
+@click.option(
+    "--turns", type=click.IntRange(1, 1000), default=4, show_default=True, help="Messages of a conversation."
+)
+@click.option(
+    "--think-s",
+    type=click.FloatRange(0, 3600),
+    default=1.0,
+    show_default=True,
+    help="Mean pause before the next one.",
+)
+@click.option(
+    "--cancel",
+    "cancels",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of replies to stop.",
+)
+@click.option("--prompts", type=_FILE, help="A file of messages, one a line. Default: eight of our own.")
+@click.option(
+    "--duration-s",
+    type=click.FloatRange(0.1, 86_400),
+    default=30.0,
+    show_default=True,
+    help="Begin messages so long.",
+)
+@click.option(
+    "--drain-s",
+    type=click.FloatRange(0, 3600),
+    default=30.0,
+    show_default=True,
+    help="Then wait so long for replies.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed says the same.")
+@click.option(
+    "--max-new-tokens", type=click.IntRange(1), help="Tokens of a reply at most. Default: the server's."
+)
+@click.option("--model", help="Which of the server's models. Default: its own default.")
+@click.option("--keep", is_flag=True, help="Leave the conversations on the server.")
+@click.option(
+    "--json", "json_file", type=_FILE, help="Write the report as JSON, too; - is the standard output."
+)
+@click.option("--html", "html_file", type=_FILE, help="Write it as a page with plots, too.")
+def bench(
+    *,
+    url: str,
+    key: str | None,
+    concurrency: int | None,
+    rate: float | None,
+    at_most: int,
+    turns: int,
+    think_s: float,
+    cancels: float,
+    prompts: Path | None,
+    duration_s: float,
+    drain_s: float,
+    seed: int,
+    max_new_tokens: int | None,
+    model: str | None,
+    keep: bool,
+    json_file: Path | None,
+    html_file: Path | None,
+) -> None:
+    """Talk to a Midstream server as many people do, and report what they saw: first text, gaps, stops, errors.
+
+    Each conversation has a connection and a client id of its own, and is deleted behind its last message. Ctrl-C ends
+    it early, with the report. The exit status is 1 where no reply came to an end.
+    """
+    if rate is not None and concurrency is not None:
+        raise click.UsageError("--rate and --concurrency are two ways to say how many: give one.")
+    try:
+        plan = Plan(
+            rate=rate,
+            concurrency=None if rate is not None else concurrency or 8,
+            at_most=at_most,
+            turns=turns,
+            think_s=think_s,
+            cancels=cancels,
+            prompts=PROMPTS if prompts is None else prompts_of(prompts),
+            duration_s=duration_s,
+            drain_s=drain_s,
+            seed=seed,
+            max_new_tokens=max_new_tokens,
+            model=model,
+            keeps=keep,
+        )
+    except PlanError as error:
+        raise click.ClickException(str(error)) from error
+    sys.exit(_run(url, key, plan, json_file, html_file))
+
+
+def _run(url: str, key: str | None, plan: Plan, json_file: Path | None, html_file: Path | None) -> int:
+    from midstream.bench import files, running  # noqa: PLC0415 - `--help` needs none of it
+
+    try:
+        files.check(json_file, html_file)
+        report, curves = asyncio.run(running.bench(url, key, plan))
+        files.write(report, curves, json_file, html_file)
+    except (running.CannotBench, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        return 130
+    return 0 if report["replies"] else 1

@@ -1,0 +1,116 @@
+"""Many conversations at once: so many all the time, or as they come. Bounded in number and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Coroutine
+from itertools import count
+from time import monotonic
+from typing import Any
+
+from midstream.bench.plan import Plan, arrivals, script
+from midstream.bench.talking import Server, talk
+from midstream.bench.tally import Tally
+
+BETWEEN_S = 0.005
+"""Between the first connections of a fixed number: all at once would measure the crowd's arrival alone."""
+LOOK_S = 0.1
+
+
+class Crowd:
+    """Conversations with one server, by a plan. Run it once."""
+
+    def __init__(self, url: str, key: str | None, plan: Plan) -> None:
+        self._plan = plan
+        self._closing = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self.tally = Tally(monotonic())
+        self._server = Server(url=url, key=key, plan=plan, tally=self.tally, closing=self._closing)
+        self._run = f"bench-{secrets.token_hex(4)}"
+        self._numbers = count()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def stop(self) -> None:
+        """End it now: no message is begun any more, and replies that run are given up."""
+        self._closing.set()
+        self._hurry.set()
+
+    async def run(self) -> None:
+        """Talk until the time is over, then let replies come to their ends. Leaves no task behind."""
+        self.tally.begun = monotonic()
+        closing = asyncio.get_running_loop().call_later(self._plan.duration_s, self._closing.set)
+        looking = asyncio.create_task(self._look())
+        try:
+            await self._come()
+            await self._closing.wait()
+            self.tally.ended_at = max(self.tally.ended_at, monotonic())
+            await self._leave()
+        finally:
+            closing.cancel()
+            looking.cancel()
+            await self._give_up()
+
+    async def _come(self) -> None:
+        if self._plan.rate is not None:
+            await self._arrive(self._plan.rate)
+            return
+        for _ in range(self._plan.concurrency or 1):
+            self._begin(self._one_after_the_other())
+            if not await self._server.pause(BETWEEN_S):
+                return
+
+    async def _arrive(self, rate: float) -> None:
+        """Begin conversations as a Poisson process does, however the server is: whoever waits for it, asks it less."""
+        random, due = arrivals(self._plan), monotonic()
+        while True:
+            due += random.expovariate(rate)
+            if not await self._server.pause(due - monotonic()):
+                return
+            if len(self._tasks) < self._plan.at_most:
+                self._begin(self._next())
+            else:
+                self.tally.left_out += 1
+
+    async def _one_after_the_other(self) -> None:
+        while not self._closing.is_set():
+            await self._next()
+
+    async def _next(self) -> None:
+        number = next(self._numbers)
+        await talk(self._server, f"{self._run}-{number}", script(self._plan, number))
+
+    def _begin(self, conversation: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(conversation)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _leave(self) -> None:
+        """Wait for what runs, as long as the plan says, or until somebody hurries."""
+        if self._tasks and not self._hurry.is_set():
+            gone = asyncio.create_task(_all_done(self._tasks))
+            hurry = asyncio.create_task(self._hurry.wait())
+            await asyncio.wait((gone, hurry), timeout=self._plan.drain_s, return_when=asyncio.FIRST_COMPLETED)
+            for task in (gone, hurry):
+                task.cancel()
+
+    async def _give_up(self) -> None:
+        left = list(self._tasks)
+        self.tally.unfinished = len(left)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+    async def _look(self) -> None:
+        """Measure how late this program is itself, and note how many talk."""
+        while True:
+            due = monotonic() + LOOK_S
+            await asyncio.sleep(LOOK_S)
+            now = monotonic()
+            self.tally.durations.own_lag.add(max(0.0, now - due))
+            self.tally.look(now)
+
+
+async def _all_done(tasks: set[asyncio.Task[None]]) -> None:
+    await asyncio.wait(set(tasks))

@@ -1,0 +1,51 @@
+"""A line on a terminal that says how it goes, while it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from contextlib import suppress
+from time import monotonic
+from typing import TextIO
+
+from midstream.bench.report import shown
+from midstream.bench.tally import Tally
+
+EVERY_S = 0.5
+
+
+async def keep_telling(tally: Tally, *, duration_s: float, out: TextIO = sys.stderr) -> None:
+    """Write the line again and again, until cancelled; it is taken away then. Nothing where nobody watches."""
+    if not out.isatty():
+        return
+    with suppress(asyncio.CancelledError):
+        while True:
+            width = shutil.get_terminal_size().columns
+            text = line(tally, monotonic(), duration_s=duration_s)[: width - 1]
+            out.write(f"\r{text}\x1b[K")
+            out.flush()
+            await asyncio.sleep(EVERY_S)
+    out.write("\r\x1b[K")
+    out.flush()
+
+
+def line(tally: Tally, now: float, *, duration_s: float) -> str:
+    """Return how it goes. Pure."""
+    passed_s = now - tally.begun
+    first, gap = (one.percentile(0.5) for one in (tally.durations.first_token, tally.durations.gap))
+    parts = [
+        f"{passed_s:.0f}/{duration_s:.0f} s" if passed_s <= duration_s else "waiting for the last replies",
+        f"{tally.talking:,} talking",
+        f"{tally.replies:,} replies",
+        f"{tally.tokens / max(passed_s, 1e-9):,.0f} tokens/s",
+        f"first text {_ms(first)}",
+        f"gap {_ms(gap)}",
+    ]
+    if errors := tally.errors.total():
+        parts.append(f"{errors:,} errors ({tally.errors.most_common(1)[0][0]})")
+    return "  ".join(parts)
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{shown(seconds * 1000)} ms"

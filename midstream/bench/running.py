@@ -1,0 +1,75 @@
+"""Has a crowd talk to a server, from the first look at it to its report."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from midstream.address import socket_url
+from midstream.bench.crowd import Crowd
+from midstream.bench.live_line import keep_telling
+from midstream.bench.plan import Plan
+from midstream.bench.report import curves_of, facts
+from midstream.bench.talking import ALONE, CONNECT_S
+from midstream.client import connect
+from midstream.errors import ClientError, Refused
+from midstream.terminal.troubles import trouble
+
+Facts = dict[str, Any]
+
+
+class CannotBench(Exception):
+    """There is nobody to talk to. The message is for whoever asked."""
+
+
+async def bench(url: str, key: str | None, plan: Plan) -> tuple[Facts, dict[str, list[tuple[float, float]]]]:
+    """Return a report and its curves. Ctrl-C ends it early; a second one ends the program. Raises CannotBench."""
+    ready = await _looked_at(url, key, plan)
+    crowd = Crowd(url, key, plan)
+    telling = asyncio.create_task(keep_telling(crowd.tally, duration_s=plan.duration_s))
+    with _interrupted(crowd.stop):
+        try:
+            await crowd.run()
+        finally:
+            telling.cancel()
+            await asyncio.wait((telling,))
+    return facts(crowd.tally, plan, ready, socket_url(url)), curves_of(crowd.tally)
+
+
+async def _looked_at(url: str, key: str | None, plan: Plan) -> Facts:
+    """Return what a server says of itself. Raises CannotBench."""
+    try:
+        async with connect(url, token=key, reconnecting=ALONE, open_timeout=CONNECT_S) as client:
+            ready: Facts = client.ready
+    except Refused as refused:
+        hint = " Give a key: --key, or the variable CHAT_KEY." if key is None else ""
+        raise CannotBench(f"{url} refuses this client: {refused}.{hint}") from refused
+    except (ClientError, OSError) as error:
+        raise CannotBench(trouble(socket_url(url), error)) from error
+    names = {name for model in ready["models"] for name in (model["name"], *model.get("aliases", ()))}
+    if plan.model is not None and plan.model not in names:
+        raise CannotBench(f"{url} serves no model {plan.model!r}: {', '.join(sorted(names))}.")
+    return ready
+
+
+@contextmanager
+def _interrupted(stop: Callable[[], None]) -> Iterator[None]:
+    """Inside the block the first Ctrl-C calls `stop`; the next one is what it always is."""
+    loop = asyncio.get_running_loop()
+
+    def first() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        print("stopping; a second Ctrl-C leaves without a report", file=sys.stderr)
+        stop()
+
+    with suppress(NotImplementedError):  # Windows has no such handlers: there Ctrl-C ends the program
+        loop.add_signal_handler(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)

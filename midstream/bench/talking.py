@@ -1,0 +1,225 @@
+"""One conversation: it connects, says its messages, reads the replies, stops some, and leaves. Everything is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Self
+
+from midstream.bench.plan import Plan, Said
+from midstream.bench.tally import Tally
+from midstream.calls import Call
+from midstream.client import Client, Reconnecting, connect
+from midstream.errors import ClientError, Disconnected, NotConnected, Refused
+from midstream.reply import Event, Reasoning, Reply
+
+_WHOLE = frozenset({"stop", "length"})
+CONNECT_S = 20.0
+LEAVE_S = 5.0
+AGAIN_S = 1.0
+"""After an error, where the server does not say for how long to wait: an error that comes at once shall be no storm."""
+LONGEST_AGAIN_S = 60.0
+ALONE = Reconnecting(patience_s=0, grace_s=0)
+"""A lost connection is an error, and no reply goes on for somebody who does not come back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where conversations are held. `closing` is set once no further message is to be begun."""
+
+    url: str
+    key: str | None
+    plan: Plan
+    tally: Tally
+    closing: asyncio.Event
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait so long, or until it is closing; return whether messages are still to be begun."""
+        if seconds > 0 and not self.closing.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.closing.wait()
+        return not self.closing.is_set()
+
+
+async def talk(server: Server, name: str, script: tuple[Said, ...]) -> None:
+    """Hold one conversation to its end. Raises nothing of the server's: that is counted."""
+    tally = server.tally
+    tally.came(monotonic())
+    try:
+        await _connected(server, name, script)
+    except (ClientError, OSError) as error:
+        await server.pause(_counted(tally, error))
+    finally:
+        tally.went(monotonic())
+
+
+async def _connected(server: Server, name: str, script: tuple[Said, ...]) -> None:
+    """Raises ClientError, OSError."""
+    asked = monotonic()
+    opened = connect(
+        server.url,
+        client_id=name,
+        token=server.key,
+        features=("reasoning",),
+        reconnecting=ALONE,
+        open_timeout=CONNECT_S,
+    )
+    async with opened as client:
+        server.tally.durations.ready.add(monotonic() - asked)
+        try:
+            for said in script:
+                if not await server.pause(said.pause_s):
+                    break
+                await _turn(server, client, name, said)
+        finally:
+            if not server.plan.keeps:
+                await _remove(client, name)
+
+
+async def _remove(client: Client, name: str) -> None:
+    """Leave nothing behind, where the server still answers. One whose every message was refused is not there."""
+    with suppress(ClientError, OSError, TimeoutError):
+        async with asyncio.timeout(LEAVE_S):
+            await client.delete(name)
+
+
+async def _turn(server: Server, client: Client, name: str, said: Said) -> None:
+    """Say one message and read all that follows; an error of the message alone is counted. Raises Disconnected."""
+    try:
+        await _asked(server, client, name, said)
+    except Disconnected:
+        raise
+    except ClientError as error:
+        await server.pause(_counted(server.tally, error))
+
+
+async def _asked(server: Server, client: Client, name: str, said: Said) -> None:
+    """Raises ClientError."""
+    plan, durations = server.plan, server.tally.durations
+    given = {"max_new_tokens": plan.max_new_tokens, "model": plan.model}
+    params = {field: value for field, value in given.items() if value is not None}
+    sent = monotonic()
+    reply: Reply | None = await client.send(said.content, conversation_id=name, params=params)
+    durations.accepted.add(monotonic() - sent)
+    watched = _Watched(server.tally, sent, said.stop_after)
+    while reply is not None:  # one that called tools is followed by another
+        await watched.read(reply)
+        reply = await reply.following()
+
+
+class _Watched:
+    """The replies to one message, as they come."""
+
+    def __init__(self, tally: Tally, sent: float, stop_after: int | None) -> None:
+        self._tally = tally
+        self._sent = sent
+        self._stop_after = stop_after
+        self._pieces = 0
+        self._last: float | None = None
+
+    async def read(self, reply: Reply) -> None:
+        """Read one to its end. Raises ClientError."""
+        first: float | None = None
+        asked: float | None = None
+        async with _Stop(reply, self._tally) as stop:
+            async for event in reply.events():
+                if isinstance(event, str | Reasoning):
+                    now = self._piece()
+                    first = now if first is None else first
+                if asked is None and self._is_to_stop(event):
+                    asked = stop.begin()
+            self._end(reply, first, asked)
+
+    def _piece(self) -> float:
+        now, durations = monotonic(), self._tally.durations
+        if self._last is None:
+            durations.first_token.add(now - self._sent)
+        else:
+            durations.gap.add(now - self._last)
+        self._last = now
+        self._pieces += 1
+        self._tally.piece(now)
+        return now
+
+    def _is_to_stop(self, event: Event) -> bool:
+        """Whether it is stopped here: as drawn, or since it waits for somebody who is not there."""
+        if (
+            isinstance(event, Call)
+            and event.is_open
+            and (event.where == "client" or event.needs == "approval")
+        ):
+            self._tally.error("approval_needed", monotonic())
+            return True
+        return self._stop_after is not None and self._pieces >= self._stop_after
+
+    def _end(self, reply: Reply, first: float | None, asked: float | None) -> None:
+        done, now = reply.done or {}, monotonic()
+        reason, tokens = done["reason"], done["usage"]["generated_tokens"]
+        self._tally.end(reason, tokens, now)
+        if (error := done.get("error")) is not None:
+            self._tally.error(error["code"], now)
+        durations = self._tally.durations
+        if reason == "cancelled" and asked is not None:
+            durations.stopped.add(now - asked)
+        if reason in _WHOLE:
+            durations.reply.add(now - self._sent)
+        if reason in _WHOLE and first is not None and self._last is not None and self._last > first:
+            durations.tokens_per_s.add((tokens - 1) / (self._last - first))
+
+
+class _Stop:
+    """A cancel beside the reading of its reply. The block ends once it is answered."""
+
+    def __init__(self, reply: Reply, tally: Tally) -> None:
+        self._reply = reply
+        self._tally = tally
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Raises ClientError where the cancel was refused, and nothing else went wrong."""
+        if self._task is None:
+            return
+        if kind is not None:
+            self._task.cancel()
+        await asyncio.wait((self._task,))
+        if not self._task.cancelled() and (error := self._task.exception()) is not None and kind is None:
+            raise error
+
+    def begin(self) -> float:
+        """Ask for the end; return when that was."""
+        asked = monotonic()
+        self._task = asyncio.create_task(self._ask(asked))
+        return asked
+
+    async def _ask(self, asked: float) -> None:
+        answer = await self._reply.cancel()
+        if not answer.get("already"):
+            self._tally.durations.cancelled.add(monotonic() - asked)
+
+
+def _counted(tally: Tally, error: ClientError | OSError) -> float:
+    """Count an error by its code; return how many seconds to wait before the next message."""
+    tally.error(code_of(error), monotonic())
+    after_ms = error.retry_after_ms if isinstance(error, Refused) else None
+    return AGAIN_S if after_ms is None else min(LONGEST_AGAIN_S, max(after_ms / 1000, AGAIN_S))
+
+
+def code_of(error: ClientError | OSError) -> str:
+    """Return an error's name: the protocol's word, or what became of the connection."""
+    match error:
+        case Refused():
+            return error.code
+        case Disconnected():
+            return "disconnected" if error.code is None else f"disconnected_{error.code}"
+        case NotConnected():
+            return "not_connected"
+        case ClientError():
+            return "protocol"
+        case _:
+            return "connect_timeout" if isinstance(error, TimeoutError) else "unreachable"
