@@ -1,4 +1,4 @@
-"""Tries a grammar in a process of its own: what it takes too long for, or too much memory, harms nobody.
+"""Tries a grammar in a process of its own: what it takes too long for, or too much memory, harms nobody, nor do others wait.
 
 A limit of llguidance's for each thing that a schema can make grow would be better; it has none for some (the states of a
 `multipleOf`, items of an object with thousands of properties). So what a grammar takes is measured before it is used.
@@ -13,10 +13,12 @@ import signal
 import sys
 import time
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 from llguidance import LLMatcher
 
@@ -36,6 +38,12 @@ MEMORY_BYTES = 32 * 2**20
 """Of a matcher. As many replies as run have one each."""
 TIMEOUT_S = 10.0
 """On a machine that has no processor to spare."""
+NICENESS = 5
+"""A trial goes behind whatever computes replies."""
+HURRIED_S = 0.01
+"""So long is waited for a trial where others wait for prompts: most take less."""
+UNTOLD = 16
+"""Outcomes that nobody has asked for yet."""
 
 COSTLY = (
     "It takes too long to compile, or too much memory: it is too large, or too many ways lead through it."
@@ -44,24 +52,113 @@ COSTLY = (
 _PAGE = resource.getpagesize()
 
 
+class SetAside(Exception):
+    """The one who asked is wanted elsewhere. The trial goes on; ask again for what became of it."""
+
+
+class Said(Protocol):
+    """What the one who asked says meanwhile."""
+
+    hurried: bool
+    """Others wait: nobody should wait for a trial."""
+
+    def fileno(self) -> int:
+        """Return the descriptor on which something comes."""
+        ...
+
+    def stops(self) -> bool:
+        """Return whether nobody waits for the trial any more, after whatever came."""
+        ...
+
+
+class Trials:
+    """One trial at a time, in a process of its own. It goes on while this one does something else. For one thread."""
+
+    def __init__(self, compiler: Compiler, said: Said) -> None:
+        """Take what compiles, and what the one who asks says while he waits."""
+        self._compiler = compiler
+        self._said = said
+        self._running: _Running | None = None
+        self._untold: OrderedDict[bytes, str] = OrderedDict()
+
+    def __call__(self, source: Source) -> str:
+        """Return what is wrong with a grammar, empty: nothing. Raises SetAside.
+
+        A trial of another grammar that still runs is waited for first.
+        """
+        digest = source.digest
+        if self._running is not None and self._running.digest != digest:
+            other = self._running.digest
+            self._untold[other] = self._outcome(self._running)
+            if len(self._untold) > UNTOLD:
+                self._untold.popitem(last=False)
+        if digest in self._untold:
+            return self._untold.pop(digest)
+        if self._running is None:
+            self._running = _Running(self._compiler, source)
+        return self._outcome(self._running)
+
+    def _outcome(self, running: _Running) -> str:
+        began = time.monotonic()
+        while (told := running.told()) is None:
+            waits_s = running.until - time.monotonic()
+            if self._said.stops():
+                raise SetAside
+            if self._said.hurried:
+                waits_s = min(waits_s, began + HURRIED_S - time.monotonic())
+                if waits_s <= 0:
+                    raise SetAside
+            select.select([running, self._said], [], [], max(0.0, waits_s))
+        running.end()
+        self._running = None
+        return told
+
+
 def trial(compiler: Compiler, source: Source) -> str:
     """Return what is wrong with a grammar, empty: nothing. For a process with one thread, which is copied for it."""
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of copies of processes with threads: this one's are idle
-        child = os.fork()
-    if not child:
-        _try_and_end(compiler, source, writing)
-    os.close(writing)
+    running = _Running(compiler, source)
     try:
-        return _told(reading)
+        while (told := running.told()) is None:
+            select.select([running], [], [], max(0.0, running.until - time.monotonic()))
+        return told
     finally:
-        os.close(reading)
+        running.end()
+
+
+class _Running:
+    """A copy of this process that tries a grammar. `until`: when it is ended, by the monotonic clock."""
+
+    def __init__(self, compiler: Compiler, source: Source) -> None:
+        self.digest = source.digest
+        self.until = time.monotonic() + TIMEOUT_S
+        self._told = b""
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # of copies of processes with threads: this one's are idle
+            self._child = os.fork()
+        if not self._child:
+            _try_and_end(compiler, source, writing)
+        os.close(writing)
+
+    def fileno(self) -> int:
+        return self._reading
+
+    def told(self) -> str | None:
+        """Return what came of it; None: it runs."""
+        with suppress(BlockingIOError):
+            while some := os.read(self._reading, 65_536):
+                self._told += some
+            return self._told[1:].decode() if self._told else COSTLY
+        return COSTLY if time.monotonic() >= self.until else None
+
+    def end(self) -> None:
+        os.close(self._reading)
         with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+            os.kill(self._child, signal.SIGKILL)
+        os.waitpid(self._child, 0)
 
 
 def judge(compiler: Compiler, source: Source) -> str:
@@ -108,22 +205,13 @@ def _some_token(mask: bytes, preferred: Sequence[int], random: Random) -> int:
 
 def _try_and_end(compiler: Compiler, source: Source, writing: int) -> None:
     try:
+        os.nice(NICENESS)
         _bound_memory()
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, WHOLE_S)
         os.write(writing, b"!" + judge(compiler, source).encode())
     finally:
         os._exit(0)
-
-
-def _told(reading: int) -> str:
-    told, until = b"", time.monotonic() + TIMEOUT_S
-    while select.select([reading], [], [], max(0.0, until - time.monotonic()))[0]:
-        some = os.read(reading, 65_536)
-        if not some:
-            break
-        told += some
-    return told[1:].decode() if told else COSTLY
 
 
 def _bound_memory() -> None:

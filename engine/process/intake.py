@@ -21,7 +21,7 @@ from engine.process.inbox import Lanes
 from engine.process.preparing import Preparer
 from engine.profiler import profile
 from engine.prompts.fair_queue import FairQueue
-from engine.prompts.jobs import characters
+from engine.prompts.jobs import Stopped, characters
 from engine.prompts.worker import PromptMaker
 from engine.reply_spec import ReplySpec
 
@@ -45,6 +45,7 @@ class Intake:
         self._changed = threading.Condition()
         self._waiting: FairQueue[Key, Request | Count] = FairQueue()
         self._current: Key | None = None
+        self._plain: set[Key] = set()
         self._preparer: SimpleQueue[Preparer] = SimpleQueue()
 
     def start(self, at_end: Callable[[], None]) -> None:
@@ -96,39 +97,62 @@ class Intake:
 
     def _queue(self, key: Key, asked: Request | Count, priority: int = 0) -> None:
         # About what it takes, also where it is no text at all.
-        cost = 1 + characters(asked.messages, asked.spec) + _grammar_cost(asked.spec)
+        grammar = _grammar_cost(asked.spec)
+        cost = 1 + characters(asked.messages, asked.spec) + grammar
         with self._changed:
             self._waiting.add(key, asked, client=asked.client, priority=priority, cost=cost)
+            if not grammar:
+                self._plain.add(key)
+                self._prompts.hurry()
             self._changed.notify()
 
     def _give_up(self, key: Key) -> None:
         """Make no prompt that nobody waits for: not at all, or no further."""
         with self._changed:
+            self._plain.discard(key)
             if self._waiting.remove(key) is None and key == self._current:
+                self._current = None
                 self._prompts.stop()
 
-    def _next(self) -> Request | Count:
+    def _next(self) -> tuple[Request | Count, bool]:
+        """Return what is next, and whether somebody waits who needs no grammar."""
         with self._changed:
             self._current = None
             self._changed.wait_for(lambda: len(self._waiting) > 0)
             self._current, asked = self._waiting.pop()
-            return asked
+            self._plain.discard(self._current)
+            return asked, bool(self._plain)
+
+    def _set_aside(self, asked: Request | Count) -> bool:
+        """Have a prompt made later whose grammar is still tried; return False where nobody waits for it any more.
+
+        What it takes was counted when it was taken up.
+        """
+        with self._changed:
+            if self._current is None:
+                return False
+            priority = asked.priority if isinstance(asked, Request) else 0
+            self._waiting.add(self._current, asked, client=asked.client, priority=priority)
+            return True
 
     def _prepare(self, at_end: Callable[[], None]) -> None:
         try:
             self._prompts.start()
             preparer = self._preparer.get()
             while True:
-                self._do(preparer, self._next())
+                asked, hurried = self._next()
+                self._do(preparer, asked, hurried=hurried)
         except Exception:
             # The boundary of this thread. Without prompts the process is of no use: it ends.
             log.exception("no prompts can be made any more")
         at_end()
 
-    def _do(self, preparer: Preparer, asked: Request | Count) -> None:
+    def _do(self, preparer: Preparer, asked: Request | Count, *, hurried: bool) -> None:
         if isinstance(asked, Request) and not self._lanes.wants(asked):
             return
-        made = self._prompts.ask(preparer.job(asked))
+        made = self._prompts.ask(msgspec.structs.replace(preparer.job(asked), hurried=hurried))
+        if isinstance(made, Stopped) and self._set_aside(asked):
+            return
         if isinstance(asked, Request):
             self._lanes.deliver(asked, preparer.prepared(asked, made))
             return

@@ -12,7 +12,6 @@ import logging
 import resource
 import signal
 import sys
-from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, cast
@@ -23,10 +22,10 @@ from engine import process_log
 from engine.errors import ModelNotUsable
 from engine.grammar.compiling import Compiler
 from engine.grammar.making import GrammarMaker
-from engine.grammar.trial import trial
+from engine.grammar.trial import Trials
 from engine.grammar.vocabulary import NoGrammars, vocabulary_of
 from engine.grammar.writing import GrammarWriter
-from engine.prompts.jobs import Answer, Build, FromPrompts, Ready, Remember, ToPrompts
+from engine.prompts.jobs import Answer, Build, FromPrompts, Hurry, Ready, Remember, Stop, ToPrompts
 
 if TYPE_CHECKING:
     from engine.parsing.formats import ReplyFormat
@@ -49,21 +48,48 @@ def main(arguments: list[str]) -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     line = Connection(int(arguments[0]))
+    said = _Said(line)
     try:
-        builder = _builder(arguments[1])
+        builder = _builder(arguments[1], said)
     except ModelNotUsable:
         return NOT_USABLE
     gc.collect()
     gc.freeze()
     try:
         _tell(line, Ready(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE))
-        _serve(line, builder)
+        _serve(line, said, builder)
     except (EOFError, OSError):
         log.debug("the engine's process is gone")
     return 0
 
 
-def _builder(model: str) -> Builder:
+class _Said:
+    """What comes while one prompt is made: nothing but its `Stop`, and `Hurry`."""
+
+    def __init__(self, line: Connection) -> None:
+        self.hurried = False
+        self._line = line
+        self._is_stopped = False
+        self._decoder: msgspec.msgpack.Decoder[ToPrompts] = msgspec.msgpack.Decoder(ToPrompts)
+
+    def fileno(self) -> int:
+        return self._line.fileno()
+
+    def begin(self, job: Build) -> None:
+        self.hurried, self._is_stopped = job.hurried, False
+
+    def stops(self) -> bool:
+        while self._line.poll():
+            told = self.receive()
+            self.hurried |= isinstance(told, Hurry)
+            self._is_stopped |= isinstance(told, Stop)
+        return self._is_stopped
+
+    def receive(self) -> ToPrompts:
+        return self._decoder.decode(self._line.recv_bytes())
+
+
+def _builder(model: str, said: _Said) -> Builder:
     """Load the tokenizer. Raises ModelNotUsable."""
     # transformers takes torch along wherever it can be imported: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
@@ -74,10 +100,10 @@ def _builder(model: str) -> Builder:
 
     tokenizer = read_tokenizer(model)
     how = format_of(tokenizer)
-    return Builder(PromptBuilder(tokenizer, how), _grammars(tokenizer, how))
+    return Builder(PromptBuilder(tokenizer, how), _grammars(tokenizer, how, said))
 
 
-def _grammars(tokenizer: Any, how: ReplyFormat | None) -> GrammarMaker | None:
+def _grammars(tokenizer: Any, how: ReplyFormat | None, said: _Said) -> GrammarMaker | None:
     """Return what makes grammars; None where there can't be any, of which the engine's process tells the reason."""
     try:
         vocabulary = vocabulary_of(tokenizer)
@@ -86,19 +112,17 @@ def _grammars(tokenizer: Any, how: ReplyFormat | None) -> GrammarMaker | None:
     calls, thoughts = (None, None) if how is None else (how.call_form, how.thought_form)
     write = partial(GrammarWriter, vocabulary.specials, vocabulary.loose, calls=calls)
     opened = None if thoughts is None else write(thoughts=msgspec.structs.replace(thoughts, opened=True))
-    return GrammarMaker(write(thoughts=thoughts), partial(trial, Compiler(vocabulary)), opened=opened)
+    return GrammarMaker(write(thoughts=thoughts), Trials(Compiler(vocabulary), said), opened=opened)
 
 
-def _serve(line: Connection, builder: Builder) -> None:
-    decoder: msgspec.msgpack.Decoder[ToPrompts] = msgspec.msgpack.Decoder(ToPrompts)
-    stops: Callable[[], bool] = line.poll
+def _serve(line: Connection, said: _Said, builder: Builder) -> None:
     while True:
-        told = decoder.decode(line.recv_bytes())
+        told = said.receive()
         if isinstance(told, Remember):
             builder.remember(told)
         elif isinstance(told, Build):
-            # While one is made, nothing but its `Stop` can come.
-            answer: Answer = builder.build(told, stops)
+            said.begin(told)
+            answer: Answer = builder.build(told, said.stops)
             _tell(line, answer)
 
 

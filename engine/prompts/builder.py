@@ -9,6 +9,7 @@ from collections.abc import Callable
 from engine.errors import PromptRejected
 from engine.grammar.making import GrammarMaker
 from engine.grammar.source import Source
+from engine.grammar.trial import SetAside
 from engine.prompts.jobs import (
     Answer,
     Build,
@@ -55,6 +56,8 @@ class Builder:
             return self._build(job, stops)
         except PromptRejected as error:
             return Rejected(str(error), error.field)
+        except SetAside:
+            return Stopped()
         except Exception:
             # The one broad catch for a prompt: it must not take the others' along.
             log.exception("a prompt could not be made")

@@ -17,7 +17,7 @@ class Build(msgspec.Struct, frozen=True, tag="build"):
 
     `window`: tokens from which on a prompt fits no more. `salt`: whose replies are spelled as they were written, if that
     takes `most` tokens or fewer. `shares_system`: how long the system prompt is has to be told. `spec`: what the reply
-    has to be, which is tried before anything else.
+    has to be, which is tried before anything else. `hurried`: others wait, as after a `Hurry`.
     """
 
     messages: tuple[Message, ...]
@@ -27,6 +27,7 @@ class Build(msgspec.Struct, frozen=True, tag="build"):
     salt: str = ""
     most: int = 0
     shares_system: bool = False
+    hurried: bool = False
 
 
 def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
@@ -59,6 +60,10 @@ class Remember(msgspec.Struct, frozen=True, tag="remember"):
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Nobody waits for what was asked last. Answered by `Stopped`, or by whatever was ready before."""
+
+
+class Hurry(msgspec.Struct, frozen=True, tag="hurry"):
+    """Others wait. Where a grammar is still tried, what was asked last is answered by `Stopped`, and may be asked again."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -97,9 +102,9 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """The work was given up: nobody waits for it."""
+    """The work was given up: nobody waits for it, or a grammar is still tried while others wait."""
 
 
 Answer = Built | TooLong | Rejected | Stopped
-ToPrompts = Build | Remember | Stop
+ToPrompts = Build | Remember | Stop | Hurry
 FromPrompts = Ready | Built | TooLong | Rejected | Stopped

@@ -20,6 +20,7 @@ from engine.prompts.jobs import (
     Answer,
     Build,
     FromPrompts,
+    Hurry,
     Ready,
     Rejected,
     Remember,
@@ -60,6 +61,10 @@ class PromptMaker(Protocol):
         """Give up the job that is being done, if one is."""
         ...
 
+    def hurry(self) -> None:
+        """Have the job that is being done answered by `Stopped` where it waits for the trial of a grammar, which goes on."""
+        ...
+
     def remember(self, salt: str, reply: WrittenReply) -> None:
         """Tell how a reply was written, before the next job is asked."""
         ...
@@ -84,7 +89,7 @@ class PromptProcess:
         self._sending = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._line: Connection | None = None
-        self._is_ready = self._is_asked = False
+        self._is_ready = self._is_asked = self._is_hurried = False
         self._notes: deque[Remember] = deque()
 
     @property
@@ -117,10 +122,14 @@ class PromptProcess:
 
     def stop(self) -> None:
         """See `PromptMaker`."""
-        with self._sending, suppress(OSError):
-            if self._is_asked and self._line is not None:
-                self._line.send_bytes(msgspec.msgpack.encode(Stop()))
-            self._is_asked = False
+        self._say(Stop())
+        self._is_asked = False
+
+    def hurry(self) -> None:
+        """See `PromptMaker`. It is said once: the process does not read while it reads a long text."""
+        if not self._is_hurried:
+            self._is_hurried = True
+            self._say(Hurry())
 
     def remember(self, salt: str, reply: WrittenReply) -> None:
         """See `PromptMaker`."""
@@ -168,12 +177,19 @@ class PromptProcess:
         assert not isinstance(answer, Ready)  # noqa: S101 - that is told once
         return answer
 
+    def _say(self, told: Stop | Hurry) -> None:
+        """Say something to the job that is being done."""
+        with self._sending, suppress(OSError):
+            if self._is_asked and self._line is not None:
+                self._line.send_bytes(msgspec.msgpack.encode(told))
+
     def _send(self, told: ToPrompts) -> None:
         packed = msgspec.msgpack.encode(told)
         try:
             with self._sending:
                 assert self._line is not None  # noqa: S101 - what is ready has one
                 self._is_asked = isinstance(told, Build)
+                self._is_hurried = not isinstance(told, Build) or told.hurried
                 self._line.send_bytes(packed)
         except OSError as error:
             raise _Dead(str(error)) from error

@@ -18,7 +18,7 @@ from engine.process.inbox import Lanes
 from engine.process.intake import Intake
 from engine.process.preparing import Preparer
 from engine.prompts.builder import Builder
-from engine.prompts.jobs import Answer, Build
+from engine.prompts.jobs import Answer, Build, Stopped
 from engine.prompts.prompt import Prompt, PromptBuilder
 from engine.reply_spec import ReplySpec, Tool
 from engine.text.detokenizer import ByteLevelDetokenizer
@@ -49,7 +49,10 @@ class Made:
     def __init__(self) -> None:
         self._builder = Builder(Brittle())
         self.stops = threading.Event()
+        self.hurries = threading.Event()
+        self.tried: set[str] = set()
         self.asked: list[str] = []
+        self.hurried: list[bool] = []
         self.begun = threading.Event()
         self.goes_on = threading.Event()
         self.goes_on.set()
@@ -59,12 +62,20 @@ class Made:
 
     def ask(self, job: Build) -> Answer:
         self.asked.append(job.messages[0].content)
+        self.hurried.append(job.hurried)
         self.begun.set()
+        if job.messages[0].content in self.tried:
+            self.tried.discard(job.messages[0].content)
+            assert job.hurried or self.hurries.wait(30)
+            return Stopped()
         assert self.goes_on.wait(30)
         return self._builder.build(job, self.stops.is_set)
 
     def stop(self) -> None:
         self.stops.set()
+
+    def hurry(self) -> None:
+        self.hurries.set()
 
     def remember(self, salt: str, reply: WrittenReply) -> None:
         pass
@@ -220,3 +231,39 @@ def test_a_prompt_whose_asker_left_is_made_no_further_or_not_at_all(gateway: Gat
     (_stopped,) = Unpacker().feed(gateway.end.recv(10_000))
     assert gateway.ask(Count(3, saying("abc"))) == Counted(3, 3)
     assert gateway.made.asked == ["current", "abc"]
+
+
+HELD = ReplySpec(tools=(Tool("a", parameters="{}"),))
+
+
+def test_who_needs_no_grammar_does_not_wait_for_the_trial_of_one(gateway: Gateway) -> None:
+    gateway.made.tried = {"a"}
+    gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
+    assert gateway.made.begun.wait(30)
+    gateway.end.sendall(pack(Request("plain", saying("plain"), client="plain")))
+    assert _arrived(gateway, 2) == ["plain", "held"]
+    assert gateway.made.hurried == [False, False, False]
+
+
+def test_nobody_waits_for_a_trial_that_is_begun_before_him(gateway: Gateway) -> None:
+    gateway.made.tried = {"a"}
+    gateway.made.goes_on.clear()
+    gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
+    gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
+    gateway.end.sendall(pack(Request("plain", saying("plain"), client="plain")))
+    gateway.ask(Ping(1))
+    gateway.made.goes_on.set()
+    assert _arrived(gateway, 3) == ["first", "plain", "held"]
+    assert gateway.made.asked == ["first", "a", "plain", "a"]
+    assert gateway.made.hurried[1:] == [True, False, False]
+
+
+def test_a_prompt_that_was_set_aside_is_not_made_for_one_who_left(gateway: Gateway) -> None:
+    gateway.made.tried = {"a"}
+    gateway.end.sendall(pack(Count(1, saying("a"), spec=HELD)))
+    assert gateway.made.begun.wait(30)
+    gateway.end.sendall(pack(Uncount(1)) + pack(Count(2, saying("plain"))))
+    unpacker, told = Unpacker(), list[bytes]()
+    while len(told) < 2:
+        told += unpacker.feed(gateway.end.recv(10_000))
+    assert gateway.made.asked == ["a", "plain"]

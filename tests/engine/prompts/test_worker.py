@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import engine
 from engine.messages import Message
-from engine.prompts.jobs import Build, Built, Rejected, TooLong
+from engine.prompts.jobs import Build, Built, Rejected, Stopped, TooLong
 from engine.prompts.prompt import PromptBuilder
 from engine.prompts.worker import PromptProcess, PromptsUnavailable
+from engine.reply_spec import JsonSchema, ReplySpec
 from engine.text.reply_memory import WrittenReply
 from tests.engine.conftest import small_tokenizer
 from tests.traced import traced
@@ -114,3 +117,29 @@ def test_a_stop_reaches_the_job_alone_that_is_being_done(process: Make) -> None:
 def test_a_tokenizer_that_cannot_be_read_ends_it(process: Make, tmp_path: Path) -> None:
     with pytest.raises(PromptsUnavailable):
         process(tmp_path / "nowhere").ask(JOB)
+
+
+def test_others_are_served_while_a_grammar_is_tried(process: Make) -> None:
+    """What was tried meanwhile is known when it is asked for again, and so is what a hurry came between."""
+    prompts = process()
+    plain = prompts.ask(JOB)
+    costly = [
+        msgspec.structs.replace(JOB, spec=ReplySpec(format=JsonSchema(f'{{"multipleOf": {n}}}')))
+        for n in (99_991, 99_989)
+    ]
+    for job in costly:
+        assert prompts.ask(msgspec.structs.replace(job, hurried=True)) == Stopped()
+        assert prompts.ask(JOB) == plain
+    answered = threading.Event()
+
+    def hurry() -> None:
+        while not answered.wait(0.01):
+            prompts.hurry()
+
+    hurries = threading.Thread(target=hurry)
+    hurries.start()
+    assert prompts.ask(costly[1]) == Stopped()
+    answered.set()
+    hurries.join()
+    told = [prompts.ask(job) for job in costly]
+    assert [one.field for one in told if isinstance(one, Rejected)] == ["format", "format"]
