@@ -18,7 +18,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3.14 python3 python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests help install run lint check specs test coverage schemas sanitize test-clients test-upstreams vllm test-vllm test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn release train clean
+.PHONY: tests docs help install run lint check specs test coverage schemas sanitize test-clients test-upstreams vllm test-vllm test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu chaos attack autobahn release train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -54,6 +54,9 @@ coverage: $(DEV) ## every test, with branch coverage of 95 % or more; takes half
 
 tests: # a folder, so make would call it done
 	@echo "The verb is: make test" >&2; exit 2
+
+docs: $(DEV) ## the documentation as a site, strictly: no link leads nowhere; the service has it at /docs
+	@$(BIN)/python docs/site/build.py $(ARGS)
 
 schemas: $(DEV) ## which JSON Schemas replies can be held to, and whether they are; fetches the official suite, some minutes
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.schemas $(ARGS)

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.delivery.page_files import PageFiles
+from app.documentation import documentation
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
 from app.unserved import Answers, Doors, Paths, Unserved
@@ -23,6 +24,7 @@ from connections.wire.facts import ServerFacts
 from engine import trace
 
 PAGE = Path(__file__).parent / "page"
+DOCS = Path(__file__).parent / "docs"
 SPECIFICATIONS = Path(__file__).parent / "specifications"
 _SPECIFIED = {
     "/openapi.json": ("openapi.json", "application/json"),
@@ -93,6 +95,7 @@ def application(
         *(_specification(path, *served) for path, served in _SPECIFIED.items()),
         *api,
         Mount("/static", files),
+        *documentation(DOCS, answers.nothing),
     ]
     starlette = Starlette(
         routes=routes, exception_handlers={404: unserved.no_file, 405: unserved.wrong_method}

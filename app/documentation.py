@@ -1,0 +1,30 @@
+"""The documentation at `/docs`, as `make docs` built it: a site of files, from nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+PATH = "/docs"
+NOT_BUILT = (
+    "This installation has no documentation. In a checkout `make docs` builds it; its sources are in docs/."
+)
+
+
+def documentation(folder: Path, nothing: Callable[[str], Response]) -> list[BaseRoute]:
+    """Return the routes of a site that lies in a folder. `nothing` says so where none was built, at the time of the start."""
+
+    async def beside(_: Request) -> Response:
+        return RedirectResponse(f"{PATH}/", headers={"Cache-Control": "no-cache"})
+
+    async def none(_: Request) -> Response:
+        return nothing(NOT_BUILT)
+
+    if not (folder / "index.html").is_file():
+        return [Route(PATH, none), Route(f"{PATH}/{{path:path}}", none)]
+    return [Route(PATH, beside), Mount(PATH, StaticFiles(directory=folder, html=True))]

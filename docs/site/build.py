@@ -1,0 +1,104 @@
+"""Builds the documentation as a site, strictly: `python docs/site/build.py [FOLDER]`. The service has it at `/docs`.
+
+A link or an anchor that leads nowhere ends the build. The site is made by Zensical, of copies of the papers. It fetches
+nothing from anywhere else, and no script stands within a page: it works under the service's Content-Security-Policy.
+"""
+# ruff: noqa: INP001 - a folder of build files, no package
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from hashlib import sha256
+from pathlib import Path
+from posixpath import relpath
+
+from pages import page, papers
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SITE = ROOT / "app" / "docs"
+BESIDE = ("pictures", "bench")
+"""Folders of `docs/` whose files are in the site as they are."""
+SCRIPTS = "assets/within"
+
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_ALIGNED = re.compile(r' style="text-align: (left|right|center);"')
+
+
+class NotBuilt(Exception):
+    """There is no site. The message says why."""
+
+
+def build(site: Path, root: Path = ROOT) -> int:
+    """Build the site of a repository into a folder, in place of what is there; return how many pages it has. Raises NotBuilt."""
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Path(folder)
+        pages = _stage(root, stage)
+        command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "zensical.toml"]
+        made = subprocess.run(command, cwd=stage, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+        if made.returncode:
+            raise NotBuilt(_without_colours(made.stdout + made.stderr).partition("Traceback")[0].strip())
+        for html in (stage / "site").rglob("*.html"):
+            html.write_text(_without_scripts(html, stage / "site"))
+        shutil.rmtree(site, ignore_errors=True)
+        shutil.copytree(stage / "site", site)
+    return pages
+
+
+def _stage(root: Path, stage: Path) -> int:
+    """Lay the pages and what is beside them into a folder; return how many pages."""
+    config = (HERE / "zensical.toml").read_text()
+    named = papers(tomllib.loads(config)["project"]["nav"])
+    if missing := [paper for paper in named if not (root / paper).is_file()]:
+        raise NotBuilt(f"The navigation names what is not there: {', '.join(missing)}.")
+    (stage / "zensical.toml").write_text(config)
+    docs = root / "docs"
+    beside = [path for folder in BESIDE for path in sorted((docs / folder).rglob("*")) if path.is_file()]
+    places = named | {str(path.relative_to(root)): str(path.relative_to(docs)) for path in beside}
+    for paper, place in places.items():
+        target = stage / "pages" / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if paper in named:
+            target.write_text(page(paper, (root / paper).read_text(), places))
+        else:
+            shutil.copyfile(root / paper, target)
+    return len(named)
+
+
+def _without_scripts(html: Path, site: Path) -> str:
+    """Return a page whose scripts are files, and whose cells are aligned by attributes: the policy allows nothing within it."""
+    here = html.parent.relative_to(site).as_posix()
+
+    def outside(found: re.Match[str]) -> str:
+        script = found[1].encode()
+        name = f"{SCRIPTS}/{sha256(script).hexdigest()[:16]}.js"
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_bytes(script)
+        return f'<script src="{relpath(name, here)}"></script>'
+
+    return _ALIGNED.sub(r' align="\1"', _SCRIPT.sub(outside, html.read_text()))
+
+
+def _without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def main(arguments: list[str]) -> int:
+    """Build, and say where."""
+    site = Path(arguments[0]) if arguments else SITE
+    try:
+        pages = build(site)
+    except NotBuilt as why:
+        print(why, file=sys.stderr)
+        return 1
+    print(f"{pages} pages in {site}. `make run` serves them at /docs.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,74 @@
+"""Which papers of the repository are pages of the site, and what becomes of their links. Pure.
+
+The papers stay where a reader of the repository looks for them. A link from one to another leads to its page; one to
+anything else of the repository, such as a module, becomes its words alone.
+"""
+# ruff: noqa: INP001 - a folder of build files, no package
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+ELSEWHERE = {
+    "index.md": "README.md",
+    "protocol.md": "PROTOCOL.md",
+    "architecture.md": "ARCHITECTURE.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "security.md": "SECURITY.md",
+    "deploy.md": "deploy/README.md",
+    "demo-model.md": "demo_model/README.md",
+    "examples.md": "examples/README.md",
+}
+"""Papers that do not lie in `docs/` under the name of their page, by that name."""
+
+_FENCE = re.compile(r"^ *(```|~~~)")
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+
+
+def papers(nav: Collection[Any]) -> dict[str, str]:
+    """Return the papers that a navigation names, and where their pages lie, both below their folders."""
+    return {ELSEWHERE.get(place, f"docs/{place}"): place for place in _places(nav)}
+
+
+def page(paper: str, text: str, places: Mapping[str, str]) -> str:
+    """Return a paper as a page. `places`: where all that the site has lies in it, by path in the repository."""
+    here = posixpath.dirname(places[paper]) or "."
+
+    def link(found: re.Match[str]) -> str:
+        mark, words, target = found.groups()
+        if re.match(r"[a-z]+:|#", target):
+            return found[0]
+        path, hash_, anchor = target.partition("#")
+        named = posixpath.normpath(posixpath.join(posixpath.dirname(paper), path))
+        if named not in places:
+            return words
+        return f"{mark}[{words}]({posixpath.relpath(places[named], here)}{hash_}{anchor})"
+
+    return _outside_code(text, lambda words: _LINK.sub(link, words))
+
+
+def _places(nav: Collection[Any]) -> Iterator[str]:
+    for entry in nav:
+        for value in entry.values():
+            if isinstance(value, str):
+                yield value
+            else:
+                yield from _places(value)
+
+
+def _outside_code(text: str, change: Callable[[str], str]) -> str:
+    """Return a text whose words are changed, and whose blocks of code are not."""
+    parts, is_code = [""], False
+    for line in text.splitlines(keepends=True):
+        is_fence = _FENCE.match(line) is not None
+        if is_fence and not is_code:
+            parts.append("")
+        parts[-1] += line
+        if is_fence and is_code:
+            parts.append("")
+        is_code ^= is_fence
+    return "".join(part if _FENCE.match(part) else change(part) for part in parts)
