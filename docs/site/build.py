@@ -3,7 +3,6 @@
 A link or an anchor that leads nowhere ends the build. The site is made by Zensical, of copies of the papers. It fetches
 nothing from anywhere else, and no script stands within a page: it works under the service's Content-Security-Policy.
 """
-# ruff: noqa: INP001 - a folder of build files, no package
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 The papers stay where a reader of the repository looks for them. A link from one to another leads to its page; one to
 anything else of the repository, such as a module, becomes its words alone.
 """
-# ruff: noqa: INP001 - a folder of build files, no package
 
 from __future__ import annotations
 
