@@ -108,7 +108,7 @@ class Trials:
                 waits_s = min(waits_s, began + HURRIED_S - time.monotonic())
                 if waits_s <= 0:
                     raise SetAside
-            select.select([running, self._said], [], [], max(0.0, waits_s))
+            select.select([running.fileno(), self._said.fileno()], [], [], max(0.0, waits_s))
         running.end()
         self._running = None
         return told

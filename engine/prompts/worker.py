@@ -122,8 +122,7 @@ class PromptProcess:
 
     def stop(self) -> None:
         """See `PromptMaker`."""
-        self._say(Stop())
-        self._is_asked = False
+        self._say(Stop(), is_last=True)
 
     def hurry(self) -> None:
         """See `PromptMaker`. It is said once: the process does not read while it reads a long text."""
@@ -177,10 +176,12 @@ class PromptProcess:
         assert not isinstance(answer, Ready)  # noqa: S101 - that is told once
         return answer
 
-    def _say(self, told: Stop | Hurry) -> None:
-        """Say something to the job that is being done."""
+    def _say(self, told: Stop | Hurry, *, is_last: bool = False) -> None:
+        """Say something to the job that is being done. `is_last`: nothing is said to it behind this."""
         with self._sending, suppress(OSError):
-            if self._is_asked and self._line is not None:
+            is_asked = self._is_asked
+            self._is_asked = is_asked and not is_last
+            if is_asked and self._line is not None:
                 self._line.send_bytes(msgspec.msgpack.encode(told))
 
     def _send(self, told: ToPrompts) -> None:
