@@ -96,7 +96,18 @@ ROOMS = {
     ),
     "app": (
         *("setting_values", "settings", "server", "setup", "operations", "delivery"),
-        *("unserved", "doors", "routes", "service", "composition", "doctor", "sizing", "cli", "__main__"),
+        *(
+            "unserved",
+            "documentation",
+            "doors",
+            "routes",
+            "service",
+            "composition",
+            "doctor",
+            "sizing",
+            "cli",
+            "__main__",
+        ),
     ),
 }
 
