@@ -84,13 +84,13 @@ class Attempts:
         except RequestRefused:
             raise
         except EngineError as error:
-            self._counts.failures += opened.sent and not isinstance(error, EngineBusy)
-            self._counts.shed += opened.sent and isinstance(error, EngineBusy)
-            opened.sent = False
+            self._counts.failures += opened.running and not isinstance(error, EngineBusy)
+            self._counts.shed += opened.running and isinstance(error, EngineBusy)
+            opened.running = opened.sent = False
             raise
 
     async def _ask(self, opened: OpenRequest, answered: Callable[[], None]) -> None:
-        opened.sent = True
+        opened.running = True
 
         def hear(chunk: Completion) -> Wanted:
             wanted = opened.hear(chunk)
@@ -99,7 +99,7 @@ class Attempts:
             return wanted
 
         try:
-            await self._exchange.reply(opened.request, opened.reply.max_new_tokens, hear)
+            await self._exchange.reply(opened.request, opened.reply.max_new_tokens, hear, opened.is_sent)
         except EngineError:
             if not opened.reply.ended:
                 raise

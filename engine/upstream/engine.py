@@ -158,7 +158,7 @@ class UpstreamEngine:
             self._launch(opened, self._tasks)
 
     def give_up_waiting(self) -> list[tuple[Request, TimedStream]]:
-        """Return, for another engine to answer, the requests that wait here for the upstream to come back."""
+        """Return, for another engine to answer, the requests that wait here, or for a connection: the upstream knows of none."""
         waiting = [opened for opened in self._open.values() if not opened.sent]
         for opened in waiting:
             self._close(opened)
@@ -183,7 +183,7 @@ class UpstreamEngine:
 
     def statistics(self) -> EngineStatistics:
         """Return what was counted so far, by what the upstream told."""
-        running = sum(opened.sent for opened in self._open.values())
+        running = sum(opened.running for opened in self._open.values())
         return self._counts.statistics(
             running=running, queued=len(self._open) - running, circuit_open=self._watch.circuit_open
         )

@@ -114,8 +114,10 @@ class Exchange:
         self._options = options
         self._sessions = RouterSessions(options.features)
 
-    async def reply(self, request: Request, max_new_tokens: int, on_chunk: OnChunk) -> None:
-        """Hand over the chunks of the answer, up to the mark of its end.
+    async def reply(
+        self, request: Request, max_new_tokens: int, on_chunk: OnChunk, on_sent: Callable[[], None]
+    ) -> None:
+        """Hand over the chunks of the answer, up to the mark of its end. `on_sent`: a connection is there, and is written to.
 
         Raises EngineLost, where the stream just ended too; EngineUnavailable, RequestRefused.
         """
@@ -130,6 +132,7 @@ class Exchange:
                 **self._sessions.headers_of(request),
                 **request.trace.headers,
             },
+            extensions={"trace": _told_of_sending(on_sent)},
         )
         listening = _Listening(options, on_chunk, asyncio.get_running_loop().time)
         with _translated(options.name):
@@ -238,6 +241,16 @@ def _completion(name: str, event: ServerSentEvent) -> Completion:
     if event.kind == "error":
         raise error_inside(name, msgspec.json.decode(event.data))
     return completion
+
+
+def _told_of_sending(on_sent: Callable[[], None]) -> Callable[[str, object], Awaitable[None]]:
+    """Return what httpcore tells of its steps, as its extension "trace" has it."""
+
+    async def trace(step: str, _: object) -> None:
+        if step.endswith(".send_request_headers.started"):
+            on_sent()
+
+    return trace
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from engine.upstream.wire.request import estimated_tokens, most_new_tokens
 
 
 class OpenRequest:
-    """`sent`: whether the upstream was asked; `position`: the place in the queue that was told last."""
+    """`running`: it has its turn; `sent`: the upstream may know of it; `position`: the place in the queue that was told last."""
 
-    __slots__ = ("_options", "arrival", "position", "reply", "request", "sent", "stream", "task")
+    __slots__ = ("_options", "arrival", "position", "reply", "request", "running", "sent", "stream", "task")
 
     def __init__(self, request: Request, stream: TimedStream, options: UpstreamOptions, arrival: int) -> None:
         """Take what was asked of whom, and who reads the answer. `arrival` counts up. Raises PromptRejected."""
@@ -26,6 +26,7 @@ class OpenRequest:
         self.reply = self._new_reply()
         self.arrival = arrival
         self.task: asyncio.Task[None] | None = None
+        self.running = False
         self.sent = False
         self.position: int | None = None
 
@@ -43,6 +44,10 @@ class OpenRequest:
     def said(self) -> bool:
         """Whether any of the reply has come."""
         return self.reply.generated_tokens > 0
+
+    def is_sent(self) -> None:
+        """Note that the upstream may know of it from now on."""
+        self.sent = True
 
     def begin_again(self) -> None:
         """Forget what an attempt told that had no text, and let the reader do so."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import ssl
+from pathlib import Path
 
 import pytest
+import trustme
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from engine.door import EngineState
@@ -174,3 +177,34 @@ async def test_what_the_sender_did_wrong_opens_no_circuit() -> None:
         for number in range(FAILURES + 1):
             assert (await end_of(engine.generate(asking(f"r{number}")))).reason is FinishReason.ERROR
         assert engine.statistics().circuit_open == 0
+
+
+async def test_what_waits_for_a_connection_can_be_given_to_another_engine(tmp_path: Path) -> None:
+    """Nothing of it has arrived anywhere, though its turn has come."""
+    authority, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    came, over = asyncio.Event(), asyncio.Event()
+
+    async def shakes_hands_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if came.is_set():
+            asked.set()
+            await over.wait()
+        else:
+            came.set()
+            await writer.start_tls(context)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    asked = asyncio.Event()
+    async with await asyncio.start_server(shakes_hands_once, "127.0.0.1", 0) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        options = options_for(url, ca_file=str(tmp_path / "ca.pem"), timeouts=Timeouts(health_s=100))
+        async with UpstreamEngine(options).running() as engine:
+            await engine.ready(5)
+            engine.generate(asking())
+            await asked.wait()
+            assert engine.statistics().running == 1
+            assert [request.request_id for request, _ in engine.give_up_waiting()] == ["r"]
+        over.set()
