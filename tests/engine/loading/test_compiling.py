@@ -30,7 +30,7 @@ def replies(core: Core) -> list[list[int]]:
 
 
 class Inductor:
-    """The real compiler; it counts its graphs, and what they compute becomes zeros while it `lies`."""
+    """The real compiler; it counts its graphs. While it `lies` it leaves them as they are, and what they compute becomes zeros."""
 
     def __init__(self) -> None:
         self._compile: Any = torch._dynamo.lookup_backend("inductor")
@@ -39,7 +39,7 @@ class Inductor:
 
     def __call__(self, graph: Any, inputs: Any) -> Graph:
         self.graphs += 1
-        compiled = self._compile(graph, inputs)
+        compiled = graph.forward if self.lies else self._compile(graph, inputs)
 
         def run(*arguments: object) -> list[object]:
             made = compiled(*arguments)
