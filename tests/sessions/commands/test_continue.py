@@ -639,8 +639,10 @@ async def test_filters_read_both_sides_of_the_seam_as_one(store: Redis, engine: 
 async def test_one_that_nobody_knows_of_leaves_the_reply_as_it_stood(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
-    """The store took it in, and its sender was told that it did not answer."""
+    """The store took it in, and its sender was told that it did not answer. The branch that was active is so still."""
     first = await cut(chat)
+    await chat.exchange("", "Uno.", place=Again(first.message_id))
+    await chat.quiet()
     before = (await chat.history()).messages
     chat.engine.script(" three four")
     going = await chat.running("", "", place=Onward(first.message_id), client_msg_id="more")
