@@ -190,21 +190,28 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True):
-    """What a reply had before a turn went on with it: how much text and reasoning, and the turn that had written the last of it."""
+    """What a reply had before a turn went on with it: how much text and reasoning, and the turn that had written the last of it.
+
+    `written`: as of the reply. It stands here whole, since what the next turn makes of it may be cut.
+    """
 
     turn_id: str
     chars: int
     reasoning: int
+    written: str = ""
 
     @classmethod
     def of(cls, reply: MessageRecord) -> Self:
         """What a reply has now."""
-        return cls(reply.turn_id, len(reply.content), len(reply.reasoning))
+        return cls(reply.turn_id, len(reply.content), len(reply.reasoning), reply.written)
 
     def cut(self, reply: MessageRecord) -> MessageRecord:
         """The reply with the text and reasoning that it had then."""
         return msgspec.structs.replace(
-            reply, content=reply.content[: self.chars], reasoning=reply.reasoning[: self.reasoning]
+            reply,
+            content=reply.content[: self.chars],
+            reasoning=reply.reasoning[: self.reasoning],
+            written=self.written,
         )
 
 

@@ -267,7 +267,7 @@ class Asking:
         raise Invalid("No item waits for a reply: create one first.", code="no_item_to_answer")
 
     def _known(self, item_id: str, code: str) -> Item:
-        if (item := self._items.get(item_id)) is None:
+        if (item := self._items.get(item_id)) is None or not item.told:
             raise Invalid(f'There is no item "{item_id}", or it is too old.', field="item_id", code=code)
         return item
 

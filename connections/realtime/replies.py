@@ -46,7 +46,10 @@ _INCOMPLETE = {
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same in all that is told of one reply, its text so far, and its items in the order in which they came."""
+    """What is the same in all that is told of one reply, its text so far, and its items in the order in which they came.
+
+    `called`: its calls, those that the server runs too, which are no items.
+    """
 
     response_id: str
     item_id: str
@@ -55,6 +58,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Metadata | None = None
     parts: list[str] = []
     output: list[str] = []
+    called: list[str] = []
 
     def begin(self) -> ServerEvent:
         """The response exists."""

@@ -53,7 +53,7 @@ def turn_of(response: str) -> str:
 
 
 class Telling:
-    """One session, as far as its client is told.
+    """One session, as far as its client is told. The text of a reply that only calls keeps its place, and is not told.
 
     `freeing`: turns that are taken back so that their items wait again, and whom to call once they do; `after`: the newest
     item that the client had when it came, if it came back: the first page of the history is told from there on.
@@ -95,7 +95,7 @@ class Telling:
         match piece:
             case Delta() if (reply := self._replies.get(piece.turn_id)) is not None:
                 return [*self._begin_text(reply), reply.text(piece.text)]
-            case ToolCall() if piece.where == "client":
+            case ToolCall():
                 return self._called(piece)
             case ToolState() if piece.state.is_settled:
                 return self._settled(piece.call_id, read_as(piece))
@@ -183,6 +183,9 @@ class Telling:
         turn_id = called.turn_id if isinstance(called, ToolCall) else turn_id
         if (reply := self._replies.get(turn_id)) is None:
             return []
+        reply.called.append(called.call_id)
+        if called.where == "server":
+            return []
         text = self._items.get(reply.item_id)
         call = call_of(called, turn_id, exchange=text.exchange if text else "")
         begun = msgspec.structs.replace(call, status="in_progress")
@@ -223,8 +226,8 @@ class Telling:
 
     def _end_text(self, reply: Reply, done: Done) -> list[ServerEvent]:
         """The text is whole; a reply that only calls has none."""
-        if reply.item_id not in reply.output and self._calls(done.turn_id):
-            self._items.remove(reply.item_id)
+        if reply.item_id not in reply.output and reply.called:
+            self._items.finish(reply.item_id, status=item_status(done))
             return []
         begun = self._begin_text(reply)
         whole = self._items.finish(reply.item_id, text=reply.kept(done), status=item_status(done))
@@ -274,9 +277,7 @@ class Telling:
 
     def _message(self, message: ShownMessage) -> list[ServerEvent]:
         """A message, and its calls with what came of them."""
-        calls = (
-            [] if message.calls is msgspec.UNSET else [one for one in message.calls if one.where == "client"]
-        )
+        calls = () if message.calls is msgspec.UNSET else message.calls
         exchange = self._items.exchange_behind(message.parent_id) if message.role == "assistant" else ""
         if message.status == RUNNING:
             events = self._running(message, calls, exchange)
@@ -307,10 +308,13 @@ class Telling:
             exchange=exchange,
             message_id=message.message_id,
         )
-        events = self._whole(item) if message.content or not calls else []
+        is_told = bool(message.content or not calls)
+        whole = self._whole(msgspec.structs.replace(item, told=is_told))
+        events = whole if is_told else []
         for call in calls:
-            called = call_of(call, message.turn_id, exchange=exchange)
-            events += self._whole(msgspec.structs.replace(called, message_id=message.message_id))
+            if call.where == "client":
+                called = call_of(call, message.turn_id, exchange=exchange)
+                events += self._whole(msgspec.structs.replace(called, message_id=message.message_id))
         return events
 
 

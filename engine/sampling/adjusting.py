@@ -59,6 +59,11 @@ class Changes:
     guides: tuple[tuple[int, Guide], ...]
     """Places among the rows, and whose they are."""
 
+    @property
+    def are_masks(self) -> bool:
+        """Whether grammars alone change the rows."""
+        return (self.penalty, self.presence, self.frequency, self.bias, self.may_not_end) == 5 * (None,)
+
 
 class Adjustments:
     """The wishes of up to `slots` replies, and what was noted of their tokens for them."""
@@ -111,6 +116,8 @@ class Adjustments:
 
     def changed(self, scores: Tensor, changes: Changes) -> Tensor:
         """Return rows of scores, (rows, vocabulary) of float32, as their replies want them. Waits for nothing."""
+        if changes.are_masks and sum(guide.mask is not None for _, guide in changes.guides) == len(scores):
+            return self._guided(scores, changes.guides)  # which makes new ones
         scores = self._penalised(scores.clone(), changes)
         if changes.bias is not None:
             scores.scatter_add_(1, *changes.bias)

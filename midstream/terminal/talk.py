@@ -14,7 +14,7 @@ from midstream.reply import Reply
 from midstream.terminal.commands import Command, Message, Unknown, help_lines, read
 from midstream.terminal.conversations import Conversations
 from midstream.terminal.face import Face
-from midstream.terminal.words import offered, tool_lines
+from midstream.terminal.words import model_asked, model_named, offered, tool_lines
 
 Frame = dict[str, Any]
 
@@ -148,7 +148,8 @@ class Talk:
         models = self._client.ready["models"]
         names = [one for model in models for one in (model["name"], *model.get("aliases", ()))]
         if not name:
-            now = self._params.get("model") or self._place.last.model or self._client.ready["model"]
+            named = self._params.get("model") or self._place.last.model or self._client.ready["model"]
+            now = model_named(self._client.ready, named).get("name")
             self._face.tell(*(f"{'*' if model['name'] == now else ' '} {model['name']}" for model in models))
         elif name in names:
             self._params["model"] = name
@@ -231,5 +232,5 @@ class Talk:
     def _note(self, reply: Reply, before: str) -> None:
         last = self._place.last
         if reply.done:
-            last.reply_id, last.model = reply.done["message_id"], reply.done.get("model")
+            last.reply_id, last.model = reply.done["message_id"], model_asked(reply.done)
             last.text = before + reply.text

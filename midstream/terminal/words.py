@@ -110,11 +110,21 @@ def tool_lines(ready: Frame) -> list[str]:
     return [_tool_line(tool) for tool in tools] or ["This service has no tools."]
 
 
+def model_named(ready: Frame, name: str) -> Frame:
+    """A model by its name or an alias; empty where there is no such."""
+    models: list[Frame] = ready.get("models", [])
+    return next((one for one in models if name in (one["name"], *one.get("aliases", ()))), {})
+
+
+def model_asked(done: Frame) -> str | None:
+    """The model that was asked for a reply that has ended, which is asked again: another one may have written it."""
+    asked: str | None = done.get("requested_model") or done.get("model")
+    return asked
+
+
 def offered(ready: Frame, model: str | None) -> list[Frame]:
     """The server's tools, as a message offers them; none where the model that is asked can't call. None: the default model."""
-    asked: Frame = next(
-        (one for one in ready.get("models", ()) if one["name"] == (model or ready["model"])), {}
-    )
+    asked = model_named(ready, model or ready["model"])
     if not {"tools", "tools.auto"} & set(asked.get("features", ())):
         return []
     return [{"name": tool["name"], "where": "server"} for tool in ready.get("tools") or ()][:MAX_TOOLS]

@@ -62,6 +62,9 @@ class Orders:
                 self._later(self._answer_call(order, ask.answer))
 
     def _send(self, order: Order, ask: AskSend) -> None:
+        if self._turns.has(order.owner, ask.send):  # whatever room there is: nothing begins
+            self._later(self._answer(order, Answer(number=order.number, already=True)))
+            return
         sender = _Correspondent()
         try:
             taking = self._turns.send(order.owner, sender, ask.send, ask.generation, ask.names)

@@ -299,7 +299,12 @@ def _entry(conversation: Conversation, live: LiveTurn, message: MessageRecord | 
         fields[f"message:{record.message_id}"] = encode_message(message).decode()
         children.insert(0, [record.parent_id or "", record.message_id])
     return msgspec.json.encode(
-        {"set": _flat(fields), "children": children, "messages": 0 if message is None else 1}
+        {
+            "begun": record.turn_id,
+            "set": _flat(fields),
+            "children": children,
+            "messages": 0 if message is None else 1,
+        }
     )
 
 
@@ -323,6 +328,7 @@ def _undoing(conversation: Conversation, live: LiveTurn) -> bytes:
         {
             "set": ["queue", _ids(conversation)],
             "unset": [f"sent:{record.client_msg_id}", f"turn:{record.turn_id}"],
+            "refused": [record.turn_id, record.message_id, record.reply_id],
             "removed": record.turn_id,
         }
         | ({"take_out": [record.message_id, record.reply_id]} if record.continues is None else {})

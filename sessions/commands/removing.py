@@ -206,6 +206,5 @@ def _as_before(reply: MessageRecord, base: Base, turn: TurnRecord | None) -> Mes
         status=status_of(done.reason if done is not None else Reason.INTERRUPTED),
         usage=None if done is None else done.usage,
         model=None if done is None else done.model,
-        written="",
         calls=(),
     )

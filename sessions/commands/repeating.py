@@ -18,10 +18,12 @@ from sessions.running.ending import reply_of
 from sessions.store.history.history import History
 from sessions.store.history.rebuilding import told_again
 from sessions.store.history.replay import covered, merged
-from sessions.store.history.transactions import Since
+from sessions.store.history.transactions import Duplicate, Since
 from sessions.turn.live_turn import LiveTurn, Subscriber
 from sessions.turn.positions import digest_of
 from sessions.turn.sends import Send
+
+_REFUSED = "This message was refused when the store did not answer; send it again in a moment."
 
 
 class Repeater:
@@ -33,7 +35,7 @@ class Repeater:
         self._unsettled = unsettled
 
     async def answers(self, conversation: Conversation, arrival: LiveTurn) -> bool:
-        """Answers a `client_msg_id` that has its turn, live or ended; False where none is known so far. Raises Refused."""
+        """Answers a `client_msg_id` that has its turn, live or ended; False where none is known so far. Raises Refused, Duplicate."""
         while (live := conversation.twin(arrival)) is not None:
             if await live.stages.accepted:
                 _repeat_live(conversation, live, arrival)
@@ -43,23 +45,29 @@ class Repeater:
         record = await self._history.turn_of(conversation.keys, arrival.send.client_msg_id)
         if record is None:
             return False
+        if record.done is None:
+            raise Duplicate(record)
         await self.repeat(conversation, arrival, record)
         return True
 
+    async def known(self, conversation: Conversation, send: Send) -> TurnRecord:
+        """The turn that a message began. Raises StoreDown where it left meanwhile, as one does that was refused."""
+        if (record := await self._history.turn_of(conversation.keys, send.client_msg_id)) is None:
+            raise StoreDown(_REFUSED)
+        return record
+
     async def repeat(self, conversation: Conversation, arrival: LiveTurn, record: TurnRecord) -> None:
         """Answers with a turn that does not run here: `accepted`, and where it has ended its text and `done`. Raises Refused."""
-        _refuse_other_content(record, arrival.send)
+        refuse_other_content(record, arrival.send)
         if record.turn_id in self._unsettled or _is_taken_back(conversation, record):
-            raise StoreDown(
-                "This message was refused when the store did not answer; send it again in a moment."
-            )
+            raise StoreDown(_REFUSED)
         if record.done is None:
             await self._watching.begin(conversation)
             since = await steady(self._history, conversation, record.accepted_seq)
             if since.running is not None and since.running.turn_id == record.turn_id:
                 _repeat_elsewhere(conversation, record, since, arrival)
                 return
-            record = await self._history.turn(conversation.keys, record.turn_id) or record
+            record = await self.known(conversation, arrival.send)
         await self._repeat_ended(conversation, arrival, record)
 
     async def _repeat_ended(self, conversation: Conversation, arrival: LiveTurn, record: TurnRecord) -> None:
@@ -85,7 +93,7 @@ def _is_taken_back(conversation: Conversation, record: TurnRecord) -> bool:
     return record.done is None and runs_here and conversation.turn(record.turn_id) is None
 
 
-def _refuse_other_content(record: TurnRecord, send: Send) -> None:
+def refuse_other_content(record: TurnRecord, send: Send) -> None:
     """Raises Conflict where the same id came with another text, or for another place."""
     if record.digest != digest_of(send.content, send.place):
         raise Conflict("`client_msg_id` was used before, for another message.")
@@ -93,7 +101,7 @@ def _refuse_other_content(record: TurnRecord, send: Send) -> None:
 
 def _repeat_live(conversation: Conversation, live: LiveTurn, arrival: LiveTurn) -> None:
     """Answers a duplicate of a running turn; one that does not follow it yet gets what was told so far: its text, as one delta."""
-    _refuse_other_content(live.record, arrival.send)
+    refuse_other_content(live.record, arrival.send)
     reader = arrival.sender
     reader.publish(
         accepted_event(conversation, live.record, arrival.send, conversation.published.epoch, duplicate=True)

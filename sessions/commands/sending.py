@@ -10,7 +10,7 @@ from sessions.commands.accepting import Acceptor
 from sessions.commands.dequeuing import Dequeuer
 from sessions.commands.preflight import Preflight
 from sessions.commands.queueing import Queue
-from sessions.commands.repeating import Repeater
+from sessions.commands.repeating import Repeater, refuse_other_content
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Busy
 from sessions.events import Cause
@@ -56,12 +56,28 @@ class Sender:
         try:
             return await self._take(conversation, live, generation)
         except Duplicate as known:
-            await self._repeater.repeat(conversation, live, known.turn)
+            record = await self._confirmed(conversation, live, generation, known.turn)
+            await self._repeater.repeat(conversation, live, record)
             return None
         finally:
             if live.turn.accepted_at is None:
                 live.stages.accepted.set_result(False)
                 conversation.release(live)
+
+    async def _confirmed(
+        self, conversation: Conversation, live: LiveTurn, generation: Generation, record: TurnRecord
+    ) -> TurnRecord:
+        """A turn that the store had before; one that runs elsewhere counts once that replica says so. Raises Refused.
+
+        It alone knows whether its sender was told that the message is refused, and the turn is about to leave.
+        """
+        if record.done is not None or (runner := await self._forwarder.runner_of(conversation)) is None:
+            return record
+        refuse_other_content(record, live.send)
+        if not live.intake.was_attached:  # what is told meanwhile comes behind what the repeat is answered
+            conversation.leave(live.sender)
+        await self._forwarder.repeat(conversation, live, generation, runner=runner)
+        return await self._repeater.known(conversation, live.send)
 
     async def _take(
         self, conversation: Conversation, live: LiveTurn, generation: Generation

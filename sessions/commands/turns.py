@@ -105,6 +105,12 @@ class Turns:
         task.add_done_callback(self._under_way.discard)
         return task
 
+    def has(self, owner: Owner, send: Send) -> bool:
+        """Whether the turn of a message that was sent before is accepted, and goes on or waits here."""
+        conversation = self._directory.get(owner, send.conversation_id)
+        here = [] if conversation is None else conversation.turns
+        return any(live.has_place and live.send.client_msg_id == send.client_msg_id for live in here)
+
     async def accepted(self, turn_id: str) -> bool:
         """Whether a message was accepted whose turn has this name; returns once that is known."""
         conversation, _ = self._by_turn.get(turn_id, (None, None))

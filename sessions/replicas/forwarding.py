@@ -69,10 +69,8 @@ class Forwarder:
         await self._follow(conversation)
         live.intake.forwarded = runner
         conversation.others.sent[live.send.client_msg_id] = live
-        names = Names(live.turn.ids.turn_id, live.record.message_id, live.turn.ids.reply_id)
-        ask = AskSend(send=live.send, generation=generation, names=names, cancelled=live.turn.is_over)
         try:
-            answer = await self._ask(conversation, runner, ask)
+            answer = await self._ask(conversation, runner, _asking(live, generation))
         except BaseException:
             conversation.others.sent.pop(live.send.client_msg_id, None)
             raise
@@ -80,6 +78,12 @@ class Forwarder:
             conversation.others.sent.pop(live.send.client_msg_id, None)
             live.intake.forwarded = None
         return answer
+
+    async def repeat(
+        self, conversation: Conversation, live: LiveTurn, generation: Generation, *, runner: str
+    ) -> None:
+        """Returns once the replica that runs a message's turn says that it does, or has taken the message in anew, or is dead."""
+        await self._ask(conversation, runner, _asking(live, generation))
 
     async def _follow(self, conversation: Conversation) -> None:
         await self._watching.begin(conversation)
@@ -142,6 +146,11 @@ class Forwarder:
         if answer.refusal is not None:
             raise RefusedElsewhere(answer.refusal)
         return answer
+
+
+def _asking(live: LiveTurn, generation: Generation) -> AskSend:
+    names = Names(live.turn.ids.turn_id, live.record.message_id, live.turn.ids.reply_id)
+    return AskSend(send=live.send, generation=generation, names=names, cancelled=live.turn.is_over)
 
 
 def _takes_in(conversation: Conversation, cancel: Cancel) -> str | None:

@@ -203,3 +203,22 @@ async def test_what_can_go_on_follows_the_model_that_is_chosen_and_what_the_serv
     await resume(line, after=3)
     await chat.connected()
     await expect(onward).to_have_count(0)
+
+
+async def test_tools_are_offered_to_the_model_that_is_asked(chat: ChatPage, peer: Peer) -> None:
+    """Not to one that stood in for it; for another reply, to the one that was asked for the first."""
+    models = [TWO_MODELS[0] | {"features": ["tools"]}, TWO_MODELS[1]]
+    line = await visit(
+        chat, peer, models=models, tools=[{"name": "pay", "description": "", "approval": "none"}]
+    )
+    send = await begin(chat, line, "one")
+    end = {"reason": "stop", "chars": 3, "model": "other"}
+    await line.finish(send, turn="t", seq=3, requested_model="scripted", **end)
+    await expect(chat.page.get_by_role("button", name="Stop", exact=True)).to_be_hidden()
+    await chat.type("Again?")
+    send = await line.hear("send")
+    assert [tool["name"] for tool in send["tools"]] == ["pay"]
+    await line.accept(send, turn="t2", seq=4)
+    await line.finish(send, turn="t2", seq=5, **end | {"chars": 0})
+    await chat.replies.first.get_by_role("button", name="Make this reply anew").click()
+    assert "tools" in await line.hear("regenerate")

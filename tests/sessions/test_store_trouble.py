@@ -28,6 +28,7 @@ from sessions.service import Sessions
 from sessions.store.redis.embedded import embedded_store
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
+from sessions.turn.positions import Again, Onward
 from sessions.turn.turn_journal import TurnJournal
 from tests.refusing_store import pid_of, refusing_writes, stalled
 from tests.sessions.chat import Chat, eventually, named
@@ -156,6 +157,23 @@ def stalling_before_a_write(pid: int, monkeypatch: pytest.MonkeyPatch) -> Iterat
     finally:
         monkeypatch.setattr(TurnJournal, "write", write)
         os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_continue_behind_a_reply_that_is_refused_leaves_its_branch_as_it_was(
+    chat: Chat, reader: Recorder, pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply it meant is of another branch than the one that goes on."""
+    accepted = await chat.running("Hello?", "This")
+    chat.cancel(accepted.turn_id)
+    cut = await reader.next(Done)
+    await chat.quiet()
+    await chat.running("", "This", place=Again(cut.message_id))
+    with stalling_before_a_write(pid, monkeypatch), pytest.raises(StoreDown):
+        await chat.send("", on_busy="enqueue", place=Onward(cut.message_id))
+    chat.engine.step(20)
+    await reader.next(Done, count=2)
+    await chat.quiet()
+    assert await chat.told() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
 
 
 async def test_a_message_behind_an_unsaved_end_is_refused(chat: Chat, reader: Recorder, store: Redis) -> None:

@@ -29,7 +29,7 @@ export class Speaking {
 
   /** @param {string} content */
   send(content) {
-    this.#client.send({ ...this.#here, content });
+    this.#client.send({ ...this.#about(null), content });
     this.#screen().toEnd();
   }
 
@@ -40,7 +40,7 @@ export class Speaking {
    */
   sendAgain({ reply }, content) {
     if (reply !== null) this.#screen().current.drop(reply);
-    if (reply?.replaces) this.#client.edit({ ...this.#here, messageId: reply.replaces, content });
+    if (reply?.replaces) this.#client.edit({ ...this.#about(reply.replaces), messageId: reply.replaces, content });
     else this.send(content);
   }
 
@@ -50,21 +50,21 @@ export class Speaking {
    */
   edit({ messageId }, content) {
     if (messageId === null) return;
-    this.#client.edit({ ...this.#here, messageId, content });
+    this.#client.edit({ ...this.#about(messageId), messageId, content });
     this.#screen().toEnd();
   }
 
   /** @param {Item} item */
   regenerate({ messageId }) {
     if (messageId === null) return;
-    this.#client.regenerate({ ...this.#here, messageId });
+    this.#client.regenerate({ ...this.#about(messageId), messageId });
     this.#screen().toEnd();
   }
 
   /** @param {Item} item */
   continueReply({ messageId }) {
     if (messageId === null) return;
-    this.#client.continueReply({ ...this.#here, messageId });
+    this.#client.continueReply({ ...this.#about(messageId), messageId });
     this.#screen().toEnd();
   }
 
@@ -75,7 +75,7 @@ export class Speaking {
 
   /** @param {string} messageId  a version of a shown message, whose branch is to be shown instead */
   async showBranch(messageId) {
-    const { conversationId } = this.#here;
+    const { conversationId } = this.#screen().current;
     const shown = await this.#reporter.answer(this.#client.showBranch({ conversationId, messageId }));
     if (shown !== null) this.#screen().showVersion(messageId);
   }
@@ -116,8 +116,10 @@ export class Speaking {
     return offeredTools(this.#client.ready, this.#settings.model);
   }
 
-  get #here() {
+  /** @param {string | null} messageId  what gets another version; null where nothing does */
+  #about(messageId) {
     const { conversationId } = this.#screen().current;
-    return { conversationId, onBusy: INTERRUPT, tools: this.tools, params: this.#settings.params };
+    const tools = offeredTools(this.#client.ready, this.#settings.modelInPlaceOf(messageId));
+    return { conversationId, onBusy: INTERRUPT, tools, params: this.#settings.params };
   }
 }

@@ -20,6 +20,7 @@ CLEAR_WAY(journal, facts[1] and asked.seq or 0)
 
 redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
 redis.call('HSETNX', conversation, 'title', asked.title)
+NOTE_LEAF(conversation, asked.turn_id)
 redis.call('HSET', conversation, 'epoch', asked.epoch, 'seq', asked.seq, 'running', asked.turn_id, 'runner', asked.replica,
   'leaf', asked.goes_on and asked.reply_id or asked.message_id, 'system', asked.system, 'context_from', asked.context_from, 'updated_at', asked.now,
   'sent:' .. asked.client_msg_id, asked.turn_id, 'turn:' .. asked.turn_id, turn)

@@ -2,19 +2,29 @@
 -- KEYS: conversation hash and journal stream of each turn. ARGV: replica; then for each turn its id (the fencing token),
 -- the number of its events, and seq, event and patch of each.
 -- A patch is '' or JSON: what else the event changes ('set': fields and values; 'unset': fields; 'children': parents and what hangs below
--- them from now on; 'messages': how many more; 'reply': a message, its reply and that one's text; 'take_out': a message
+-- them from now on; 'begun': a turn, before whose leaf another one was active; 'refused': such a turn that leaves, its message
+-- and its reply; 'messages': how many more; 'reply': a message, its reply and that one's text; 'take_out': a message
 -- and its reply; 'ended': a turn and its record; 'removed': a turn that left).
 -- Answers for each turn 'lost' (it is no longer the caller's), 'behind' (the store has lost what it had), 'ok' and who
 -- watches, or an error, which is that turn's alone.
 local replica = ARGV[1]
 
 local function PATCH(conversation, patch, seq)
+  if patch.begun then NOTE_LEAF(conversation, patch.begun) end
   if patch.set then redis.call('HSET', conversation, unpack(patch.set)) end
   if patch.unset then redis.call('HDEL', conversation, unpack(patch.unset)) end
   for _, pair in ipairs(patch.children or {}) do ADD_CHILD(conversation, pair[1], pair[2]) end
   if patch.messages then redis.call('HINCRBY', conversation, 'messages', patch.messages) end
   if patch.reply then ADD_REPLY(conversation, unpack(patch.reply)) end
-  if patch.take_out then TAKE_OUT(conversation, unpack(patch.take_out)) end
+  local function TAKE_OUT_IF_ASKED()
+    if patch.take_out then TAKE_OUT(conversation, unpack(patch.take_out)) end
+  end
+  if patch.refused then
+    local turn_id, message_id, reply_id = unpack(patch.refused)
+    WITH_LEAF_BEFORE(conversation, turn_id, message_id, reply_id, TAKE_OUT_IF_ASKED)
+  else
+    TAKE_OUT_IF_ASKED()
+  end
   if patch.ended then LINK_END(conversation, patch.ended[1], seq, patch.ended[2]) end
   if patch.removed then LINK_REMOVAL(conversation, patch.removed, seq) end
 end

@@ -34,6 +34,21 @@ local function NEWEST_LEAF(conversation, id)
   return id
 end
 
+-- A turn begins, and makes another leaf the active one: the one before is noted, in case the turn is refused after all.
+local function NOTE_LEAF(conversation, turn_id)
+  local leaf = redis.call('HGET', conversation, 'leaf') or ''
+  redis.call('HSET', conversation, 'leaf_before', turn_id .. ' ' .. leaf)
+end
+
+-- What TAKE_BACK does took the turn out: the leaf that was active before it is active again, unless another one became so.
+local function WITH_LEAF_BEFORE(conversation, turn_id, message_id, reply_id, TAKE_BACK)
+  local active = redis.call('HGET', conversation, 'leaf')
+  TAKE_BACK()
+  local turn, leaf = string.match(redis.call('HGET', conversation, 'leaf_before') or '', '^(%S+) (%S+)$')
+  if turn ~= turn_id or (active ~= message_id and active ~= reply_id) then return end
+  if redis.call('HEXISTS', conversation, 'parent:' .. leaf) == 1 then redis.call('HSET', conversation, 'leaf', leaf) end
+end
+
 -- A reply that has its place gets its text, or more of it; it is the active leaf, unless the conversation went on meanwhile.
 local function ADD_REPLY(conversation, message_id, reply_id, reply)
   local is_new = redis.call('HSET', conversation, 'message:' .. reply_id, reply)

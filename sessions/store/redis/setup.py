@@ -12,10 +12,14 @@ from redis.exceptions import ResponseError
 
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.durability import Durability
+from sessions.store.redis.permissions import may_adopt
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """One server's. None: it does not tell, as managed ones that forbid CONFIG."""
+    """One server's. None: it does not tell, as managed ones that forbid CONFIG.
+
+    `adopts`: its user may run what moves conversations of version 0.1.0.
+    """
 
     policy: str | None
     max_memory: int | None
@@ -23,6 +27,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     fsync: str | None
     snapshots: bool | None
     replicas: int | None
+    adopts: bool = True
 
     @property
     def evicts(self) -> bool:
@@ -35,9 +40,12 @@ async def setups(client: Redis) -> list[Setup]:
     cluster = cast("object", client)
     with store_errors():
         if not isinstance(cluster, RedisCluster):
-            return [await _setup(client)]
-        await cluster.initialize()
-        return [await _setup(client, node) for node in cluster.get_primaries()]
+            found = [await _setup(client)]
+        else:
+            await cluster.initialize()
+            found = [await _setup(client, node) for node in cluster.get_primaries()]
+        adopts = await may_adopt(client)
+    return [msgspec.structs.replace(one, adopts=adopts) for one in found]
 
 
 def advice(found: Iterable[Setup], durability: Durability) -> list[str]:
@@ -47,6 +55,11 @@ def advice(found: Iterable[Setup], durability: Durability) -> list[str]:
 
 def _sentences(setup: Setup, durability: Durability) -> list[str]:
     told = []
+    if not setup.adopts:
+        told.append(
+            "The store forbids its user DUMP or RESTORE: conversations of version 0.1.0 stay where they are, and nobody sees "
+            "them. Allow both, or ignore this where there are none."
+        )
     if setup.evicts:
         told.append(
             f"The store evicts keys when its memory is full (maxmemory-policy {setup.policy}): conversations may vanish, "

@@ -28,6 +28,7 @@ from connections.realtime.telling import Said, Telling
 from connections.wire import frames
 from sessions.conversation.paging import HistoryPage, ShownMessage
 from sessions.events import Accepted, CallState, Deleted, Delta, Failure, Gap, Reason, Removed
+from sessions.records import CallRecord
 from tests.connections.realtime.session import LIMITS, Mirror, call, done, settled, text_of
 
 
@@ -160,6 +161,37 @@ def test_calls_that_the_server_runs_are_not_the_clients() -> None:
     session.hear(accepted("turn_1", "theirs", "Hi!"))
     assert session.hear(call("turn_1", "call_1", where="server")) == []
     assert session.hear(settled("turn_1", "call_1", "Noon.")) == []
+
+
+def test_a_reply_that_calls_the_servers_tools_alone_has_no_message() -> None:
+    """Nothing of it is told; it has its place all the same, so that the exchange is taken back as one."""
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    session.hear(call("turn_1", "call_1", where="server"))
+    (end,) = session.hear(done("turn_1", 0, Reason.TOOLS, open=("call_1",)))
+    assert isinstance(end, ResponseDone)
+    assert (end.response.output, end.response.status) == ((), "completed")
+    with pytest.raises(Invalid):
+        session.asking.retrieve(ItemRetrieve(item_id=item_id("turn_1")))
+    follows = {"message_id": "reply_turn_1", "follows": "turn_1"}
+    session.hear(accepted("turn_2", "theirs", parent_id=msgspec.UNSET, **follows))
+    session.hear(delta("turn_2", "Noon."))
+    assert session.mirror.order == ["msg_turn_1", "item_2"]
+    session.hear(done("turn_2", 5, Reason.CANCELLED, removed=True))
+    assert list(session.items) == []
+
+
+def test_a_page_with_such_a_reply_has_no_message_for_it() -> None:
+    session = Session()
+    calls = (CallRecord.of(call("turn_1", "call_1", where="server")).shown(),)
+    told = page(
+        message("turn_1", "user", "Hi!"),
+        msgspec.structs.replace(message("turn_1", "assistant", ""), calls=calls),
+        message("turn_2", "assistant", "Noon."),
+    )
+    for _ in range(2):
+        session.hear(told)
+        assert session.mirror.order == ["msg_turn_1", "item_2"]
 
 
 def test_a_call_behind_text_that_was_withdrawn_is_withdrawn_too() -> None:

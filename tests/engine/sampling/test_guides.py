@@ -67,6 +67,18 @@ def test_scores_that_are_masked_stay_as_they_are_elsewhere() -> None:
     assert torch.equal(left[0][[3, 31, 32]], scores[0][[3, 31, 32]])
 
 
+@pytest.mark.parametrize("size", [SIZE, SIZE - 1, SIZE - 31])
+def test_a_mask_leaves_out_any_score_of_any_vocabulary(size: int) -> None:
+    """Infinite ones, too; the scores stay what they were."""
+    scores = torch.randn(8, size)
+    scores[:, ::5], scores[:, ::7] = torch.inf, -torch.inf
+    bits = torch.rand(8, size) < 0.9
+    masks = torch.stack([mask_of(row.nonzero().flatten().tolist(), SIZE) for row in bits])
+    before = scores.clone()
+    assert torch.equal(masked(scores, masks), before.masked_fill(~bits, -torch.inf))
+    assert torch.equal(scores, before)
+
+
 def test_a_guide_knows_what_may_come_next_until_the_reply_is_complete(guides: Guides) -> None:
     guide = begun(guides, CITIES)
     assert tokens_in(guide.mask) == {*ids_of("{")}

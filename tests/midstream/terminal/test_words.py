@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from midstream import Status
-from midstream.terminal.words import ago, ended_by, is_whole, kept_up_to, messages, quoted, words_for
+from midstream.terminal.words import (
+    ago,
+    ended_by,
+    is_whole,
+    kept_up_to,
+    messages,
+    model_asked,
+    offered,
+    quoted,
+    words_for,
+)
 
 MINUTE = 60_000
 
@@ -57,3 +67,12 @@ def test_a_reply_that_is_not_whole_is_told_with_what_may_be_done() -> None:
 
 def test_counts_agree_with_their_nouns() -> None:
     assert [messages(count) for count in (0, 1, 2)] == ["0 messages", "1 message", "2 messages"]
+
+
+def test_tools_are_offered_to_the_model_that_is_asked_next_by_whatever_name() -> None:
+    """Where another one stood in for it, the next message asks it again."""
+    calls = {"name": "big", "aliases": ["best"], "features": ["tools"]}
+    ready = {"model": "small", "models": [{"name": "small"}, calls], "tools": [{"name": "pay"}]}
+    asked = model_asked({"model": "small", "requested_model": "big"})
+    names = (asked, model_asked({"model": "small"}), "best", None)
+    assert [bool(offered(ready, name)) for name in names] == [True, False, True, False]

@@ -236,6 +236,20 @@ async def test_what_it_added_can_be_taken_back_and_all_are_told(chat: Chat) -> N
     chat.leave(second)
 
 
+async def test_what_is_taken_back_leaves_the_reply_as_the_model_wrote_it(chat: Chat) -> None:
+    """So the next prompt is token for token what was computed for it before."""
+    first = await chat.play("Count!", Thought("Slowly."), "One", " two", " three", max_new_tokens=3)
+    await chat.quiet()
+    history = chat.sessions.parts.base.storage.history
+    before = await history.message(chat.keys, first.message_id)
+    assert before is not None
+    assert before.written == "<think>Slowly.</think>One two"
+    second = await go_on(chat, first.message_id)
+    await chat.quiet()
+    await chat.sessions.take_back(chat.owner, ROOM, second.turn_id)
+    assert await history.message(chat.keys, first.message_id) == before
+
+
 async def test_the_first_part_is_not_taken_back_from_under_the_second(chat: Chat) -> None:
     first = await cut(chat)
     second = await go_on(chat, first.message_id)
@@ -639,8 +653,10 @@ async def test_filters_read_both_sides_of_the_seam_as_one(store: Redis, engine: 
 async def test_one_that_nobody_knows_of_leaves_the_reply_as_it_stood(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
-    """The store took it in, and its sender was told that it did not answer."""
+    """The store took it in, and its sender was told that it did not answer. The branch that was active is so still."""
     first = await cut(chat)
+    await chat.exchange("", "Uno.", place=Again(first.message_id))
+    await chat.quiet()
     before = (await chat.history()).messages
     chat.engine.script(" three four")
     going = await chat.running("", "", place=Onward(first.message_id), client_msg_id="more")

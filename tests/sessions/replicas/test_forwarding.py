@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
 
-from sessions.errors import Overloaded, StoreDown
+from sessions.errors import Conflict, Overloaded, StoreDown
 from sessions.events import Accepted, Cause, Delta, Done, Reason
 from sessions.records import Owner
 from sessions.replicas import rpc
 from sessions.replicas.rpc import Answer, Refusal, RefusedElsewhere, decode_message, encode_message
+from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.history.transactions import Beginning
 from sessions.store.redis.client import COLLECT, Script, run_script
@@ -195,3 +197,66 @@ async def test_a_letter_that_was_not_announced_is_found(
     await chat.running("Hello?", "This")
     monkeypatch.setattr(chat.sessions.parts.peers.relay, "_nudged", lambda: None)
     assert (await asyncio.wait_for(cancelled_there(other), 10)).already is False
+
+
+async def test_a_repeat_elsewhere_of_a_message_that_was_refused_is_refused_until_that_is_gone(
+    chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store took in what its sender was told it did not: for a moment it has a turn that is about to leave."""
+    base, write = chat.sessions.parts.base.storage, History.begin
+
+    async def lost(history: History, *args: Any, **options: Any) -> bool:
+        await write(history, *args, **options)
+        raise StoreDown("The answer was lost.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(base.history, "begin", partial(lost, base.history))
+        with pytest.raises(StoreDown):
+            await chat.send("Hello?", client_msg_id="one")
+    with pytest.raises(RefusedElsewhere, match="again in a moment") as refused:
+        await other.send("Hello?", client_msg_id="one")
+    assert refused.value.code == "store_unavailable"
+    with pytest.raises(Conflict):
+        await other.send("Something else.", client_msg_id="one")
+    assert other.reader.of(Accepted) == []
+    await chat.sessions.parts.peers.reaper.reap()
+    again = await other.send("Hello?", client_msg_id="one")
+    assert not again.duplicate
+    await eventually(lambda: len(other.engine.requests) == 1)
+    await other.finish(again.turn_id)
+    await other.quiet()
+    assert [role for role, _ in await other.told()] == ["user", "assistant"]
+
+
+async def test_a_repeat_elsewhere_of_a_queued_message_that_was_refused_is_refused(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    """The queue has it, and nobody was told of it; that it leaves is still to be written."""
+    await chat.running("Hello?", "This")
+    chat.begin_send("And now?", on_busy="enqueue", client_msg_id="two")
+    queued = await chat.reader.next(Accepted, count=2)
+    assert (await other.send("And now?", on_busy="enqueue", client_msg_id="two")).duplicate
+    waiting = chat.room.turns.pop()
+    chat.sessions.parts.base.storage.unsettled.add(queued.turn_id)
+    other.reader.events.clear()
+    with pytest.raises(RefusedElsewhere, match="again in a moment"):
+        await other.send("And now?", on_busy="enqueue", client_msg_id="two")
+    assert other.reader.of(Accepted) == []
+    chat.sessions.parts.base.storage.unsettled.clear()
+    chat.room.turns.append(waiting)
+    chat.cancel()
+    await chat.reader.next(Done, count=2)
+
+
+async def test_a_repeat_elsewhere_is_answered_though_its_runner_takes_nothing_more(
+    chat: Chat, other: Chat
+) -> None:
+    accepted = await chat.running("Hello?", "This", client_msg_id="one")
+    draining = asyncio.create_task(chat.sessions.drain(60))
+    await asyncio.sleep(0)
+    again = await other.send("Hello?", client_msg_id="one")
+    assert (again.turn_id, again.duplicate) == (accepted.turn_id, True)
+    chat.engine.step(20)
+    await draining
+    await other.reader.next(Done)
+    assert continuous(other.reader.events)

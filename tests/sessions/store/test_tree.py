@@ -61,6 +61,7 @@ class Tree:
                 begun = await self.begins()
                 removed = removal(begun.turn, seq=begun.event.seq + 1)
                 await self.history.withdraw(KEYS, begun.turn, removed)
+                assert (await self.fields()).get("leaf", "") == fields.get("leaf", "")
             case "remove" if self.turns:
                 turn = self.turns[self.random.choice(list(self.turns))].turn
                 try:

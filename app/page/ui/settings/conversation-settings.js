@@ -41,9 +41,20 @@ export class ConversationSettings {
 
   /** The model that the next message is asked of; null before that is known. */
   get model() {
+    return this.modelInPlaceOf(null);
+  }
+
+  /**
+   * The model that is asked for another reply in place of one, or in place of a message; null before that is known. It is the
+   * one that is chosen, else the one that was asked before, as far as they are served.
+   * @param {string | null} messageId  null: for a new message
+   */
+  modelInPlaceOf(messageId) {
     const { ready } = this.#client;
-    const name = this.#choice.model ?? this.#current().model ?? ready?.model;
-    return ready?.models?.find((model) => model.name === name) ?? null;
+    const before = messageId === null ? null : this.#current().modelOf(messageId);
+    const names = [this.#choice.model, before, this.#current().model, ready?.model];
+    const served = names.map((name) => ready?.models?.find((model) => model.name === name));
+    return served.find((model) => model !== undefined) ?? null;
   }
 
   /** @param {import("../../client/frames.js").Ready} ready */

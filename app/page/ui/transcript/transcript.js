@@ -28,10 +28,18 @@ export class Transcript {
     return this.#messages[0]?.message_id;
   }
 
-  /** The model that wrote last; null where none did, or that is not known. @returns {string | null} */
+  /** The model that was asked last, where another stood in for it, too; null where none was, or that is not known. @returns {string | null} */
   get model() {
     const live = [...this.#replies].findLast(({ done }) => done?.model);
-    return live?.done?.model ?? this.#messages.findLast(({ model }) => model)?.model ?? null;
+    return asked(live) ?? this.#messages.findLast(({ model }) => model)?.model ?? null;
+  }
+
+  /** The model that was asked for a reply, or by a message; null where that is not known. @param {string} messageId @returns {string | null} */
+  modelOf(messageId) {
+    const meant = this.#messages.find(({ message_id: id }) => id === messageId);
+    const live = [...this.#replies].findLast((reply) => reply.messageId === messageId || reply.done?.message_id === messageId);
+    const kept = this.#messages.find(({ model, turn_id: turn }) => model && turn === meant?.turn_id);
+    return asked(live) ?? kept?.model ?? null;
   }
 
   /** Whether a message of the history is among those that are shown. @param {string} messageId */
@@ -105,4 +113,9 @@ export class Transcript {
       if (lost || elsewhere) this.#replies.delete(reply);
     }
   }
+}
+
+/** @param {Reply | undefined} reply @returns {string | null} */
+function asked(reply) {
+  return reply?.done?.requested_model ?? reply?.done?.model ?? null;
 }

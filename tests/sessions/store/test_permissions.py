@@ -1,0 +1,107 @@
+"""A user of the store that may run what the guide lists, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted.engine import ScriptedEngine
+from sessions.records import Owner
+from sessions.service import Sessions
+from sessions.store.redis.durability import Durability
+from sessions.store.redis.permissions import COMMANDS, OF_ADOPTION, rule
+from sessions.store.redis.setup import advice, setups
+from sessions.turn.cancelling import Cancel
+from sessions.turn.policy import Policy
+from tests.sessions.chat import ROOM, Chat
+from tests.sessions.old_store import ANN, LAPTOP, lay_out
+from tests.sessions.recorder import Recorder
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+async def allow(store: Redis, *commands: str) -> None:
+    words = rule(commands).split()
+    await store.execute_command("ACL", "SETUSER", "narrow", "reset", "on", ">secret", *words)
+
+
+@pytest.fixture
+async def narrow(store: Redis, store_url: str) -> AsyncIterator[Redis]:
+    """The store as such a user has it; what was denied to anybody is in its log."""
+    await allow(store, *COMMANDS, *OF_ADOPTION)
+    await store.execute_command("ACL", "LOG", "RESET")
+    async with Redis.from_url(store_url, username="narrow", password="secret") as client:
+        yield client
+    await store.execute_command("ACL", "DELUSER", "narrow")
+
+
+async def denied(store: Redis) -> list[Any]:
+    log: Any = await store.execute_command("ACL", "LOG")
+    return [entry[b"object"] for entry in log]
+
+
+def floor(client: Redis, engine: ScriptedEngine) -> Sessions:
+    return Sessions(client=client, engine=engine, policy=Policy(ttl_s=3600, max_turns=10, sharing=True))
+
+
+async def test_all_that_people_do_needs_no_more_than_the_guide_lists(
+    narrow: Redis, store: Redis, owner: Owner
+) -> None:
+    await lay_out(store)
+    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    here, there = floor(narrow, engine), floor(narrow, ScriptedEngine())
+    async with here.running(alone=False), there.running(alone=False):
+        chat, other = (Chat(one, engine, owner, Recorder()) for one in (here, there))
+        await chat.exchange("Hello?")
+        await other.history()
+        first = await chat.running("One?", "This", client_msg_id="one")
+        assert (await other.send("One?", client_msg_id="one")).duplicate
+        await other.sessions.cancel_elsewhere(owner, Cancel(turn_id=first.turn_id))
+        await chat.quiet()
+        await chat.sessions.take_back(owner, ROOM, first.turn_id)
+        late = Recorder()
+        await chat.resume(late, 0)
+        chat.leave(late)
+        await chat.sessions.rename(owner, ROOM, "Greetings")
+        assert (await chat.sessions.search(owner, "hello", limit=10, before=None)).hits
+        link = await chat.sessions.share(owner, ROOM)
+        assert (await other.sessions.shared(link, before=None)).messages
+        assert [row async for row in chat.sessions.export(owner)]
+        await here.adopt(ANN, LAPTOP)
+        assert (await here.conversations(ANN, limit=10, before=None)).conversations
+        assert await chat.sessions.erase(owner) == 1
+        for one in (chat, other):
+            one.reader.closed = True
+            one.sessions.disconnect(one.reader)
+    assert await denied(store) == []
+
+
+async def test_a_user_that_may_not_move_old_conversations_is_told(narrow: Redis, store: Redis) -> None:
+    def said(found: list[Any]) -> str:
+        return " ".join(advice(found, Durability.EVERYSEC))
+
+    assert "forbids" not in said(await setups(narrow))
+    for missing in OF_ADOPTION:
+        await allow(store, *COMMANDS, *(name for name in OF_ADOPTION if name != missing))
+        assert "forbids its user DUMP or RESTORE" in said(await setups(narrow))
+    assert not await store.keys("ms:probe:*")
+
+
+def test_the_guide_lists_them() -> None:
+    guide = (ROOT / "deploy" / "README.md").read_text().replace(" \\\n", " ")
+    assert f"on >PASSWORD {rule((*COMMANDS, *OF_ADOPTION))}\n" in guide
+
+
+def test_no_script_runs_another_command() -> None:
+    files = [*ROOT.glob("sessions/store/lua/*.lua"), *ROOT.glob("connections/limits/lua/*.lua")]
+    assert len(files) > 30
+    called = {
+        name.lower() for file in files for name in re.findall(r"redis\.p?call\('(\w+)'", file.read_text())
+    }
+    assert called - {"spublish"} <= set(COMMANDS)
+    assert not [file for file in files if re.search(r"redis\.p?call\([^']", file.read_text())]
