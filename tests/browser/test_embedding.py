@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
+from tests.browser.sites import serving_site
 from tests.clients.environments import NotInstallable, node_modules
 from tests.docs.papers import ROOT, snippets
 from tests.server_process import ServerProcess, free_port, serving
@@ -44,20 +42,6 @@ def site(folder: Path, chat: str, server: ServerProcess) -> None:
     (made / "index.html").write_text(page.replace("<title>", '<link rel="icon" href="data:,"><title>'))
     assert "127.0.0.1:8000" in chat
     (made / "chat.js").write_text(chat.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}"))
-
-
-@contextmanager
-def serving_site(*command: str, at: Path, port: int, **environ: str) -> Iterator[None]:
-    """A web server of Python's, which writes each request to a file."""
-    log = (at / "requests").open("ab")
-    with log, subprocess.Popen(command, cwd=at, env=os.environ | environ, stderr=log) as process:
-        try:
-            with socket.socket() as probe:
-                while probe.connect_ex(("127.0.0.1", port)):
-                    assert process.poll() is None, (at / "requests").read_text()
-            yield
-        finally:
-            process.terminate()
 
 
 @pytest.fixture(scope="module")
