@@ -18,6 +18,7 @@ PAPERS = [
     *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "PROTOCOL.md")),
     ROOT / "deploy" / "README.md",
     ROOT / "demo_model" / "README.md",
+    ROOT / "examples" / "README.md",
     ROOT / "app" / "page" / "client" / "README.md",
 ]
 

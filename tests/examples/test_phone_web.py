@@ -1,0 +1,179 @@
+"""The web app for phones on a phone's screen: stopped, put to sleep, taken off the network, opened without one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright, expect
+
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import words_of
+from tests.app.in_process import serving
+from tests.browser.conftest import OPTIONS, Complaints
+from tests.browser.sites import serving_site
+from tests.chaos.proxy import Proxy, proxy
+from tests.docs.papers import ROOT, snippets
+from tests.server_process import free_port
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+EXAMPLE = ROOT / "examples" / "phone-web"
+PHONE = ViewportSize(width=360, height=640)
+NUMBERS = words_of(" ".join(str(number) for number in range(1, 400)))
+HIDE = """(hidden) => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+FINGER_PX = 44
+
+
+@dataclass
+class Phone:
+    """The app on a phone, and the network between it and the service."""
+
+    page: Page
+    network: Proxy
+    url: str
+
+    async def say(self, text: str) -> None:
+        await self.page.get_by_label("Message").fill(text)
+        await self.page.get_by_role("button", name="Send").tap()
+
+    async def counts_to(self, word: str) -> None:
+        await expect(self.page.locator(".assistant").last).to_contain_text(f" {word} ")
+
+    async def stop(self) -> str:
+        """Stops the reply; gives what is to be seen of it."""
+        await self.page.get_by_role("button", name="Stop").tap()
+        await expect(self.page.get_by_role("button", name="Stop")).to_be_hidden()
+        return await self.page.locator(".assistant").last.inner_text()
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder as somebody copies it, with what its links lead to."""
+    folder = tmp_path_factory.mktemp("copy")
+    return Path(shutil.copytree(EXAMPLE, folder / "examples" / "phone-web", symlinks=False))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def phone_context(chromium: Browser, complaints: Complaints) -> AsyncIterator[BrowserContext]:
+    made = await chromium.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
+    complaints.watch(made)
+    complaints.expected = ["ERR_CONNECTION", "ERR_INTERNET_DISCONNECTED", "WebSocket connection"]
+    yield made
+    await made.close()
+    assert complaints.unexpected() == []
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def phone(phone_context: BrowserContext, copy: Path, tmp_path: Path) -> AsyncIterator[Phone]:
+    """The app, served by its one command, whose engine counts calmly. The page goes before the service does."""
+    (command,) = [line for line in snippets(ROOT / "examples" / "README.md", "sh") if "http.server" in line]
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    start = [sys.executable, *shlex.split(command.replace("5173", str(port)))[1:]]
+    engine = ScriptedEngine(context_tokens=8192, pace_s=0.05)
+    for _ in range(2):
+        engine.script(NUMBERS)
+    async with serving(tmp_path, engine, allowed_origins=(url,)) as service, proxy(service.port) as network:
+        config = (EXAMPLE / "config.js").read_text()
+        (copy / "config.js").write_text(config.replace("127.0.0.1:8000", f"127.0.0.1:{network.port}"))
+        with serving_site(*start, at=copy.parents[1], port=port):
+            page = await phone_context.new_page()
+            await page.goto(url)
+            yield Phone(page, network, url)
+            await page.close()
+
+
+async def test_a_reply_is_stopped_with_a_finger_and_is_there_after_a_reload(phone: Phone) -> None:
+    await phone.say("Count, please.")
+    await phone.counts_to("5")
+    shown = await phone.page.locator(".assistant").inner_text()
+    seen = await phone.stop()
+    assert seen.startswith(shown)
+    await phone.page.reload()
+    await expect(phone.page.locator("main p")).to_have_text(["Count, please.", seen.rstrip()])
+
+
+async def test_a_finger_finds_what_it_wants_and_nothing_runs_off_the_screen(phone: Phone) -> None:
+    await phone.say("Count, please. " + "W" * 200)
+    for name in ("Send", "Stop"):
+        box = await phone.page.get_by_role("button", name=name).bounding_box()
+        assert box is not None
+        assert min(box["width"], box["height"]) >= FINGER_PX
+    size = "getComputedStyle(document.querySelector('#text')).fontSize"
+    assert await phone.page.evaluate(size) == "16px"  # iOS zooms into fields of smaller letters
+    sideways = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert await phone.page.evaluate(sideways) == 0
+    await phone.stop()
+
+
+async def test_back_from_the_background_the_reply_goes_on_at_once(phone: Phone) -> None:
+    """A page that sleeps has no timers that would try again."""
+    await phone.say("Count, please.")
+    await phone.counts_to("5")
+    await phone.page.clock.install()
+    await phone.page.clock.pause_at(await phone.page.evaluate("Date.now() + 1000"))
+    await phone.page.evaluate(HIDE, True)
+    connections = phone.network.connections
+    phone.network.cut()
+    await expect(phone.page.get_by_role("status")).to_have_text("Connecting…")
+    assert phone.network.connections == connections
+    await phone.page.evaluate(HIDE, False)
+    await phone.counts_to("40")
+    text = await phone.page.locator(".assistant").inner_text()
+    assert "".join(NUMBERS).startswith(text)
+
+
+async def test_what_is_said_offline_goes_out_once_the_network_is_back(
+    phone: Phone, phone_context: BrowserContext
+) -> None:
+    await expect(phone.page.get_by_role("status")).to_have_text("")
+    await phone_context.set_offline(True)
+    phone.network.cut()
+    await expect(phone.page.get_by_role("status")).to_have_text(re.compile("You are offline"))
+    await phone.say("Count, please.")
+    await expect(phone.page.locator("main p").first).to_have_text("Count, please.")
+    await phone_context.set_offline(False)
+    await phone.counts_to("5")
+    await phone.stop()
+    assert await phone.page.locator("main p").count() == 2
+
+
+async def test_without_a_network_it_opens_with_what_was_being_written(
+    phone: Phone, phone_context: BrowserContext
+) -> None:
+    await phone.page.evaluate("navigator.serviceWorker.ready")
+    await phone.page.reload()  # the worker sees each file
+    await phone.page.get_by_label("Message").fill("A thought in the lift")
+    await phone_context.set_offline(True)
+    phone.network.refuse()
+    await phone.page.reload()
+    await expect(phone.page.get_by_role("heading", name="Chat")).to_be_visible()
+    await expect(phone.page.get_by_label("Message")).to_have_value("A thought in the lift")
+    await expect(phone.page.get_by_role("status")).to_have_text(re.compile("You are offline"))
+
+
+async def test_a_browser_finds_nothing_against_installing_it(phone: Phone, tmp_path: Path) -> None:
+    """Only the whole browser judges that, and not in a private window."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("NOT TESTED: there is no `chromium` on PATH (Debian: apt-get install chromium)")
+    async with async_playwright() as playwright:
+        start = playwright.chromium.launch_persistent_context
+        browser = await start(tmp_path / "profile", executable_path=path, args=OPTIONS)
+        page = await browser.new_page()
+        await page.goto(phone.url)
+        session = await browser.new_cdp_session(page)
+        assert await session.send("Page.getInstallabilityErrors") == {"installabilityErrors": []}
+        assert (await session.send("Page.getAppManifest"))["errors"] == []
+        await browser.close()
