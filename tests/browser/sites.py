@@ -12,9 +12,9 @@ from pathlib import Path
 
 @contextmanager
 def serving_site(*command: str, at: Path, port: int, **environ: str) -> Iterator[None]:
-    """A web server of Python's, which writes each request to a file."""
-    log = (at / "requests").open("ab")
-    with log, subprocess.Popen(command, cwd=at, env=os.environ | environ, stderr=log) as process:
+    """A web server that writes each request to a file. One that ends with its input, as esbuild's does, has one so long."""
+    how = {"cwd": at, "env": os.environ | environ, "stdin": subprocess.PIPE}
+    with (at / "requests").open("ab") as log, subprocess.Popen(command, stderr=log, **how) as process:
         try:
             with socket.socket() as probe:
                 while probe.connect_ex(("127.0.0.1", port)):
