@@ -109,4 +109,3 @@ document.addEventListener("visibilitychange", () => document.hidden || comeBack(
 
 client.open(CONVERSATION);
 client.connect();
-if ("serviceWorker" in navigator) navigator.serviceWorker.register("worker.js");
