@@ -1,0 +1,60 @@
+"""The guide to mobile apps has code that is not run here: what it says and hears is at least of the protocol."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.docs.papers import ROOT, snippets
+
+SCHEMAS = json.loads((ROOT / "app" / "specifications" / "schemas-v1.json").read_text())["$defs"]
+LANGUAGES = {
+    "swift": (
+        r'\[\s*"type": "(\w+)"(.*?)\]',
+        r'"(\w+)":',
+        r'case ((?:"\w+"(?:, )?)+)',
+        r'(frame|message)\["(\w+)"\]',
+    ),
+    "kotlin": (
+        r'"type" to "(\w+)"(.*?)\)',
+        r'"(\w+)" to',
+        r'((?:"\w+"(?:, )?)+) ->',
+        r'(frame|message)\.\w+\("(\w+)"\)',
+    ),
+}
+"""How each says a frame, names its fields, tells frames apart, and reads one."""
+
+
+def frames_of(kind: str) -> dict[str, dict[str, Any]]:
+    """The schemas of what one side says, by the frames' types."""
+    named = [one["$ref"].rpartition("/")[2] for one in SCHEMAS[kind]["oneOf"]]
+    return {SCHEMAS[name]["properties"]["type"]["enum"][0]: SCHEMAS[name] for name in named}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_the_guides_code_says_is_of_the_protocol(language: str) -> None:
+    (code,) = snippets(ROOT / "docs" / "mobile.md", language)
+    frame, field, _, _ = LANGUAGES[language]
+    said = re.findall(frame, code, re.DOTALL)
+    assert {"hello", "send", "cancel", "history"} == {type_ for type_, _ in said}
+    for type_, rest in said:
+        schema, fields = frames_of("Request")[type_], {"type", *re.findall(field, rest)}
+        assert set(schema.get("required", ())) <= fields <= set(schema["properties"])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_the_guides_code_hears_is_of_the_protocol(language: str) -> None:
+    (code,) = snippets(ROOT / "docs" / "mobile.md", language)
+    _, _, cases, read = LANGUAGES[language]
+    heard = {name for names in re.findall(cases, code) for name in re.findall(r"\w+", names)}
+    frames = frames_of("Frame")
+    assert {"ready", "history", "accepted", "delta", "done", "error", "gap"} == heard <= set(frames)
+    known = {
+        "frame": {name for type_ in heard for name in frames[type_]["properties"]},
+        "message": set(SCHEMAS["Message"]["properties"]),
+    }
+    for whole, name in re.findall(read, code):
+        assert name in known[whole]
