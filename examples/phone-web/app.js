@@ -64,6 +64,8 @@ function trouble({ state, reason }) {
 }
 
 client.addEventListener("reply", ({ detail: { reply } }) => {
+  const accepted = reply.turnId !== null;
+  if (accepted && localStorage.getItem(DRAFT) === reply.content) localStorage.removeItem(DRAFT);
   readingAlong(() => show(reply));
   showStatus();
 });
@@ -74,7 +76,7 @@ client.addEventListener("history", ({ detail }) => {
 client.addEventListener("connection", showStatus);
 client.addEventListener("error", ({ detail: { message } }) => readingAlong(() => add("error", message)));
 
-text.value = localStorage.getItem(DRAFT) ?? ""; // a phone may have thrown the page away in the background
+text.value = localStorage.getItem(DRAFT) ?? ""; // a phone may throw a page away in the background
 text.addEventListener("input", () => localStorage.setItem(DRAFT, text.value));
 text.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -88,7 +90,7 @@ form.addEventListener("submit", (event) => {
   chat.scrollTop = chat.scrollHeight;
   client.send({ conversationId: CONVERSATION, content, onBusy: "interrupt" });
   text.value = "";
-  localStorage.removeItem(DRAFT);
+  localStorage.setItem(DRAFT, content); // until the service has it
 });
 stop.addEventListener("click", () => {
   const [reply] = client.repliesOf(CONVERSATION);

@@ -20,7 +20,7 @@ from tests.app.in_process import Running, serving
 from tests.browser.conftest import Complaints
 from tests.chaos.proxy import Proxy, proxy
 from tests.clients.environments import HERE as CLIENTS
-from tests.docs.papers import ROOT
+from tests.docs.papers import ROOT, snippets
 from tests.examples.chat import Chat, counting
 
 pytestmark = [
@@ -91,6 +91,8 @@ async def npm(project: Path, verb: str, service: str) -> tuple[int | None, str]:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def added(project: Path, network: Proxy) -> Path:
     """The project with those of Android Studio and Xcode in it."""
+    (command,) = [line for line in snippets(ROOT / "examples" / "README.md", "sh") if "capacitor" in line]
+    assert command.endswith("cd examples/capacitor && npm install && npm run add\n")
     code, said = await npm(project, "add", f"ws://127.0.0.1:{network.port}/v1/ws")
     assert code == 0, said
     return project

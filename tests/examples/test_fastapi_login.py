@@ -18,7 +18,7 @@ from tests.app.in_process import Running, serving
 from tests.browser.conftest import Complaints
 from tests.browser.sites import serving_site
 from tests.clients.environments import NotInstallable, python_beside
-from tests.docs.papers import ROOT
+from tests.docs.papers import ROOT, snippets
 from tests.examples.chat import Chat, counting
 from tests.server_process import free_port
 from tests.signing import SECRET
@@ -70,9 +70,11 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 
 @pytest.fixture(scope="module")
 def site(python: str, users: Path, service: Running) -> Iterator[str]:
+    (command,) = [line for line in snippets(ROOT / "examples" / "README.md", "sh") if "people.py" in line]
+    assert command.endswith("pip install -r requirements.txt && python people.py ann\npython app.py\n")
     environ = {"CHAT_SECRET": SECRET, "CHAT_SERVICE": service.ws_url, "CHAT_USERS": str(users)}
-    command = (python, str(EXAMPLE / "app.py"))
-    with serving_site(*command, at=users.parent, port=PORT, PORT=str(PORT), CHAT_TOKEN_S="2", **environ):
+    app = (python, str(EXAMPLE / "app.py"))
+    with serving_site(*app, at=users.parent, port=PORT, PORT=str(PORT), CHAT_TOKEN_S="2", **environ):
         yield ORIGIN
 
 

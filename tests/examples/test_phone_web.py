@@ -133,18 +133,30 @@ async def test_what_is_said_offline_goes_out_once_the_network_is_back(
     assert await phone.messages.count() == 2
 
 
-async def test_without_a_network_it_opens_with_what_was_being_written(
+async def test_without_a_network_it_opens_with_what_was_not_sent(
     phone: Phone, phone_context: BrowserContext
 ) -> None:
+    box = phone.page.get_by_label("Message")
     await phone.page.evaluate("navigator.serviceWorker.ready")
     await phone.page.reload()  # the worker sees each file
-    await phone.page.get_by_label("Message").fill("A thought in the lift")
+    await box.fill("A thought in the lift")
     await phone_context.set_offline(True)
     phone.network.refuse()
     await phone.page.reload()
     await expect(phone.page.get_by_role("heading", name="Chat")).to_be_visible()
-    await expect(phone.page.get_by_label("Message")).to_have_value("A thought in the lift")
     await expect(phone.status).to_have_text(re.compile("You are offline"))
+    await expect(box).to_have_value("A thought in the lift")
+    await phone.button("Send").tap()
+    await expect(box).to_have_value("")
+    await phone.page.reload()
+    await expect(box).to_have_value("A thought in the lift")
+    await phone_context.set_offline(False)
+    phone.network.refuse(refuse=False)
+    await phone.button("Send").tap()
+    await phone.counts_to(5)
+    await phone.stop()
+    await phone.page.reload()
+    await expect(box).to_have_value("")
 
 
 async def test_a_browser_finds_nothing_against_installing_it(phone: Phone, tmp_path: Path) -> None:
