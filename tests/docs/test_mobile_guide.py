@@ -1,4 +1,4 @@
-"""The guide to mobile apps has code that is not run here: what it says and hears is at least of the protocol."""
+"""The guide to mobile apps has code that no test can run: what it says and hears is at least of the protocol."""
 
 from __future__ import annotations
 
