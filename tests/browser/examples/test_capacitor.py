@@ -18,10 +18,10 @@ from websockets.exceptions import InvalidStatus
 
 from tests.app.in_process import Running, serving
 from tests.browser.conftest import Complaints
+from tests.browser.examples.chat import Chat, counting
 from tests.chaos.proxy import Proxy, proxy
 from tests.clients.environments import HERE as CLIENTS
 from tests.docs.papers import ROOT, snippets
-from tests.examples.chat import Chat, counting
 
 pytestmark = [
     pytest.mark.browser,

@@ -16,12 +16,12 @@ from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, as
 from tests.app.in_process import serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import OPTIONS, Complaints
+from tests.browser.examples.chat import Chat, counting
 from tests.browser.scenes import axe_script, violations
 from tests.browser.sites import serving_site
 from tests.chaos.proxy import Proxy, proxy
 from tests.clients.environments import NotInstallable
 from tests.docs.papers import ROOT, snippets
-from tests.examples.chat import Chat, counting
 from tests.server_process import free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -16,10 +16,10 @@ from playwright.async_api import BrowserContext, Page, expect
 
 from tests.app.in_process import Running, serving
 from tests.browser.conftest import Complaints
+from tests.browser.examples.chat import Chat, counting
 from tests.browser.sites import serving_site
 from tests.clients.environments import NotInstallable, python_beside
 from tests.docs.papers import ROOT, snippets
-from tests.examples.chat import Chat, counting
 from tests.server_process import free_port
 from tests.signing import SECRET
 
