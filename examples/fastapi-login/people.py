@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-FILE = Path(os.environ.get("CHAT_USERS", "users.json"))
+FILE = Path(os.environ.get("CHAT_USERS") or Path(__file__).with_name("users.json"))
 SHORTEST = 8
 SESSION_S = 8 * 3600
 MOST_SESSIONS = 10_000

@@ -25,3 +25,9 @@ def test_the_guide_names_the_versions_that_are_run() -> None:
     rows = re.findall(r"^\| `(\S+)`( for Node)?(?: for Python)? \| ([\d.]+)", section, re.MULTILINE)
     assert len(rows) >= 7
     assert {name + node: version for name, node, version in rows}.items() <= pins().items()
+
+
+def test_the_examples_need_the_versions_that_are_installed_here() -> None:
+    """A site beside the service, in the same environment, changes nothing of it."""
+    needed = (ROOT / "examples" / "fastapi-login" / "requirements.txt").read_text().split()
+    assert set(needed) <= set((ROOT / "constraints.txt").read_text().split())

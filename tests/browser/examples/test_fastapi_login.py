@@ -71,7 +71,10 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 @pytest.fixture(scope="module")
 def site(python: str, users: Path, service: Running) -> Iterator[str]:
     (command,) = [line for line in snippets(ROOT / "examples" / "README.md", "sh") if "people.py" in line]
-    assert command.endswith("pip install -r requirements.txt && python people.py ann\npython app.py\n")
+    install, add, start = [line.split()[1:] for line in command.splitlines()]
+    assert install == ["-m", "pip", "install", "-r", "examples/fastapi-login/requirements.txt"]
+    assert add == ["examples/fastapi-login/people.py", "ann"]
+    assert start == ["examples/fastapi-login/app.py"]
     environ = {"CHAT_SECRET": SECRET, "CHAT_SERVICE": service.ws_url, "CHAT_USERS": str(users)}
     app = (python, str(EXAMPLE / "app.py"))
     with serving_site(*app, at=users.parent, port=PORT, PORT=str(PORT), CHAT_TOKEN_S="2", **environ):
