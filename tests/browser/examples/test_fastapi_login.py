@@ -15,8 +15,10 @@ import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
 
 from tests.app.in_process import Running, serving
+from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.examples.chat import Chat, counting
+from tests.browser.scenes import axe_script, violations
 from tests.browser.sites import serving_site
 from tests.clients.environments import NotInstallable, python_beside
 from tests.docs.papers import ROOT, snippets
@@ -209,3 +211,17 @@ async def test_logging_out_ends_the_chat_in_every_tab(context: BrowserContext, s
     await expect(second.get_by_role("heading")).to_have_text("Log in")
     await first.close()
     await second.close()
+
+
+async def test_no_rule_for_accessible_pages_is_broken(context: BrowserContext, site: str) -> None:
+    axe = axe_script().read_text()
+    page = await context.new_page()
+    await page.goto(site)
+    await page.evaluate(axe)
+    assert await violations(ChatPage(page)) == []
+    await page.close()
+    page = await enter(context, site, "ann", PASSWORDS["ann"])
+    await expect(Chat(page).status).to_have_text("You are ann.")
+    await page.evaluate(axe)
+    assert await violations(ChatPage(page)) == []
+    await page.close()
