@@ -17,6 +17,7 @@ MAIN_CONFIG = """\
 daemon off;
 pid nginx.pid;
 error_log stderr notice;
+error_log errors.log debug;
 events {{ worker_connections 256; }}
 http {{
     access_log off;
@@ -40,6 +41,10 @@ class NginxSite(Front):
         """The program with options of its own."""
         assert NGINX is not None
         return [NGINX, "-e", "stderr", "-p", str(self.prefix), "-c", "nginx.conf", *options]
+
+    def errors(self) -> str:
+        """What nginx says of itself, and the site of requests that failed."""
+        return "".join(file.read_text() for file in self.prefix.glob("error*.log"))
 
     def logged(self) -> list[str]:
         """What its log says of each request."""
