@@ -95,6 +95,13 @@ def test_every_alert_says_what_to_do() -> None:
         assert set(rule["annotations"]) == {"summary", "description"}
 
 
+def test_the_runbook_has_an_entry_for_each_alert() -> None:
+    entries = re.findall(
+        r"^### (Midstream\w+)$", (DEPLOY.parent / "docs/runbook.md").read_text(), re.MULTILINE
+    )
+    assert sorted(entries) == sorted(rule["alert"] for rule in rules())
+
+
 def test_panels_have_their_own_places_and_say_what_they_show() -> None:
     panels = [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
     assert all(panel["description"] and panel["title"] for panel in panels)
