@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from tests.chaos import alerts
 from tests.chaos.gateway import UNHURRIED, Script, command
 from tests.chaos.thin_socket import ThinSocket
 from tests.deploy.front import DEPLOY
@@ -100,6 +101,12 @@ def test_the_runbook_has_an_entry_for_each_alert() -> None:
         r"^### (Midstream\w+)$", (DEPLOY.parent / "docs/runbook.md").read_text(), re.MULTILINE
     )
     assert sorted(entries) == sorted(rule["alert"] for rule in rules())
+
+
+def test_every_alert_has_a_disaster_of_its_own() -> None:
+    """Here, or under `make chaos ARGS='--only alerts'`."""
+    here = set(re.findall(r'"(Midstream\w+)"', Path(__file__).read_text().partition("fires(watched")[2]))
+    assert here | set(alerts.DISASTERS) == {rule["alert"] for rule in rules()}
 
 
 def test_panels_have_their_own_places_and_say_what_they_show() -> None:
