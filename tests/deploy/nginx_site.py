@@ -17,7 +17,6 @@ MAIN_CONFIG = """\
 daemon off;
 pid nginx.pid;
 error_log stderr notice;
-error_log errors.log debug;
 events {{ worker_connections 256; }}
 http {{
     access_log off;
@@ -42,9 +41,10 @@ class NginxSite(Front):
         assert NGINX is not None
         return [NGINX, "-e", "stderr", "-p", str(self.prefix), "-c", "nginx.conf", *options]
 
-    def errors(self) -> str:
-        """What nginx says of itself, and the site of requests that failed."""
-        return "".join(file.read_text() for file in self.prefix.glob("error*.log"))
+    @property
+    def failures(self) -> Path:
+        """What the site says of requests that failed: the same log has that."""
+        return self.log
 
     def logged(self) -> list[str]:
         """What its log says of each request."""

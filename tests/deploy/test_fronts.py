@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import socket
+import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from hashlib import sha256
@@ -19,7 +20,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from tests.deploy.front import Front
-from tests.server_process import ServerProcess
+from tests.server_process import ServerProcess, free_port
 
 
 @pytest.fixture(params=["nginx", "caddy"])
@@ -140,6 +141,28 @@ async def test_the_log_has_no_ticket_no_client_and_no_shared_link(front: Front, 
     assert (events, health) == ("GET /v1/events HTTP/1.1", "GET /healthz HTTP/1.1")
     assert share in {"GET /s/- HTTP/1.1", "GET /s/ HTTP/1.1"}
     assert not any(word in front.log.read_text() for word in ("secret", client_id))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("nginx", "upstream 127.0.0.1:{} 502"), ("caddy", "127.0.0.1:{}: connect: connection")]
+)
+def test_a_request_that_fails_leaves_no_ticket_in_any_log_and_its_reason_in_one(
+    name: str, told: str, request: pytest.FixtureRequest
+) -> None:
+    """Both programs would quote such a request whole."""
+    site = request.getfixturevalue(f"{name}_site")(port := free_port())
+    with subprocess.Popen(site.command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any(site.said_when_ready in line for line in process.stderr)
+        for path in ("/v1/events?ticket=secret", "/s/secret-share"):
+            failed, _ = get(https(site), path, {"Referer": "https://localhost/s/secret-share"})
+            assert failed.status == 502
+            get(http.client.HTTPConnection("localhost", site.http_port), path)
+        process.terminate()
+        said = process.communicate()[1]
+    logs = [file.read_text() for file in site.prefix.glob("*.log")]
+    assert "secret" not in "".join((said, *logs))
+    assert told.format(port) in site.failures.read_text()
 
 
 def test_browsers_are_offered_http_2(front: Front) -> None:
