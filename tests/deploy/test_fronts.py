@@ -8,6 +8,7 @@ import json
 import re
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from hashlib import sha256
@@ -21,6 +22,8 @@ from websockets.typing import Subprotocol
 
 from tests.deploy.front import Front
 from tests.server_process import ServerProcess, free_port
+
+LOGGED_S = 10.0
 
 
 @pytest.fixture(params=["nginx", "caddy"])
@@ -134,10 +137,18 @@ def test_the_metrics_stay_inside(front: Front) -> None:
     assert hidden.status == 404
 
 
+def logged(front: Front, *, requests: int) -> list[str]:
+    """What the log says once it has so many: it is written behind the answer, without an event to wait for."""
+    deadline = time.monotonic() + LOGGED_S
+    while len(lines := front.logged()) < requests and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return lines
+
+
 async def test_the_log_has_no_ticket_no_client_and_no_shared_link(front: Front, client_id: str) -> None:
     for path in (f"/v1/events?ticket=secret-ticket&client_id={client_id}", "/s/secret-share?x=1", "/healthz"):
         get(https(front), path, {"Referer": "https://localhost/s/secret-share"})
-    events, share, health = front.logged()
+    events, share, health = logged(front, requests=3)
     assert (events, health) == ("GET /v1/events HTTP/1.1", "GET /healthz HTTP/1.1")
     assert share in {"GET /s/- HTTP/1.1", "GET /s/ HTTP/1.1"}
     assert not any(word in front.log.read_text() for word in ("secret", client_id))
