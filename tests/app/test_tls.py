@@ -64,10 +64,10 @@ async def test_a_renewed_certificate_is_taken_by_new_connections_and_a_bad_one_b
         authority.issue_cert("127.0.0.1", common_name="new").private_key_and_cert_chain_pem.write_to_path(
             both
         )
-        running.service._server.reread()
+        running.service._reread()
         assert "new" in str((await handshake(running, trust)).getpeercert())
         both.write_bytes(authority.issue_cert("127.0.0.1").cert_chain_pems[0].bytes())
-        running.service._server.reread()
+        running.service._reread()
         assert "new" in str((await handshake(running, trust)).getpeercert())
         await socket.send(type="send", client_msg_id="m", content="Hello!")
         assert (await socket.until("done"))[-1]["reason"] == "stop"

@@ -31,7 +31,6 @@ BEFORE = "fa49edf33b57f060fcfd8cc7a351891ef9d9fa19"
 """A state of the day before that may be beside today's: tools and `continue` are complete in it."""
 TOO_OLD = "b7cfb645ad4dafdc7db777238846d23bc2a6adba"
 """One without `continue`: it can't read what today's writes."""
-REPLICAS = 2
 DRAIN = {"MIDSTREAM_DRAIN_S": "20"}
 """Seconds in which each reply ends by itself: none may be cut off by an upgrade."""
 REFUSED = "replicas of an older version still serve from this store"
@@ -98,7 +97,7 @@ async def _rolled(stage: Stage, before: Path) -> list[Finding]:
         store = stack.enter_context(store_server(stage.folder / "store"))
         replicas = _Replicas(stage, store.url)
         stack.callback(replicas.end)
-        earlier = [await asyncio.to_thread(replicas.start, before) for _ in range(REPLICAS)]
+        earlier = [await asyncio.to_thread(replicas.start, before) for _ in range(stage.scale.upgrades)]
 
         async def upgrade(company: Company) -> None:
             for talker in company.talkers:
@@ -123,7 +122,7 @@ async def _rolled(stage: Stage, before: Path) -> list[Finding]:
     ]
     part, label = Part.UPGRADE, "a rolling upgrade"
     return [
-        *company.findings(part, label, accounts, REPLICAS),
+        *company.findings(part, label, accounts, stage.scale.upgrades),
         none(part, f"{label}: replies that it cut off", cut),
         none(part, f"{label}: broken promises to who watches", [one for its in seen for one in its.faults]),
         none(part, f"{label}: who watches and saw nothing", [its.conversation_id for its in seen if not its.turns]),
