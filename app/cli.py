@@ -1,10 +1,11 @@
-"""The command line: `midstream serve`, `chat`, `keys`, `doctor`, `bench` and `size`."""
+"""The command line: `midstream serve`, `chat`, `keys`, `doctor`, `restored`, `bench` and `size`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -15,6 +16,7 @@ import uvloop
 from app.operations import logs
 from app.operations.keys import keys
 from app.operations.memory import collect_seldom
+from app.operations.restored import restored as make_ready
 from app.setting_values import PREFIX, SettingsError, plain, wanted_words
 from app.settings import Settings
 from app.sizing.command import size
@@ -117,13 +119,20 @@ def serve(**options: Any) -> None:
     """Serve chats: the page at /, the WebSocket at /v1/ws."""
     from app.composition import serve as serve_forever  # noqa: PLC0415 - the other commands need none of it
 
-    failures: list[Exception] = []
-    try:
+    with _complaints():
         given = {name: None if value == () else value for name, value in options.items()}
         settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         collect_seldom()
         uvloop.run(serve_forever(settings))
+
+
+@contextmanager
+def _complaints() -> Iterator[None]:
+    """Tell what an operator can mend in a line each, and end with 1."""
+    failures: list[Exception] = []
+    try:
+        yield
     except* _OPERATOR_ERRORS as group:  # they pass through task groups, each of which wraps them once more
         failures = leaves(group)
     for failure in failures:
@@ -146,6 +155,21 @@ def doctor(*, as_json: bool, **options: Any) -> None:
         click.echo(f"midstream: {failure}", err=True)
         serves = False
     sys.exit(0 if serves else 1)
+
+
+@main.command()
+@click.option("--redis-url", help="The store. Default: MIDSTREAM_REDIS_URL, or the embedded one.")
+@click.option("--data-dir", help="Folder of the embedded store. Default: MIDSTREAM_DATA_DIR.")
+def restored(**options: str | None) -> None:
+    """Make a store that was put back from a backup ready, before anything serves from it.
+
+    Each conversation begins another epoch: clients that saw more than the backup has are told so, and show its history.
+    """
+    with _complaints():
+        settings = Settings.read(os.environ, options)
+        logs.set_up(style=settings.log_format, level=settings.log_level)
+        total = uvloop.run(make_ready(settings))
+        click.echo(f"{total} conversations are ready to be served from.")
 
 
 main.add_command(chat)

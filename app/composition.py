@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
-
-from redis.asyncio import Redis
 
 from app.doors import doors
 from app.operations.collectors import Sources
@@ -27,7 +24,7 @@ from app.setup.launcher import launched_engine
 from app.setup.limits import TurnTokens, limiters_of, quotas_of
 from app.setup.models import check_models, engine_of_file, with_names
 from app.setup.own_engines import own_engines
-from app.setup.store import asked_of, look_at_store
+from app.setup.store import asked_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
 from connections.authentication.standing import REFRESH_S
 from connections.gate.cross_origin import CrossOrigin
@@ -46,8 +43,7 @@ from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import FiltersUnusable, filters_from
 from sessions.observer import Observer, Several
 from sessions.service import Sessions
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect, replica_name
+from sessions.store.redis.servers import replica_name
 from sessions.store.redis.watched import StoreTally
 from sessions.store.redis.writable import Writable
 from sessions.turn.policy import Policy, ToolLimits
@@ -92,9 +88,9 @@ async def composed(
     metrics = Metrics()
     policy, tallies, lag = _policy(settings), {"requests": StoreTally(), "replies": StoreTally()}, Durations()
     async with (
-        _store_url(settings) as url,
-        _store_client(url, tallies["requests"]) as store,
-        _store_client(url, tallies["replies"]) as lane,
+        store_url(settings) as url,
+        store_client(url, tallies["requests"]) as store,
+        store_client(url, tallies["replies"]) as lane,
         nullcontext(access_of(settings, store, refresh_s=refresh_s)) as access,
         limiters_of(settings, store, refusals, bounds) as limiters,
         traced(_observer(metrics, limiters.meter), version=version("midstream-server")) as observer,
@@ -200,20 +196,6 @@ def _filters(settings: Settings) -> Filters:
         return filters_from(Path(settings.filters).expanduser())
     except FiltersUnusable as error:
         raise SettingsError(f"MIDSTREAM_FILTERS (--filters): {error}") from error
-
-
-def _store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
-    if settings.redis_url is not None:
-        return nullcontext(settings.redis_url)
-    fsync: Literal["everysec", "always"] = "always" if settings.store_durability == "always" else "everysec"
-    return embedded_store(Path(settings.data_dir).expanduser(), fsync=fsync)
-
-
-def _store_client(url: str, tally: StoreTally) -> Redis:
-    try:
-        return connect(url, tally)
-    except ValueError as error:
-        raise SettingsError(f"MIDSTREAM_REDIS_URL (--redis-url): {error}.") from None
 
 
 def _offer(settings: Settings) -> Offer:

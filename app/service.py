@@ -61,7 +61,7 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._access.reread)
+        loop.add_signal_handler(signal.SIGHUP, self._reread)
         loop.add_signal_handler(signal.SIGUSR1, self._profiler.ask)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -91,6 +91,10 @@ class Service:
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
+
+    def _reread(self) -> None:
+        self._access.reread()
+        self._server.reread()
 
     async def _start(self, url: str) -> None:
         """Shows the loading, then the address; an engine that never comes up stops the service."""

@@ -12,6 +12,8 @@ from typing import Any
 from msgspec import inspect
 
 PREFIX = "MIDSTREAM_"
+_TEXTS = {"system_prompt", "suggestions", "engine_arg"}
+"""What may begin and end with a quotation mark."""
 
 
 class SettingsError(Exception):
@@ -26,11 +28,20 @@ def variable(name: str) -> str | None:
 def from_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what the variables of an environment say, as it is written. Raises SettingsError for one that is none of `names`."""
     known = {f"{PREFIX}{name.upper()}": name for name in names}
-    given = {variable: value for variable, value in environ.items() if variable.startswith(PREFIX)}
-    for variable in given:
+    given = {variable: value for variable, value in environ.items() if variable.upper().startswith(PREFIX)}
+    for variable, value in given.items():
         if variable not in known:
-            raise SettingsError(f"{variable} is no setting.{_meant(variable, known)}")
+            raise SettingsError(f"{variable} is no setting.{_meant(variable.upper(), known)}")
+        _check_written(variable, value, is_text=known[variable] in _TEXTS)
     return {known[variable]: value for variable, value in given.items() if value}
+
+
+def _check_written(variable: str, value: str, *, is_text: bool) -> None:
+    """Raise SettingsError where a file of variables was read with more in a value than its writer meant."""
+    if value.endswith("\r"):
+        raise SettingsError(f"{variable} ends with a carriage return: its file has the line ends of Windows.")
+    if not is_text and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        raise SettingsError(f"{variable} has quotation marks around its value: leave them out.")
 
 
 def parsed(name: str, value: Any) -> Any:

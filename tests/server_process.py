@@ -36,7 +36,10 @@ class ServerProcess:
         command: Sequence[str] = ("app", "serve"),
         python: str = sys.executable,
         trust: ssl.SSLContext | None = None,
+        root: Path | None = None,
     ) -> None:
+        """`root`: the tree whose code it runs, if not this one."""
+        self._root = root
         self.port = free_port()
         self.url = f"{'https' if trust else 'http'}://127.0.0.1:{self.port}"
         self.ws_url = f"{'wss' if trust else 'ws'}://127.0.0.1:{self.port}/v1/ws"
@@ -57,7 +60,9 @@ class ServerProcess:
     def start(self, *, wait: bool = True) -> None:
         """Starts the process, and waits until it is ready."""
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, env=self._environ, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                self._command, env=self._environ, cwd=self._root, stdout=log, stderr=log
+            )
         if wait:
             self.wait_ready()
 

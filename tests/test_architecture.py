@@ -86,6 +86,7 @@ ROOMS = {
         "search",
         "sharing",
         "belongings",
+        "restoring",
         "ownership",
         "adoption",
         "storage",

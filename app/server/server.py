@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from app.server.http_protocol import HttpProtocol, Patience
+from app.server.tls import RenewableContext
 from app.server.websocket import BoundedState, Protocol
 from app.setting_values import SettingsError
 from connections.limits.bounds import Bounds
@@ -46,6 +47,11 @@ class Server(uvicorn.Server):
         """Lets `serve` come to its end."""
         self.should_exit = True
         self._ending.set()
+
+    def reread(self) -> None:
+        """Reads the certificate again, where there is one."""
+        if isinstance(self.config.ssl, RenewableContext):
+            self.config.ssl.reread()
 
     @property
     def scheme(self) -> str:

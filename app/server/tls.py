@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import ssl
 
+import structlog
+
 from app.setting_values import SettingsError
 
+_log = structlog.get_logger("midstream.service")
 
-def tls_context(*, certificate: str, key: str | None) -> ssl.SSLContext:
-    """A server's context: TLS 1.2 and newer, HTTP/1.1. Raises SettingsError where the files can't be used.
+
+class RenewableContext(ssl.SSLContext):
+    """TLS 1.2 and newer, HTTP/1.1, with a certificate that may be renewed; connections that are there keep theirs."""
+
+    def read(self, certificate: str, key: str | None) -> None:
+        """Take the certificate of the files. Raises SettingsError where they can't be used."""
+        self._files = (certificate, key)
+        try:
+            self.load_cert_chain(certificate, key, password=_refuse_to_ask)
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            raise SettingsError(
+                f"MIDSTREAM_TLS_CERT (--tls-cert) {certificate} and MIDSTREAM_TLS_KEY (--tls-key) "
+                f"{key or 'in the same file'} can't be used: {error}."
+            ) from error
+
+    def reread(self) -> None:
+        """Take what the files hold now, for new connections; where that can't be used, what was read before stays."""
+        certificate, key = self._files
+        try:
+            tls_context(certificate=certificate, key=key)  # half a pair would spoil this one
+            self.read(certificate, key)
+        except SettingsError as error:
+            _log.error("certificate not reread: the one before stays", why=str(error))
+        else:
+            _log.info("certificate reread")
+
+
+def tls_context(*, certificate: str, key: str | None) -> RenewableContext:
+    """A server's context. Raises SettingsError where the files can't be used.
 
     `certificate`: PEM file of the chain, its own first; `key`: PEM file, None where it is in the same one; it must not
     need a password.
     """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = RenewableContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(certificate, key, password=_refuse_to_ask)
-    except (OSError, ValueError) as error:  # SSLError is an OSError
-        raise SettingsError(
-            f"MIDSTREAM_TLS_CERT (--tls-cert) {certificate} and MIDSTREAM_TLS_KEY (--tls-key) "
-            f"{key or 'in the same file'} can't be used: {error}."
-        ) from error
+    context.read(certificate, key)
     return context
 
 

@@ -1,8 +1,11 @@
-"""Looks at the store when the service starts: whether it can do what the settings ask, and what its operator should know."""
+"""The store that the settings name; whether it can do what they ask, and what its operator should know."""
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
+from pathlib import Path
+from typing import Literal
 
 import structlog
 from redis.asyncio import Redis
@@ -11,8 +14,11 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from sessions.store.ownership import older_replicas
 from sessions.store.redis.durability import Confirming, Durability, Unsupported
+from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.servers import connect
 from sessions.store.redis.setup import advice, setups
 from sessions.store.redis.waiting import patiently
+from sessions.store.redis.watched import StoreTally
 
 _log = structlog.get_logger("midstream.store")
 
@@ -25,6 +31,22 @@ def asked_of(settings: Settings) -> Durability:
     if asked is Durability.REPLICATED:
         raise SettingsError(f"{_NAME}: the embedded store has no replicas. Name a store by --redis-url.")
     return Durability.EVERYSEC
+
+
+def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
+    """The store's URL, behind which the embedded one runs while the context lasts. It raises EmbeddedStoreFailed."""
+    if settings.redis_url is not None:
+        return nullcontext(settings.redis_url)
+    fsync: Literal["everysec", "always"] = "always" if settings.store_durability == "always" else "everysec"
+    return embedded_store(Path(settings.data_dir).expanduser(), fsync=fsync)
+
+
+def store_client(url: str, tally: StoreTally | None = None) -> Redis:
+    """A client for the store. Raises SettingsError."""
+    try:
+        return connect(url, tally)
+    except ValueError as error:
+        raise SettingsError(f"MIDSTREAM_REDIS_URL (--redis-url): {error}.") from None
 
 
 async def look_at_store(settings: Settings, store: Redis) -> None:

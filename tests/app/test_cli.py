@@ -95,9 +95,10 @@ def test_a_data_folder_in_use_stops_the_start(own_server: ServerProcess, tmp_pat
     assert "Another midstream uses the data folder" in complaint(ended)
 
 
-def test_a_store_that_is_none_stops_the_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["serve", "restored"])
+def test_a_store_that_is_none_stops_the_start(command: str, tmp_path: Path) -> None:
     assert "MIDSTREAM_REDIS_URL" in complaint(
-        midstream(tmp_path, "serve", "--redis-url", "bogus://somewhere")
+        midstream(tmp_path, command, "--redis-url", "bogus://somewhere")
     )
 
 

@@ -58,6 +58,28 @@ def test_a_variable_that_is_like_no_setting_names_where_all_are_listed() -> None
 
 
 @pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("midstream_port", "9000", "midstream_port is no setting. Did you mean MIDSTREAM_PORT?"),
+        ("MIDSTREAM_MODEL", '"org/model"', "MIDSTREAM_MODEL has quotation marks around its value"),
+        ("MIDSTREAM_MODEL", "org/model\r", "MIDSTREAM_MODEL ends with a carriage return"),
+        ("MIDSTREAM_MAX_BATCH", "4 # at once", "'4 # at once' is not a whole number"),
+    ],
+)
+def test_a_line_of_a_file_that_holds_more_than_was_meant_is_told(
+    variable: str, value: str, told: str
+) -> None:
+    """Docker's `--env-file` takes quotation marks and comments for values."""
+    with pytest.raises(SettingsError) as refused:
+        Settings.read({variable: value})
+    assert told in str(refused.value)
+
+
+def test_a_prompt_may_be_in_quotation_marks() -> None:
+    assert Settings.read({"MIDSTREAM_SYSTEM_PROMPT": '"Be brief."'}).system_prompt == '"Be brief."'
+
+
+@pytest.mark.parametrize(
     ("name", "value", "told"),
     [
         ("port", "http", "'http' is not a whole number from 0 to 65,535."),

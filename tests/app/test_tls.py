@@ -55,6 +55,24 @@ async def test_a_chat_runs_over_tls(files: dict[str, Any], trust: ssl.SSLContext
             assert (await socket.until("done"))[-1]["reason"] == "stop"
 
 
+async def test_a_renewed_certificate_is_taken_by_new_connections_and_a_bad_one_by_none(
+    authority: trustme.CA, trust: ssl.SSLContext, tmp_path: Path
+) -> None:
+    both = tmp_path / "both.pem"
+    authority.issue_cert("127.0.0.1", common_name="old").private_key_and_cert_chain_pem.write_to_path(both)
+    async with serving(tmp_path, tls_cert=str(both)) as running, running.socket(ssl=trust) as socket:
+        authority.issue_cert("127.0.0.1", common_name="new").private_key_and_cert_chain_pem.write_to_path(
+            both
+        )
+        running.service._reread()
+        assert "new" in str((await handshake(running, trust)).getpeercert())
+        both.write_bytes(authority.issue_cert("127.0.0.1").cert_chain_pems[0].bytes())
+        running.service._reread()
+        assert "new" in str((await handshake(running, trust)).getpeercert())
+        await socket.send(type="send", client_msg_id="m", content="Hello!")
+        assert (await socket.until("done"))[-1]["reason"] == "stop"
+
+
 async def test_old_versions_are_not_spoken(
     files: dict[str, Any], trust: ssl.SSLContext, tmp_path: Path
 ) -> None:

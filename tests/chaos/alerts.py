@@ -6,6 +6,7 @@ The quick ones are in `tests/deploy/test_monitoring.py`. Needs Debian's package 
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,6 +28,9 @@ SCRIPT = Script(words=20_000, word="x" * 4_000, pace_s=0.02, max_batch=2)
 BATCH_AND_MORE = 6
 MOST_CONNECTIONS = 30
 LATE_S = 3.0
+FIRST_TOKEN_S = 7.0
+FILES_SHARE = 0.75
+"""Of the files that are left, so that 7 in 8 are open."""
 STALL_S = 0.4
 STALLS = 8
 
@@ -61,7 +65,7 @@ def measure(stage: Stage) -> Sequence[Finding]:
         prometheus = stack.enter_context(running_prometheus(_folder(stage, "prometheus"), targets))
         prometheus.until(lambda: len(prometheus.query("up offset 3s")) == len(targets), "nothing was scraped")
         scene = _Scene(prometheus, store, doomed, other)
-        findings = [asyncio.run(_fires(stage, scene, *one)) for one in _DISASTERS.items()]
+        findings = [asyncio.run(_fires(stage, scene, *one)) for one in DISASTERS.items()]
         other.kill()
     return findings
 
@@ -101,6 +105,46 @@ async def _replies_wait(scene: _Scene) -> None:
     await asyncio.to_thread(scene.prometheus.until_fires, "MidstreamRepliesWait")
     for one in talking:
         one.close()
+
+
+async def _first_tokens_are_late(scene: _Scene) -> None:
+    """Some replies fill the batch; others begin once these are stopped, and were accepted long before."""
+    talking = await _talking(scene)
+    reading = [asyncio.create_task(_read_on(one)) for one in talking]
+    await asyncio.sleep(FIRST_TOKEN_S)
+    for one in talking[: SCRIPT.max_batch]:
+        await one.put(type="cancel")
+    await asyncio.to_thread(scene.prometheus.until_fires, "MidstreamFirstTokenLate")
+    for task in reading:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
+    for one in talking:
+        one.close()
+
+
+async def _read_on(one: ThinSocket) -> None:
+    while True:
+        await one.get()
+
+
+async def _few_files_are_left(scene: _Scene) -> None:
+    """Sockets take what a limit leaves that was set too low."""
+    assert scene.doomed.process is not None
+    pid = scene.doomed.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    most = 2 * _open_files(pid)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, before[1]))
+    opened = [
+        await ThinSocket.connect(("127.0.0.1", scene.doomed.port)) for _ in range(int(most / 2 * FILES_SHARE))
+    ]
+    await asyncio.to_thread(scene.prometheus.until_fires, "MidstreamFewFilesLeft")
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    for one in opened:
+        one.close()
+
+
+def _open_files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 async def _readers_are_late(scene: _Scene) -> None:
@@ -147,9 +191,11 @@ async def _talking(scene: _Scene, *, replies: int = BATCH_AND_MORE) -> list[Thin
     return opened
 
 
-_DISASTERS: dict[str, Callable[[_Scene], Awaitable[None]]] = {
+DISASTERS: dict[str, Callable[[_Scene], Awaitable[None]]] = {
     "MidstreamTurnsConnectionsAway": _too_many_connections,
     "MidstreamRepliesWait": _replies_wait,
+    "MidstreamFirstTokenLate": _first_tokens_are_late,
+    "MidstreamFewFilesLeft": _few_files_are_left,
     "MidstreamDeltasLate": _readers_are_late,
     "MidstreamStoreSlow": _store_is_slow,
     "MidstreamStoreFails": _store_dies,

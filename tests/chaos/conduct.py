@@ -29,6 +29,7 @@ from tests.chaos import (
     spoiled,
     storm,
     tools,
+    upgrade,
     walks,
 )
 from tests.chaos.report import ChaosReport, Finding, Part
@@ -54,6 +55,7 @@ MEASURES: dict[Part, Callable[[Stage], Sequence[Finding]]] = {
     Part.WALKS: walks.measure,
     Part.TOOLS: tools.measure,
     Part.ALERTS: alerts.measure,
+    Part.UPGRADE: upgrade.measure,
 }
 """In the order in which they run."""
 
@@ -77,10 +79,11 @@ LIMITS_S: dict[Part, float] = {
     Part.WALKS: 180,
     Part.TOOLS: 1200,
     Part.ALERTS: 600,
+    Part.UPGRADE: 300,
 }
 """Together 89 minutes, without those that are run alone; a part that is not done by then has failed."""
 
-ALONE = (Part.TOOLS, Part.ALERTS)
+ALONE = (Part.TOOLS, Part.ALERTS, Part.UPGRADE)
 """Parts that run only where they are named."""
 
 PACKAGES = ("midstream-server", "uvicorn", "starlette", "websockets", "redis")

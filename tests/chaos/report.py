@@ -32,6 +32,7 @@ class Part(StrEnum):
     WALKS = "walks"
     TOOLS = "tools"
     ALERTS = "alerts"
+    UPGRADE = "upgrade"
 
 
 class Finding(Measured, frozen=True, kw_only=True):

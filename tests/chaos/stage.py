@@ -47,6 +47,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     engines: bool
     """Whether engines' processes are among those that are killed."""
     talkers: int
+    upgrades: int
+    """Replicas of an earlier version, all of which give way to today's."""
     tool_kills: int
     """Of gateways and of the store, while calls are open."""
     walks: int
@@ -79,6 +81,7 @@ FULL = Scale(
     kills=1_000,
     engines=True,
     talkers=16,
+    upgrades=2,
     tool_kills=200,
     walks=100,
 )
@@ -109,6 +112,7 @@ QUICK = Scale(
     kills=3,
     engines=False,
     talkers=4,
+    upgrades=1,
     tool_kills=3,
     walks=3,
 )

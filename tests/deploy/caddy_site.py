@@ -19,15 +19,19 @@ ASIDE = """\
 	https_port {https}
 	default_bind 127.0.0.1
 	storage file_system {prefix}/storage
-}}
 """
-"""What stands before the site: it takes no port of the machine's, and asks nobody for a certificate."""
+"""What is added to the options: it takes no port of the machine's, and asks nobody for a certificate."""
 
 
 class CaddySite(Front):
     """One Caddy with Midstream's site in it."""
 
     said_when_ready = "serving initial configuration"
+
+    @property
+    def failures(self) -> Path:
+        """What the site says of requests that failed."""
+        return self.prefix / "failures.log"
 
     @property
     def command(self) -> list[str]:
@@ -48,13 +52,15 @@ def make_caddy_site(prefix: Path, upstream_port: int) -> CaddySite:
         prefix=prefix, http_port=free_port(), https_port=free_port(), tls=certify(prefix / "tls")
     )
     site = (DEPLOY / "Caddyfile").read_text()
+    aside = ASIDE.format(http=made.http_port, https=made.https_port, prefix=prefix)
     for line, replacement in {
+        "\n{\n": f"\n{aside}",
         "chat.example.org {": f"localhost {{\n\ttls {prefix}/tls/fullchain.pem {prefix}/tls/privkey.pem",
         "reverse_proxy 127.0.0.1:8000": f"reverse_proxy 127.0.0.1:{upstream_port}",
         "/var/log/caddy/midstream.log": str(made.log),
+        "/var/log/caddy/midstream-failures.log": str(made.failures),
     }.items():
         assert site.count(line) == 1
         site = site.replace(line, replacement)
-    aside = ASIDE.format(http=made.http_port, https=made.https_port, prefix=prefix)
-    (prefix / "Caddyfile").write_text(aside + site)
+    (prefix / "Caddyfile").write_text(site)
     return made

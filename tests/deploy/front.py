@@ -29,6 +29,11 @@ class Front:
         return self.prefix / "access.log"
 
     @property
+    def failures(self) -> Path:
+        """What the site says of requests that failed."""
+        raise NotImplementedError
+
+    @property
     def command(self) -> list[str]:
         """How it is started."""
         raise NotImplementedError

@@ -41,6 +41,11 @@ class NginxSite(Front):
         assert NGINX is not None
         return [NGINX, "-e", "stderr", "-p", str(self.prefix), "-c", "nginx.conf", *options]
 
+    @property
+    def failures(self) -> Path:
+        """What the site says of requests that failed: the same log has that."""
+        return self.log
+
     def logged(self) -> list[str]:
         """What its log says of each request."""
         return [line.split('"')[1] for line in self.log.read_text().splitlines()]

@@ -7,6 +7,8 @@ import http.client
 import json
 import re
 import socket
+import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from hashlib import sha256
@@ -19,7 +21,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from tests.deploy.front import Front
-from tests.server_process import ServerProcess
+from tests.server_process import ServerProcess, free_port
+
+LOGGED_S = 10.0
 
 
 @pytest.fixture(params=["nginx", "caddy"])
@@ -133,13 +137,43 @@ def test_the_metrics_stay_inside(front: Front) -> None:
     assert hidden.status == 404
 
 
+def logged(front: Front, *, requests: int) -> list[str]:
+    """What the log says once it has so many: it is written behind the answer, without an event to wait for."""
+    deadline = time.monotonic() + LOGGED_S
+    while len(lines := front.logged()) < requests and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return lines
+
+
 async def test_the_log_has_no_ticket_no_client_and_no_shared_link(front: Front, client_id: str) -> None:
     for path in (f"/v1/events?ticket=secret-ticket&client_id={client_id}", "/s/secret-share?x=1", "/healthz"):
         get(https(front), path, {"Referer": "https://localhost/s/secret-share"})
-    events, share, health = front.logged()
+    events, share, health = logged(front, requests=3)
     assert (events, health) == ("GET /v1/events HTTP/1.1", "GET /healthz HTTP/1.1")
     assert share in {"GET /s/- HTTP/1.1", "GET /s/ HTTP/1.1"}
     assert not any(word in front.log.read_text() for word in ("secret", client_id))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("nginx", "upstream 127.0.0.1:{} 502"), ("caddy", "127.0.0.1:{}: connect: connection")]
+)
+def test_a_request_that_fails_leaves_no_ticket_in_any_log_and_its_reason_in_one(
+    name: str, told: str, request: pytest.FixtureRequest
+) -> None:
+    """Both programs would quote such a request whole."""
+    site = request.getfixturevalue(f"{name}_site")(port := free_port())
+    with subprocess.Popen(site.command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any(site.said_when_ready in line for line in process.stderr)
+        for path in ("/v1/events?ticket=secret", "/s/secret-share"):
+            failed, _ = get(https(site), path, {"Referer": "https://localhost/s/secret-share"})
+            assert failed.status == 502
+            get(http.client.HTTPConnection("localhost", site.http_port), path)
+        process.terminate()
+        said = process.communicate()[1]
+    logs = [file.read_text() for file in site.prefix.glob("*.log")]
+    assert "secret" not in "".join((said, *logs))
+    assert told.format(port) in site.failures.read_text()
 
 
 def test_browsers_are_offered_http_2(front: Front) -> None:

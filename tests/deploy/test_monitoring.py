@@ -17,6 +17,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from app.settings import Settings
+from tests.chaos import alerts
 from tests.chaos.gateway import UNHURRIED, Script, command
 from tests.chaos.thin_socket import ThinSocket
 from tests.deploy.front import DEPLOY
@@ -32,7 +34,9 @@ from tests.deploy.prometheus import (
 from tests.e2e.wire import Wire, has_text, is_end_of, wire
 from tests.server_process import ServerProcess, children_of, serving
 
+RUNBOOK = DEPLOY.parent / "docs" / "runbook.md"
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "midstream.json"
+GRAFANAS_COLUMNS = 24
 SEEN_IN_TROUBLE = "midstream_closes_total"
 """What has no series before the first is counted."""
 OF_A_BUSY_MACHINE = {
@@ -95,6 +99,26 @@ def test_every_alert_says_what_to_do() -> None:
         assert set(rule["annotations"]) == {"summary", "description"}
 
 
+def test_the_runbook_has_an_entry_for_each_alert() -> None:
+    entries = re.findall(r"^### (Midstream\w+)$", RUNBOOK.read_text(), re.MULTILINE)
+    assert sorted(entries) == sorted(rule["alert"] for rule in rules())
+
+
+def test_the_runbook_names_metrics_and_settings_that_are_there() -> None:
+    metrics_page = RUNBOOK.with_name("metrics.md").read_text()
+    named = set(re.findall(r"`(midstream_\w+)", RUNBOOK.read_text()))
+    assert named
+    assert {name for name in named if f"`{name}`" not in metrics_page} == set()
+    settings = set(re.findall(r"MIDSTREAM_(\w+)", RUNBOOK.read_text()))
+    assert {name.lower() for name in settings} <= set(Settings.__struct_fields__)
+
+
+def test_every_alert_has_a_disaster_of_its_own() -> None:
+    """Here, or under `make chaos ARGS='--only alerts'`."""
+    here = set(re.findall(r'"(Midstream\w+)"', Path(__file__).read_text().partition("fires(watched")[2]))
+    assert here | set(alerts.DISASTERS) == {rule["alert"] for rule in rules()}
+
+
 def test_panels_have_their_own_places_and_say_what_they_show() -> None:
     panels = [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
     assert all(panel["description"] and panel["title"] for panel in panels)
@@ -106,6 +130,26 @@ def test_panels_have_their_own_places_and_say_what_they_show() -> None:
         for line in range(place["y"], place["y"] + place["h"])
     ]
     assert len(set(taken)) == len(taken)
+
+
+def test_the_dashboard_keeps_to_what_grafana_takes() -> None:
+    """Its own check can't be run here: ids are unique, rows among them, each query has a letter and a source."""
+    dashboard = json.loads(DASHBOARD.read_text())
+    panels, variables = dashboard["panels"], {one["name"] for one in dashboard["templating"]["list"]}
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= GRAFANAS_COLUMNS
+        assert panel["type"] in {"row", "stat", "timeseries"}
+        targets = panel.get("targets", [])
+        assert (panel["type"] == "row") == (not targets)
+        assert len({target["refId"] for target in targets}) == len(targets)
+        if targets:
+            assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            assert panel["fieldConfig"]["defaults"]["unit"] in {"s", "short", "bytes", "Bps"}
+        for target in targets:
+            used = set(re.findall(r"\$(\w+)", target["expr"])) - {"__rate_interval"}
+            assert used <= variables
 
 
 def test_grafana_is_told_where_both_are() -> None:

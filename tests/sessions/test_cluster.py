@@ -22,6 +22,7 @@ from sessions.replicas.shard_channels import ShardChannels
 from sessions.service import Sessions
 from sessions.store.ownership import Ownership
 from sessions.store.redis.servers import connect, replica_name
+from sessions.store.restoring import begin_epochs
 from sessions.turn.cancelling import Cancel, Cancelled
 from sessions.turn.policy import Policy
 from tests.sessions.chat import ROOM, Chat, eventually
@@ -97,6 +98,21 @@ async def test_conversations_on_all_nodes_are_written_with_one_pipeline_a_step(c
         assert all(done.saved for done in chat.reader.of(Done))
         page = await chat.sessions.conversations(chat.owner, limit=20, before=None)
         assert {row.conversation_id for row in page.conversations} == set(ROOMS)
+
+
+async def test_a_restored_cluster_begins_another_epoch_in_each_conversation(clustered: Redis) -> None:
+    names = [f"ms:{{anonymous:alice/{room}}}" for room in ROOMS]
+    for name in names:
+        await clustered.hset(name, mapping={"epoch": "before", "seq": "7"})
+    await clustered.hset(
+        "ms:{anonymous:alice/moved}", "adopted_as", "elsewhere"
+    )  # what an adopted one leaves
+    await clustered.xadd("ms:{anonymous:alice/room-0}:journal", {"event": "of the old epoch"})
+    assert await begin_epochs(clustered) == len(ROOMS)
+    epochs = {await clustered.hget(name, "epoch") for name in names}
+    assert b"before" not in epochs
+    assert len(epochs) == len(ROOMS)
+    assert await clustered.hget("ms:{anonymous:alice/moved}", "epoch") is None
 
 
 async def test_each_node_that_forgot_its_scripts_gets_them_again(clustered: Redis) -> None:

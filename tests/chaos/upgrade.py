@@ -1,0 +1,178 @@
+"""A rolling upgrade under talking clients: replicas of an earlier version are replaced by today's, one after the other.
+
+Both versions are of this repository; the earlier one is taken out of its history. Each conversation is watched through
+another replica as well, of either version. What can't be mixed is refused at its start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from io import BytesIO
+from itertools import count
+from pathlib import Path
+
+from tests.chaos import gateway
+from tests.chaos.company import PACE_S, Company, none, talk_through
+from tests.chaos.device import Device, Lost
+from tests.chaos.report import Finding, Part
+from tests.chaos.server_log import unhandled
+from tests.chaos.stage import Stage
+from tests.chaos.store_server import store_server
+from tests.chaos.talker import PAUSE_S
+from tests.server_process import ServerProcess
+
+ROOT = Path(__file__).parents[2]
+BEFORE = "fa49edf33b57f060fcfd8cc7a351891ef9d9fa19"
+"""A state of the day before that may be beside today's: tools and `continue` are complete in it."""
+TOO_OLD = "b7cfb645ad4dafdc7db777238846d23bc2a6adba"
+"""One without `continue`: it can't read what today's writes."""
+DRAIN = {"MIDSTREAM_DRAIN_S": "20"}
+"""Seconds in which each reply ends by itself: none may be cut off by an upgrade."""
+REFUSED = "replicas of an older version still serve from this store"
+
+
+class NoHistory(Exception):
+    """The earlier versions are not here: no git, or a clone without its history."""
+
+
+def measure(stage: Stage) -> Sequence[Finding]:
+    """Replace all replicas, then try a mix that can't be. Raises NoHistory."""
+    before, too_old = (taken_out(commit, stage.folder / commit[:8]) for commit in (BEFORE, TOO_OLD))
+    return [*asyncio.run(_rolled(stage, before)), _refused(stage, too_old)]
+
+
+def taken_out(commit: str, folder: Path) -> Path:
+    """Lay out the tree of a commit; returns its folder. Raises NoHistory."""
+    if shutil.which("git") is None:
+        raise NoHistory("git is not installed")
+    packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
+    if packed.returncode != 0:
+        raise NoHistory(f"the history has no {commit[:8]}: {packed.stderr.decode().strip()}")
+    with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+class _Replicas:
+    """What a proxy knows: where there are replicas at the moment. Each is started in a folder of its own."""
+
+    def __init__(self, stage: Stage, store_url: str) -> None:
+        self.urls: list[str] = []
+        self.all: list[ServerProcess] = []
+        self._stage = stage
+        self._environ = {"MIDSTREAM_REDIS_URL": store_url, "MIDSTREAM_LOG_LEVEL": "warning", **DRAIN}
+
+    def start(self, root: Path) -> ServerProcess:
+        """One more, of the version whose tree is in `root`."""
+        folder = self._stage.folder / f"replica-{len(self.all)}"
+        folder.mkdir()
+        script = gateway.Script(words=20, pace_s=PACE_S, hurry=self._stage.scale.hurry)
+        server = ServerProcess(folder, self._environ, command=gateway.command(script), root=root)
+        self.all.append(server)
+        server.start()
+        self.urls.append(server.ws_url)
+        return server
+
+    def drain(self, server: ServerProcess) -> int:
+        """Nobody new is led there; then it ends as it does. Returns its exit status."""
+        self.urls.remove(server.ws_url)
+        return server.stop()
+
+    def end(self) -> None:
+        """End what still runs."""
+        for server in self.all:
+            if server.process is not None and server.process.poll() is None:
+                server.stop()
+
+
+async def _rolled(stage: Stage, before: Path) -> list[Finding]:
+    statuses: list[int] = []
+    watching: list[_Watcher] = []
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(store_server(stage.folder / "store"))
+        replicas = _Replicas(stage, store.url)
+        stack.callback(replicas.end)
+        earlier = [await asyncio.to_thread(replicas.start, before) for _ in range(stage.scale.upgrades)]
+
+        async def upgrade(company: Company) -> None:
+            for talker in company.talkers:
+                watcher = _Watcher(talker.device.client_id, replicas.urls)
+                watching.append(watcher)
+                stack.push_async_callback(watcher.stop)
+            for number, server in enumerate(earlier):
+                await asyncio.to_thread(replicas.start, ROOT)
+                await company.go_on()
+                statuses.append(await asyncio.to_thread(replicas.drain, server))
+                await company.go_on()
+                stage.say(f"  {number + 1}: a replica was replaced, {company.ended} replies")
+
+        company, accounts = await talk_through(stage, replicas.urls, upgrade)
+        seen = [one.device.ledger for one in watching]
+        logged = [error for server in replicas.all for error in unhandled(server.log)]
+    cut = [
+        turn_id
+        for talker in company.talkers
+        for turn_id, turn in talker.device.ledger.turns.items()
+        if turn.done is not None and turn.done["reason"] != "length" and turn.done["reason"] != "stop"
+    ]
+    part, label = Part.UPGRADE, "a rolling upgrade"
+    return [
+        *company.findings(part, label, accounts, stage.scale.upgrades),
+        none(part, f"{label}: replies that it cut off", cut),
+        none(part, f"{label}: broken promises to who watches", [one for its in seen for one in its.faults]),
+        none(part, f"{label}: who watches and saw nothing", [its.conversation_id for its in seen if not its.turns]),
+        none(part, f"{label}: drains that did not end well", [str(status) for status in statuses if status]),
+        none(part, f"{label}: errors in the logs", logged),
+    ]  # fmt: skip
+
+
+class _Watcher:
+    """Another device of somebody who talks: it comes again wherever there is a replica, by way of the newest."""
+
+    def __init__(self, client_id: str, urls: Sequence[str]) -> None:
+        self.device = Device(client_id)
+        self._urls = urls
+        self._task = asyncio.create_task(self._watch())
+
+    async def stop(self) -> None:
+        """Leaves for good."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self.device.leave()
+
+    async def _watch(self) -> None:
+        for number in count():
+            try:
+                await self.device.come(self._urls[-1 - number % len(self._urls)])
+                while await self.device.until(lambda: False, within_s=60.0):
+                    pass
+            except (Lost, IndexError):  # the next replica will do
+                await asyncio.sleep(PAUSE_S)
+
+
+def _refused(stage: Stage, too_old: Path) -> Finding:
+    """Start today's version beside one that can't read what it writes."""
+    folder = stage.folder / "mix"
+    folder.mkdir()
+    with store_server(folder / "store") as store:
+        replicas = _Replicas(stage_in(stage, folder), store.url)
+        try:
+            replicas.start(too_old)
+            replicas.start(ROOT)
+        except AssertionError as ended:
+            wrong = [] if REFUSED in str(ended) else [str(ended)[-300:]]
+        else:
+            wrong = ["it serves"]
+        finally:
+            replicas.end()
+    return none(Part.UPGRADE, "beside a version that is too old: starts that are not refused", wrong)
+
+
+def stage_in(stage: Stage, folder: Path) -> Stage:
+    """The same in another folder."""
+    return Stage(scale=stage.scale, folder=folder, seed=stage.seed, say=stage.say)
