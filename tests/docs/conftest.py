@@ -1,0 +1,7 @@
+"""What the tests of papers borrow: a browser, and a visitor in it."""
+
+from __future__ import annotations
+
+from tests.browser.conftest import chromium, complaints, context
+
+__all__ = ["chromium", "complaints", "context"]
