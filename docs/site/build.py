@@ -24,6 +24,8 @@ SITE = ROOT / "app" / "docs"
 BESIDE = ("pictures", "bench")
 """Folders of `docs/` whose files are in the site as they are."""
 SCRIPTS = "assets/within"
+SERVED = "/docs"
+"""Where the service has the site."""
 
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _SHEET = re.compile(r'(\w+)\.appendChild\(\w+\("style",\{\},(\w+)\.toString\(\)\)\)')
@@ -47,6 +49,8 @@ def build(site: Path, root: Path = ROOT) -> int:
             raise NotBuilt(_without_colours(made.stdout + made.stderr).partition("Traceback")[0].strip())
         for html in (stage / "site").rglob("*.html"):
             html.write_text(_without_scripts(html, stage / "site"))
+        missing = stage / "site" / "404.html"
+        missing.write_text(_from_anywhere(missing.read_text()))
         _without_style(stage / "site")
         shutil.rmtree(site, ignore_errors=True)
         shutil.copytree(stage / "site", site)
@@ -85,6 +89,11 @@ def _without_scripts(html: Path, site: Path) -> str:
         return f'<script src="{relpath(name, here)}"></script>'
 
     return _ALIGNED.sub(r' align="\1"', _SCRIPT.sub(outside, html.read_text()))
+
+
+def _from_anywhere(html: str) -> str:
+    """Return a page that finds its files from any path: the one for what is not there."""
+    return re.sub(r'"/(?!/)', f'"{SERVED}/', html.replace(f'"{SCRIPTS}/', f'"/{SCRIPTS}/'))
 
 
 def _without_style(site: Path) -> None:

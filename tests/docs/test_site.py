@@ -95,6 +95,14 @@ def test_pages_load_nothing_from_elsewhere_and_hold_no_code(site: Path) -> None:
         assert 'class="mermaid"' not in html
 
 
+def test_the_page_of_what_is_not_there_finds_its_files_from_anywhere(site: Path) -> None:
+    named = re.findall(r'(?:href|src)="(?!https:)([^"#]+)', (site / "404.html").read_text())
+    assert len(named) > 30
+    assert [
+        name for name in named if not name.startswith("/docs/") or not (site / name[len("/docs/") :]).exists()
+    ] == []
+
+
 @pytest.mark.browser
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_service_shows_it_to_a_browser(
