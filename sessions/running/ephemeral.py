@@ -21,7 +21,7 @@ from engine.served_models import ServedModel
 from sessions.conversation.guarding import Tasks
 from sessions.conversation.requests import asked_of_the_engine, asker
 from sessions.errors import ContextOverflow
-from sessions.events import Cause
+from sessions.events import Cause, Reason
 from sessions.observer import Observer
 from sessions.records import Client, Owner, signed
 from sessions.running.admission import Admission, Admitted
@@ -200,7 +200,7 @@ class EphemeralTurns:
             outcome = await self._generator.outcome(reply, request)
             end = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
             done = signed(end, reply.requested, reply.fallback)
-            reply.finish(done)
+            reply.finish(done, stop=outcome.stop if done.reason is Reason.STOP else None)
             note_end(self._observer, done, client)
         except Exception:  # noqa: BLE001 - a task's boundary: nobody else notices
             _log.exception("turn not ended", turn_id=reply.turn_id)
