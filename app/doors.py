@@ -11,6 +11,7 @@ from connections.events.door import EventsDoor, events_routes
 from connections.http.refusals import Door
 from connections.limits.limiters import Limiters
 from connections.line.presence import Presence
+from connections.messages.routes import messages_routes
 from connections.native.endpoint import Endpoint
 from connections.native.greeting import Greeter
 from connections.openai.reception import Reception
@@ -51,6 +52,7 @@ def doors(
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
+        *messages_routes(sessions, reception, *pages),
         *events_routes(events, *pages),
         *shares_routes(shares, *pages),
         *account_routes(account, *pages),

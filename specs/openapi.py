@@ -12,6 +12,8 @@ from connections.account.door import Erased, ExportEnd
 from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
+from connections.messages.fields import CountRequest, MessageRequest
+from connections.messages.wire import MessageError, ReplyMessage, TokensCount
 from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
 from connections.openai.requests.sampling import OFF
@@ -41,9 +43,14 @@ _TOLD = (
     wire.Model,
     wire.Models,
     wire.ErrorBody,
+    ReplyMessage,
+    TokensCount,
+    MessageError,
 )
 _RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
 """What OpenAI's doors take beside the native one: none, by a number."""
+_ANTHROPICS: dict[str, Schema] = {"system": {}}
+"""A system prompt is as long as a message may be there."""
 _BEARER: Part = {"security": [{}, {"bearer": []}]}
 """A token is asked for where the operator configured any."""
 
@@ -60,11 +67,26 @@ def document() -> Part:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "paths": _health() | _tickets() | _shares() | _account() | _events() | _openai() | _specifications(),
+        "paths": _health()
+        | _tickets()
+        | _shares()
+        | _account()
+        | _events()
+        | _openai()
+        | _messages()
+        | _specifications(),
         "components": {
-            "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES) | told(_TOLD, _PLACE),
+            "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES)
+            | asked((MessageRequest, CountRequest), _PLACE, _ANTHROPICS)
+            | told(_TOLD, _PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
+                "key": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "x-api-key",
+                    "description": "An API key or a JWT, as Anthropic's clients send it.",
+                },
                 "ticket": {
                     "type": "apiKey",
                     "in": "query",
@@ -200,6 +222,35 @@ def _openai() -> Part:
         ),
         "/v1/models": {"get": _operation("The models.", every) | _BEARER},
         "/v1/models/{model}": {"get": _operation("One model.", one) | {"parameters": [model]} | _BEARER},
+    }
+
+
+def _messages() -> Part:
+    why = {
+        400: "Asks for what can't be had.",
+        401: "No key or JWT, or a bad one.",
+        403: "A page that may not ask.",
+        404: "No such model.",
+        413: "Too long.",
+        415: "Compressed.",
+        429: "Too many.",
+        503: "Not now.",
+        529: "Too much to do.",
+    }
+    hello = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}]}
+    whole = _json("All of it, or a stream of events.", _of(ReplyMessage))
+    whole["content"]["text/event-stream"] = {"schema": _event("An event of Anthropic's.")}
+    counted = _json("The count.", _of(TokensCount))
+    keys = {"security": [{}, {"bearer": []}, {"key": []}]}
+
+    def post(summary: str, asks: type[msgspec.Struct], example: Part, told: Part) -> Part:
+        body = {"required": True, "content": {"application/json": {"schema": _of(asks), "example": example}}}
+        answers = {"200": told, **_refusals(MessageError, why)}
+        return {"post": _operation(summary, answers) | {"requestBody": body} | keys}
+
+    return {
+        "/v1/messages": post("A reply to messages.", MessageRequest, hello | {"max_tokens": 8}, whole),
+        "/v1/messages/count_tokens": post("The tokens of a prompt.", CountRequest, hello, counted),
     }
 
 

@@ -82,7 +82,7 @@ def asked(types: Types, place: str, own: Mapping[str, Schema] | None = None) -> 
     ranges = {**_RANGES, **(own or {})}
     for fields in (schema["properties"] for schema in found.values()):
         for field in fields.keys() & ranges.keys():
-            fields[field]["anyOf"][0] |= ranges[field]
+            fields[field].get("anyOf", [fields[field]])[0] |= ranges[field]
         if "stop" in fields:  # OpenAI's clients may name one alone, or none
             several = fields["stop"].get("anyOf")
             fields["stop"] |= _STOPS if several is None else {"anyOf": [_STOP, _STOPS, {"type": "null"}]}

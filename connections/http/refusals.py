@@ -28,6 +28,7 @@ class Door(StrEnum):
     REALTIME = "realtime"
     CHAT = "chat"
     COMPLETIONS = "completions"
+    MESSAGES = "messages"
     MODELS = "models"
     EVENTS = "events"
     TICKETS = "tickets"

@@ -44,11 +44,12 @@ class Reception:
         """The models that are served, the default first."""
         return self._greeter.models
 
-    async def caller(self, request: Request) -> Caller:
-        """Who asks. Raises Refused."""
+    async def caller(self, request: Request, token: str | None = None) -> Caller:
+        """Who asks. `token`: where a door's clients have it in no `Authorization` header. Raises Refused."""
         authorization = request.headers.get("authorization")
-        identity = await self.identity(authorization)
-        return caller_of(identity, client_id_of(identity, bearer(authorization)), request.scope)
+        identity = await self.identity(authorization, token)
+        shown = bearer(authorization)
+        return caller_of(identity, client_id_of(identity, token if shown is None else shown), request.scope)
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
         """Who comes, by a header or else by a token. Raises Refused."""
@@ -70,11 +71,11 @@ class Reception:
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
 
-    def take(self, caller: Caller, messages: int = 1) -> None:
-        """Counts messages here; the first one before anything is read or asked. Raises RateLimited."""
+    def take(self, caller: Caller, messages: int = 1, *, counts: Counts = Counts.MESSAGE) -> None:
+        """Counts messages here; the first one before anything is read or asked. `counts`: what else it is. Raises RateLimited."""
         try:
             for _ in range(messages):
-                self._limiters.rates.take(Counts.MESSAGE, caller.subject)
+                self._limiters.rates.take(counts, caller.subject)
         except RateLimited:
             self._limiters.refusals.count(Refusal.RATE)
             raise
@@ -89,8 +90,12 @@ class Reception:
 
     def refusal(self, refused: Refused, door: Door) -> Response:
         """What whoever is refused is answered; it counts as told."""
-        self._limiters.refusals.tell(door, counted_as(refused))
+        self.tell(refused, door)
         return problem_of(refused).response()
+
+    def tell(self, refused: Refused, door: Door) -> None:
+        """Counts a refusal that a client is told."""
+        self._limiters.refusals.tell(door, counted_as(refused))
 
     async def count(self, caller: Caller, messages: int = 1) -> None:
         """Counts messages over all replicas. Raises RateLimited."""
