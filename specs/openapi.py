@@ -241,7 +241,7 @@ def _messages() -> Part:
     whole = _json("All of it, or a stream of events.", _of(ReplyMessage))
     whole["content"]["text/event-stream"] = {"schema": _event("An event of Anthropic's.")}
     counted = _json("The count.", _of(TokensCount))
-    keys = {"security": [{}, {"bearer": []}, {"key": []}]}
+    keys: Part = {"security": [{}, {"bearer": []}, {"key": []}]}
 
     def post(summary: str, asks: type[msgspec.Struct], example: Part, told: Part) -> Part:
         body = {"required": True, "content": {"application/json": {"schema": _of(asks), "example": example}}}
