@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, WebSocketRoute
 
 from connections.account.door import AccountDoor, account_routes
+from connections.agui.door import agui_routes
 from connections.authentication.access import AccessControl
 from connections.authentication.ticket_door import TicketDoor, ticket_routes
 from connections.events.door import EventsDoor, events_routes
@@ -53,6 +54,7 @@ def doors(
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
         *messages_routes(sessions, reception, *pages),
+        *agui_routes(sessions, reception, *pages),
         *events_routes(events, *pages),
         *shares_routes(shares, *pages),
         *account_routes(account, *pages),

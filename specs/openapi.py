@@ -9,10 +9,13 @@ import msgspec
 from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
 from connections.account.door import Erased, ExportEnd
+from connections.agui.fields import RunInput
+from connections.agui.wire import RunError
 from connections.authentication.ticket_door import TicketGiven
 from connections.events.door import PATH as EVENTS
 from connections.http.json_answers import RefusalBody
 from connections.messages.fields import CountRequest, MessageRequest
+from connections.messages.problems import OVERLOADED
 from connections.messages.wire import MessageError, ReplyMessage, TokensCount
 from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
@@ -46,11 +49,23 @@ _TOLD = (
     ReplyMessage,
     TokensCount,
     MessageError,
+    RunError,
 )
 _RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
 """What OpenAI's doors take beside the native one: none, by a number."""
 _ANTHROPICS: dict[str, Schema] = {"system": {}}
 """A system prompt is as long as a message may be there."""
+_WHY = {
+    400: "Asks for what can't be had.",
+    401: "No key or JWT, or a bad one.",
+    403: "A page that may not ask.",
+    404: "No such model.",
+    413: "Too long.",
+    415: "Compressed.",
+    429: "Too many.",
+    503: "Not now.",
+    OVERLOADED: "Too much to do.",
+}
 _BEARER: Part = {"security": [{}, {"bearer": []}]}
 """A token is asked for where the operator configured any."""
 
@@ -74,10 +89,11 @@ def document() -> Part:
         | _events()
         | _openai()
         | _messages()
+        | _agui()
         | _specifications(),
         "components": {
             "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES)
-            | asked((MessageRequest, CountRequest), _PLACE, _ANTHROPICS)
+            | asked((MessageRequest, CountRequest, RunInput), _PLACE, _ANTHROPICS)
             | told(_TOLD, _PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
@@ -225,18 +241,15 @@ def _openai() -> Part:
     }
 
 
+def _agui() -> Part:
+    hello = {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "Hello!"}]}
+    body = {"required": True, "content": {"application/json": {"schema": _of(RunInput), "example": hello}}}
+    told = _told_as("A stream of events.", "text/event-stream", _event("An event of AG-UI's."))
+    answers = {"200": told, **_refusals(RunError, {name: _WHY[name] for name in _WHY if name != OVERLOADED})}
+    return {"/v1/ag-ui": {"post": _operation("A run.", answers) | {"requestBody": body} | _BEARER}}
+
+
 def _messages() -> Part:
-    why = {
-        400: "Asks for what can't be had.",
-        401: "No key or JWT, or a bad one.",
-        403: "A page that may not ask.",
-        404: "No such model.",
-        413: "Too long.",
-        415: "Compressed.",
-        429: "Too many.",
-        503: "Not now.",
-        529: "Too much to do.",
-    }
     hello = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}]}
     whole = _json("All of it, or a stream of events.", _of(ReplyMessage))
     whole["content"]["text/event-stream"] = {"schema": _event("An event of Anthropic's.")}
@@ -245,7 +258,7 @@ def _messages() -> Part:
 
     def post(summary: str, asks: type[msgspec.Struct], example: Part, told: Part) -> Part:
         body = {"required": True, "content": {"application/json": {"schema": _of(asks), "example": example}}}
-        answers = {"200": told, **_refusals(MessageError, why)}
+        answers = {"200": told, **_refusals(MessageError, _WHY)}
         return {"post": _operation(summary, answers) | {"requestBody": body} | keys}
 
     return {

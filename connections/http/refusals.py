@@ -29,6 +29,7 @@ class Door(StrEnum):
     CHAT = "chat"
     COMPLETIONS = "completions"
     MESSAGES = "messages"
+    AG_UI = "ag_ui"
     MODELS = "models"
     EVENTS = "events"
     TICKETS = "tickets"
