@@ -52,6 +52,7 @@ class ForwardedProps(msgspec.Struct, frozen=True):
     seed: int | None = None
     stop: str | list[str] | None = None
     reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
     tool_choice: str | None = None
     parallel_tool_calls: bool | None = None
 

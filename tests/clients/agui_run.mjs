@@ -15,7 +15,7 @@ const question = (content) => [{ id: crypto.randomUUID(), role: "user", content 
 const agent = new HttpAgent({ url, initialMessages: question("What is the weather in Oslo?") });
 const types = [];
 const subscriber = { onEvent: ({ event }) => void types.push(event.type) };
-await agent.runAgent({ tools }, subscriber);
+await agent.runAgent({ tools, forwardedProps: { enable_thinking: true } }, subscriber);
 const call = agent.messages.at(-1).toolCalls[0];
 const called = [[call.function.name, JSON.parse(call.function.arguments)]];
 agent.addMessage({ id: crypto.randomUUID(), role: "tool", toolCallId: call.id, content: "rain, 7 °C" });

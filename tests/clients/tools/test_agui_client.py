@@ -24,7 +24,8 @@ def test_the_agent_of_ag_ui_calls_answers_aborts_and_is_refused(
         "called": [["get_weather", {"city": "Oslo"}]],
         "text": "The weather in Oslo: rain, 7 °C.",
     }
-    assert said["events"] == {"last": "RUN_FINISHED", "roles": ["user", "assistant", "tool", "assistant"]}
+    roles = ["user", "reasoning", "assistant", "tool", "assistant"]
+    assert said["events"] == {"last": "RUN_FINISHED", "roles": roles}
     assert "20" in said["left"]["text"]
     assert said["left"]["text"] != scripted_server.COUNT
     assert (said["refused"]["status"], said["refused"]["type"]) == (404, "RUN_ERROR")
