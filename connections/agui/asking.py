@@ -28,9 +28,6 @@ from sessions.running.ephemeral import Ask
 
 MAX_ID_CHARS = 256
 """Of a thread and of a run: they are told again with every end."""
-_NOBODY_WAITS = (
-    "No run of this server waits for an answer: send results of tools as messages of the role tool."
-)
 _IGNORED = ("activity",)
 """Messages that are for people's eyes."""
 _PLACE = re.compile(r"messages\[(\d+)\]")
@@ -46,6 +43,7 @@ def run_input(body: bytes) -> RunInput:
     check_shape(body)
     try:
         request = _decode(body)
+        _ = request.props
     except msgspec.ValidationError as error:
         wrong = complaint(error)
         raise invalid(wrong.field, wrong.told(whole="The body"), code="invalid_type") from None
@@ -54,9 +52,18 @@ def run_input(body: bytes) -> RunInput:
     for field, name in (("threadId", request.thread_id), ("runId", request.run_id)):
         if not 0 < len(name) <= MAX_ID_CHARS:
             raise invalid(field, worded(field, f"must have 1 to {MAX_ID_CHARS} characters."))
-    if request.resume:
-        raise invalid("resume", _NOBODY_WAITS, code="unsupported_parameter")
     return request
+
+
+def passed_over(request: RunInput) -> tuple[str, ...]:
+    """Fields that are read in part, as the protocol asks: it has parts that no model here reads, or answers to nothing."""
+    is_partly_read = any(_has_others(one.content) for one in request.messages if one.role not in _IGNORED)
+    return (*(("messages",) if is_partly_read else ()), *(("resume",) if request.resume else ()))
+
+
+def _has_others(content: msgspec.Raw) -> bool:
+    parts = _content(content)
+    return isinstance(parts, list) and any(part.type != "text" for part in parts)
 
 
 def ask_of(request: RunInput, limits: Limits) -> Ask:
@@ -76,7 +83,7 @@ def names_of(request: RunInput) -> Mapping[str, str]:
 
 def _chat(request: RunInput, messages: Sequence[ChatMessage]) -> ChatRequest:
     """The same as a request of the chat's door."""
-    props = msgspec.structs.asdict(request.forwarded_props) if request.forwarded_props else {}
+    props = msgspec.structs.asdict(request.props)
     tools = [FunctionTool(Function(one.name, one.description, one.parameters)) for one in request.tools or ()]
     told = _with_context(messages, request.context or ())
     return ChatRequest(**props | {"model": request.model or "", "messages": told, "tools": tools or None})
@@ -103,6 +110,8 @@ def _message(message: RunMessage, where: str) -> ChatMessage:
         raise invalid(
             f"{where}.content", worded(f"{where}.content", "must be a string or a list of parts.")
         ) from None
+    if isinstance(content, list):  # a run does not fail for a part that its model can't read
+        content = [part for part in content if part.type == "text"]
     if message.role == "reasoning":
         return ChatMessage("assistant", reasoning=_text(content))
     if message.role == "tool" and message.error:

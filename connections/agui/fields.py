@@ -35,12 +35,6 @@ class RunContext(msgspec.Struct, frozen=True):
     value: str
 
 
-class Answer(msgspec.Struct, frozen=True, rename="camel"):
-    """An answer to what a run waits for; none of ours does."""
-
-    interrupt_id: str
-
-
 class ForwardedProps(msgspec.Struct, frozen=True):
     """What of a client's own fields means something here: which model answers, and how. They have OpenAI's names."""
 
@@ -57,21 +51,30 @@ class ForwardedProps(msgspec.Struct, frozen=True):
     parallel_tool_calls: bool | None = None
 
 
+_props = msgspec.json.Decoder(ForwardedProps).decode
+
+
 class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A request of `POST /v1/ag-ui`."""
+    """A request of `POST /v1/ag-ui`. `forwarded_props`: any JSON; `resume` answers what a run waits for, and none of ours does."""
 
     thread_id: str
     run_id: str
     messages: list[RunMessage]
     tools: list[RunTool] | None = None
     context: list[RunContext] | None = None
-    forwarded_props: ForwardedProps | None = None
-    resume: list[Answer] | None = None
+    forwarded_props: msgspec.Raw = msgspec.field(default_factory=null)
+    resume: list[msgspec.Raw] | None = None
+
+    @property
+    def props(self) -> ForwardedProps:
+        """What of `forwarded_props` means something here. Raises msgspec.ValidationError."""
+        is_object = bytes(self.forwarded_props).startswith(b"{")
+        return _props(self.forwarded_props) if is_object else ForwardedProps()
 
     @property
     def model(self) -> str | None:
         """The model that is asked; None: the default."""
-        return self.forwarded_props.model if self.forwarded_props else None
+        return self.props.model
 
 
 Content = str | list[Part] | None

@@ -11,6 +11,7 @@ from connections.agui.wire import RunEvent
 from connections.openai.problems import Problem
 from connections.openai.telling import finish_reason, problem_at
 from engine.messages import ToolCall
+from sessions.events import Reason
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.waiting_pieces import Piece, Text, Thought
 
@@ -52,17 +53,23 @@ class Telling:
     def end(self, reply: EphemeralReply) -> bytes:
         """The end of the run, with all that was counted; or what went wrong."""
         done = reply.ended
-        usage = (_usage(reply),)
+        usage = _usage(reply)
         if (problem := problem_at(done)) is not None:
             return _told(*self._close(), error_of(problem, usage))
         finished = wire.RunFinished(
             thread_id=self._thread_id,
             run_id=self._run_id,
-            outcome=wire.Success(pending_tool_call_ids=tuple(self._calls)),
+            outcome=self._outcome(done.reason),
             usage=usage,
             metadata=wire.Ended(finish_reason(done)),
         )
         return _told(*self._close(), finished)
+
+    def _outcome(self, reason: Reason) -> wire.Success | wire.Cancelled:
+        """Whoever takes what was cut short for the whole would be wrong."""
+        if reason not in (Reason.STOP, Reason.TOOLS):
+            return wire.Cancelled()
+        return wire.Success(pending_tool_call_ids=tuple(self._calls))
 
     def ping(self) -> bytes:
         """A comment, which is no event."""
@@ -118,9 +125,12 @@ def error_of(problem: Problem, usage: tuple[wire.RunUsage, ...] = ()) -> wire.Ru
     return wire.RunError(message=str(problem), code=problem.word, usage=usage)
 
 
-def _usage(reply: EphemeralReply) -> wire.RunUsage:
+def _usage(reply: EphemeralReply) -> tuple[wire.RunUsage, ...]:
+    """What was counted; nothing where no prompt was read."""
     counted = reply.ended.usage
-    return wire.RunUsage(
+    if not counted.prompt_tokens:
+        return ()
+    usage = wire.RunUsage(
         model=reply.model,
         input_tokens=counted.prompt_tokens,
         output_tokens=counted.generated_tokens,
@@ -128,6 +138,7 @@ def _usage(reply: EphemeralReply) -> wire.RunUsage:
         reasoning_tokens=counted.reasoning_tokens,
         cached_input_tokens=counted.cached_tokens,
     )
+    return (usage,)
 
 
 def _told(*events: RunEvent) -> bytes:

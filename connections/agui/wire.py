@@ -103,6 +103,10 @@ class Success(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     pending_tool_call_ids: tuple[str, ...] = ()
 
 
+class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
+    """A run was ended before the model was done: by a length, a time or a filter."""
+
+
 class RunUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Tokens of a run. What was kept is a part of the prompt, what was thought a part of the reply."""
 
@@ -125,7 +129,7 @@ class RunFinished(RunEvent, frozen=True, kw_only=True, tag="RUN_FINISHED"):
 
     thread_id: str
     run_id: str
-    outcome: Success
+    outcome: Success | Cancelled
     usage: tuple[RunUsage, ...]
     metadata: Ended
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import ClassVar, Generic, Protocol, TypeVar
@@ -130,6 +130,7 @@ class OneReplyDoor(AskingDoor[R]):
             reply.cancel()
 
 
-def ignored(reply: EphemeralReply) -> dict[str, str]:
-    """The header that names what was passed over, where anything was."""
-    return {IGNORED: ", ".join(reply.ignored)} if reply.ignored else {}
+def ignored(reply: EphemeralReply, more: Sequence[str] = ()) -> dict[str, str]:
+    """The header that names what was passed over, where anything was; `more`: by the door itself."""
+    names = (*reply.ignored, *more)
+    return {IGNORED: ", ".join(names)} if names else {}

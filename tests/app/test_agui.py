@@ -106,7 +106,7 @@ async def test_a_client_that_aborts_stops_the_engine_within_a_step(tmp_path: Pat
     [
         ({"forwardedProps": {"model": "gone"}}, 404, "model_not_found"),
         ({"messages": []}, 400, "invalid_value"),
-        ({"resume": [{"interruptId": "i", "status": "resolved"}]}, 400, "unsupported_parameter"),
+        ({"runId": 5}, 400, "invalid_type"),
     ],
 )
 async def test_a_refusal_is_the_event_that_would_have_ended_the_run(
@@ -114,6 +114,11 @@ async def test_a_refusal_is_the_event_that_would_have_ended_the_run(
 ) -> None:
     answer = await client.post(RUN, json=HELLO | fields)
     assert (answer.status_code, answer.json()["type"], answer.json()["code"]) == (status, "RUN_ERROR", code)
+
+
+async def test_what_is_passed_over_is_named(client: httpx.AsyncClient) -> None:
+    answer = await client.post(RUN, json=HELLO | {"resume": [{"interruptId": "i", "status": "resolved"}]})
+    assert (answer.status_code, answer.headers["x-midstream-ignored"]) == (200, "resume")
 
 
 async def test_pages_that_may_not_ask_are_told_so_in_this_shape(client: httpx.AsyncClient) -> None:

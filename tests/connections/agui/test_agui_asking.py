@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connections.agui.asking import ask_of, run_input
+from connections.agui.asking import ask_of, passed_over, run_input
 from connections.openai.problems import Problem
 from connections.wire.facts import Limits
 from engine.messages import Message, Params, ToolCall
@@ -78,13 +78,19 @@ def test_tools_and_a_clients_own_fields_say_how_to_answer() -> None:
     assert ask.params == Params(max_new_tokens=7, do_sample=False, seed=3)
 
 
+def test_no_run_fails_for_what_its_model_can_not_read() -> None:
+    """So the protocol asks; what was passed over is named."""
+    seen = {"role": "user", "content": [{"type": "image", "source": {}}, {"type": "text", "text": "Look!"}]}
+    body = {"threadId": "t", "runId": "r", "messages": [seen], "resume": [{"interruptId": "i"}]}
+    request = run_input(json.dumps(body | {"forwardedProps": "theirs"}).encode())
+    assert ask_of(request, LIMITS).messages == (Message("user", "Look!"),)
+    assert passed_over(request) == ("messages", "resume")
+    assert passed_over(run_input(json.dumps(body | {"messages": [HELLO], "resume": []}).encode())) == ()
+
+
 @pytest.mark.parametrize(
     ("messages", "why"),
     [
-        (
-            [HELLO, {"role": "user", "content": [{"type": "image", "source": {}}]}],
-            "This server does not take images.",
-        ),
         (
             [{"role": "activity", "content": {}}, {"role": "tool", "content": "x", "toolCallId": "gone"}],
             "`messages[1].toolCallId` names no call of a message before it.",
@@ -109,10 +115,7 @@ def test_messages_that_nobody_reads_are_refused_by_their_place(
         ({"runId": None}, "`runId` must be a string."),
         ({"tools": [{"name": "a b"}]}, "`tools[0].name` must have 1 to 64 letters, digits, _ or -."),
         ({"forwardedProps": {"temperature": 3}}, "`temperature` must be from 0 to 2."),
-        (
-            {"resume": [{"interruptId": "i", "status": "resolved"}]},
-            "No run of this server waits for an answer: send results of tools as messages of the role tool.",
-        ),
+        ({"forwardedProps": {"model": 5}}, "`model` must be a string."),
     ],
 )
 def test_what_can_not_be_had_is_refused_in_a_sentence(fields: dict[str, Any], why: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from connections.agui.telling import Telling
 from engine.messages import ToolCall
+from sessions.events import Reason
 from sessions.running.waiting_pieces import Piece, Text, Thought
 from tests.connections.messages.test_messages_telling import ended
 
@@ -22,9 +23,9 @@ PIECES = st.lists(
 )
 
 
-def events(pieces: list[Piece]) -> list[dict[str, Any]]:
+def events(pieces: list[Piece], reason: Reason = Reason.STOP) -> list[dict[str, Any]]:
     telling = Telling("turn_1", thread_id="t", run_id="r")
-    told = telling.open() + b"".join(map(telling.piece, pieces)) + telling.ping() + telling.end(ended())
+    told = telling.open() + b"".join(map(telling.piece, pieces)) + telling.ping() + telling.end(ended(reason))
     blocks = told.decode().removesuffix("\n\n").split("\n\n")
     return [json.loads(block.removeprefix("data: ")) for block in blocks if block != ":"]
 
@@ -77,3 +78,8 @@ def test_a_client_puts_together_what_was_written(pieces: list[Piece]) -> None:
     calls = [piece.call_id for piece in pieces if isinstance(piece, ToolCall)]
     assert last["outcome"].get("pendingToolCallIds", []) == calls
     assert last["usage"][0]["totalTokens"] == 16
+
+
+def test_a_reply_that_was_cut_short_is_not_passed_off_as_whole() -> None:
+    last = events([Text("Hi")], Reason.LENGTH)[-1]
+    assert (last["outcome"], last["metadata"]) == ({"type": "cancelled"}, {"finishReason": "length"})
