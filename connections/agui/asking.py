@@ -42,6 +42,7 @@ def run_input(body: bytes) -> RunInput:
     """What starts a run, whose fields have their types. Raises Problem, TooManyValues."""
     check_shape(body)
     try:
+        body.decode()  # what is looked at later is not read by the decoder
         request = _decode(body)
         _ = request.props
     except msgspec.ValidationError as error:

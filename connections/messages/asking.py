@@ -85,6 +85,7 @@ def _request(body: bytes, decode: Callable[[bytes], T]) -> T:
     body = body.removeprefix(_BYTE_ORDER_MARK)
     check_shape(body)
     try:
+        body.decode()  # what is looked at later is not read by the decoder
         _refuse_unserved(_fields(body))
         return decode(body)
     except msgspec.ValidationError as error:

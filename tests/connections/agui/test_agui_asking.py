@@ -25,6 +25,7 @@ LIMITS = Limits(
     max_tool_rounds=64,
 )
 HELLO = {"id": "1", "role": "user", "content": "Hello!"}
+HOLLOW = b'{"threadId":"t","runId":"r","messages":[{"role":"user","content":"Hello"}]}'
 CALL = {"id": "c_1", "type": "function", "function": {"name": "look", "arguments": '{"at":1}'}}
 
 
@@ -120,3 +121,9 @@ def test_messages_that_nobody_reads_are_refused_by_their_place(
 )
 def test_what_can_not_be_had_is_refused_in_a_sentence(fields: dict[str, Any], why: str) -> None:
     assert refused(**fields) == why
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", HOLLOW.replace(b"Hello", b"\xff")])
+def test_what_is_no_run_is_refused(body: bytes) -> None:
+    with pytest.raises(Problem):
+        run_input(body)

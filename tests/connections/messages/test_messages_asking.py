@@ -232,3 +232,10 @@ def test_a_count_asks_for_the_same_prompt_without_a_length() -> None:
     body = json.dumps({"model": "m", "messages": [HELLO], "tools": [LOOK], "system": "Be brief."}).encode()
     counted, answered = prompt_of(count_request(body), LIMITS), asked(tools=[LOOK], system="Be brief.")
     assert (counted.messages, counted.spec) == (answered.messages, answered.spec)
+
+
+def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
+    """The decoder does not look into what is kept as it was written."""
+    called = json.dumps({"model": "m", "max_tokens": 1, "messages": [assistant(CALL)]}).encode()
+    with pytest.raises(Problem, match="not a JSON object"):
+        message_request(called.replace(b'"at"', b'"\xff"'))
