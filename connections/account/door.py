@@ -26,6 +26,7 @@ from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.wire.errors import BadParams, Unauthenticated
+from connections.wire.scopes import KeyScope
 from connections.wire.table import Counts
 from sessions.errors import Overloaded, Refused
 from sessions.records import Owner
@@ -74,15 +75,16 @@ class AccountDoor:
 
     async def export(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers with all conversations and messages, one a line."""
-        await self._serve(Exchange(scope, receive, send), self._export)
+        await self._serve(Exchange(scope, receive, send), self._export, KeyScope.READ)
 
     async def erase(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Erases all of them, and answers how many there were."""
-        await self._serve(Exchange(scope, receive, send), self._erase)
+        await self._serve(Exchange(scope, receive, send), self._erase, KeyScope.MANAGE)
 
-    async def _serve(self, exchange: Exchange, act: Act) -> None:
+    async def _serve(self, exchange: Exchange, act: Act, scope: KeyScope) -> None:
         try:
             caller = await self._caller(exchange)
+            caller.grant.check(scope)
             with self._place(caller), asking_for(caller.group or caller.client.client_id):
                 await act(exchange, caller.owner)
         except (BadParams, Unauthenticated, Refused) as why:
