@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -27,6 +27,7 @@ from sessions.records import Client, Owner, signed
 from sessions.running.admission import Admission, Admitted
 from sessions.running.ending import note_end, sender_of
 from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.listed import ListedTurn
 from sessions.running.pace import Pace
 from sessions.running.replies import Replies
 from sessions.running.shares import Subject
@@ -96,7 +97,7 @@ class EphemeralTurns:
         try:
             for ask in asks:
                 for _ in range(ask.replies):
-                    replies.add(self._open(Subject(str(owner), ask.group), replies.news))
+                    replies.add(self._open(owner, Subject(str(owner), ask.group), replies.news))
             prepared = [await self._prepared(owner, ask) for ask in asks]
         except BaseException:
             for reply in replies.all:
@@ -107,6 +108,27 @@ class EphemeralTurns:
             for number in range(ask.replies):
                 self._begin(next(unbegun), one, number, sender_of(owner, ask.client_id))
         return replies
+
+    def turns(self) -> Iterator[ListedTurn]:
+        """The turns of this moment, for an operator."""
+        for reply in self._live:
+            yield ListedTurn(
+                turn_id=reply.turn_id,
+                conversation_id=None,
+                owner=reply.owner,
+                state=reply.turn.state,
+                chars=reply.turn.off,
+                model=reply.model,
+            )
+
+    def cancel(self, turn_id: str) -> bool | None:
+        """Ends a turn in an operator's name. False: its end was decided before; None: no such turn runs here."""
+        reply = next((one for one in self._live if one.turn_id == turn_id), None)
+        if reply is None:
+            return None
+        was_over = reply.turn.is_over
+        reply.cancel(Cause.OPERATOR)
+        return not was_over
 
     async def drain(self, within_s: float) -> None:
         """Lets running turns end within a time, then ends them as interrupted; a reader that is late holds nothing up."""
@@ -124,12 +146,12 @@ class EphemeralTurns:
             self._emptied.clear()
             await self._emptied.wait()
 
-    def _open(self, subject: Subject, news: asyncio.Event) -> EphemeralReply:
+    def _open(self, owner: Owner, subject: Subject, news: asyncio.Event) -> EphemeralReply:
         """A turn that is counted, and has a place. Raises Draining, Overloaded."""
         admitted = self._admission.enter(subject)
         names = Names.new()
         turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
-        reply = EphemeralReply(turn, Pace(self._observer, turn), news)
+        reply = EphemeralReply(turn, Pace(self._observer, turn), news, owner=owner)
         self._live[reply] = admitted
         return reply
 

@@ -10,11 +10,13 @@ from time import monotonic
 from engine.messages import Called, Prefilling, Queued, Retried, Started, ToolCall
 from sessions.events import Cause, Done
 from sessions.filters.filtered_reply import Released
+from sessions.records import Owner
 from sessions.running.pace import Pace
 from sessions.running.waiting_pieces import Piece, WaitingPieces
 from sessions.turn.engine_wait import EngineWait
 from sessions.turn.turn import Turn
 
+NOBODY = Owner("", "")
 MAX_WAITING_BYTES = 1024 * 1024
 """As on a socket."""
 
@@ -29,8 +31,12 @@ class EphemeralReply:
     `news` is set where something waits: replies that are read together share one.
     """
 
-    def __init__(self, turn: Turn, pace: Pace, news: asyncio.Event | None = None) -> None:
+    def __init__(
+        self, turn: Turn, pace: Pace, news: asyncio.Event | None = None, *, owner: Owner = NOBODY
+    ) -> None:
+        """`owner`: who asked for it."""
         self.turn = turn
+        self.owner = owner
         self.engine = EngineWait()
         self.done: Done | None = None
         self.requested = ""
