@@ -106,6 +106,7 @@ ROOMS = {
             "composition",
             "doctor",
             "sizing",
+            "administration",
             "cli",
             "__main__",
         ),
@@ -293,6 +294,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "engine.upstream.health",
                 "engine.upstream.watch",
                 "app.doctor.network",
+                "app.administration.asking",
             },
         ),
         ("httpx2", {"sessions.tools.mcp_servers.guard", "sessions.tools.mcp_servers.session"}),
@@ -310,6 +312,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
             {
                 "app.cli",
                 "app.operations.keys",
+                "app.administration.command",
                 "app.sizing.command",
                 "midstream.bench.command_line",
                 "midstream.terminal.command_line",
