@@ -39,7 +39,6 @@ class SharedCounts:
         self._client = client
         self._apart = isinstance(cast("object", client), RedisCluster)
         self._admit = client.register_script((LUA / "admit.lua").read_text())
-        self._undo = client.register_script((LUA / "take_back.lua").read_text())
         self._charge = client.register_script((LUA / "charge.lua").read_text())
         self._name = secrets.token_hex(4)
         self._charges = 0
@@ -71,11 +70,11 @@ class SharedCounts:
         return bool(room), dict(zip(gauges, readings, strict=True))
 
     async def _take_back(self, taken: Iterable[Gauge], message: str) -> None:
-        for group in self._groups(list(taken)):
-            counted = [gauge for kind in (Kind.MESSAGES, Kind.TODAY) for gauge in group if gauge.kind is kind]
-            if counted:
+        """Messages of a day are only ever a key's, which is asked last: of them nothing is taken back."""
+        for gauge in taken:
+            if gauge.kind is Kind.MESSAGES:
                 with store_errors():
-                    await self._undo(keys=list(map(_key, counted)), args=[message])
+                    await self._client.zrem(_key(gauge), message)
 
     async def used(self, gauges: Sequence[Gauge]) -> list[int]:
         """What is counted of gauges that count a day. Raises StoreDown."""

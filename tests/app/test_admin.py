@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -23,6 +24,7 @@ from connections.admin.door import PATH
 from connections.authentication.api_keys import Kind, digest_of
 from connections.authentication.terms import Terms, terms_of
 from engine.scripted.engine import ScriptedEngine
+from sessions.replicas import gathering
 from tests.app.in_process import Frame, Running, Socket, serving
 from tests.app.test_account import live_a_little, names_in
 from tests.app.test_across_replicas import begin
@@ -216,6 +218,23 @@ async def test_somebody_is_disconnected_wherever_they_are(
     assert told_of[-1]["outcome"] == "not_found"
 
 
+async def test_a_replica_that_does_not_answer_is_named(
+    home: Running, operator: str, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lives, and is of a version that knows nothing of this."""
+    monkeypatch.setattr(gathering, "PATIENCE_S", 0.1)
+    await store.sadd("ms:runners", "old", "dead")  # type: ignore[misc]
+    await store.set("ms:replica:old", "3", px=8000)
+    async with home.socket(hello("ann")):
+        status, page = await ask(home, operator, "GET", "/connections")
+        assert (status, len(page["connections"]), page["silent"]) == (200, 1, ["old"])
+        status, refused = await ask(home, operator, "DELETE", "/connections/conn_none")
+        assert (status, refused["error"]["message"]) == (
+            404,
+            "There is no such connection. Replicas that did not answer: old.",
+        )
+
+
 # ---- turns
 
 
@@ -279,7 +298,7 @@ async def test_a_turn_without_a_conversation_is_listed_and_stopped_from_another_
 
 
 async def test_an_operator_exports_and_erases_what_a_person_has(  # noqa: PLR0917 - fixtures
-    keys: Path, operator: str, tmp_path: Path, store_url: str, store: Any, audit: Lines
+    keys: Path, operator: str, tmp_path: Path, store_url: str, store: Redis, audit: Lines
 ) -> None:
     async with serving(
         tmp_path, api_keys=str(keys), jwt_secret=SECRET, redis_url=store_url, read_rate=1000
