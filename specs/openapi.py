@@ -8,7 +8,9 @@ import msgspec
 
 from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
-from connections.account.door import Erased, ExportEnd
+from connections.account.acts import Erased, ExportEnd
+from connections.admin.queries import MOST
+from connections.admin.telling import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
 from connections.agui.fields import RunInput
 from connections.agui.wire import RunError
 from connections.authentication.ticket_door import TicketGiven
@@ -38,6 +40,11 @@ _TOLD = (
     ExportedMessage,
     ExportEnd,
     Erased,
+    ConnectionsPage,
+    TurnsPage,
+    Disconnected,
+    Stopped,
+    KeysPage,
     RefusalBody,
     ServerFacts,
     wire.Completion,
@@ -86,6 +93,7 @@ def document() -> Part:
         | _tickets()
         | _shares()
         | _account()
+        | _admin()
         | _events()
         | _openai()
         | _messages()
@@ -171,6 +179,57 @@ def _account() -> Part:
     erase = _operation("Erases it.", {"200": _json("How much there was.", _of(Erased)), **why})
     security = {"parameters": [client], "security": [{}, {"bearer": []}]}
     return {"/v1/export": {"get": export | security}, "/v1/me": {"delete": erase | security}}
+
+
+def _admin() -> Part:
+    """What an operator's key opens."""
+    whose = [_query("principal", "As lists show it."), _query("client_id", "One of its clients alone.")]
+    owner = [_query("principal", "As lists show it.", required=True), _query("client_id", "Not of a person.")]
+    size = {"type": "integer", "minimum": 1, "maximum": MOST}
+    page = [
+        _query("limit", "How many; 50 without it.", size),
+        _query("after", "The `next` of the page before."),
+    ]
+    line = {"oneOf": [_of(kind) for kind in (ExportedConversation, ExportedMessage, ExportEnd)]}
+    return {
+        "/v1/admin/connections": {
+            "get": _act("Who is connected.", _json("A page.", _of(ConnectionsPage)), whose + page),
+            "delete": _act("Ends somebody's.", _json("How many.", _of(Disconnected)), [owner[0], whose[1]]),
+        },
+        "/v1/admin/connections/{connection_id}": {
+            "delete": _act("Ends one.", _json("It.", _of(Disconnected)), [_in_path("connection_id")])
+        },
+        "/v1/admin/turns": {
+            "get": _act("What runs or waits.", _json("A page.", _of(TurnsPage)), whose + page)
+        },
+        "/v1/admin/turns/{turn_id}": {
+            "delete": _act("Ends a turn.", _json("It.", _of(Stopped)), [_in_path("turn_id")])
+        },
+        "/v1/admin/export": {
+            "get": _act(
+                "All that is kept of an owner.",
+                _told_as("One of these a line; the last one is an `end`.", "application/x-ndjson", line),
+                owner,
+            )
+        },
+        "/v1/admin/owner": {"delete": _act("Erases it.", _json("How much there was.", _of(Erased)), owner)},
+        "/v1/admin/keys": {"get": _act("Keys and their use.", _json("A page.", _of(KeysPage)), page)},
+    }
+
+
+def _act(summary: str, done: Part, parameters: list[Part]) -> Part:
+    why = {400: "Asks for what can't be had.", 401: "No admin key.", 404: "No such thing."}
+    answers = {"200": done, **_refusals(RefusalBody, why | {429: "Too many requests.", 503: "Not now."})}
+    return _operation(summary, answers) | {"parameters": parameters, "security": [{"bearer": []}]}
+
+
+def _query(name: str, words: str, schema: Schema | None = None, *, required: bool = False) -> Part:
+    shape = schema or {"type": "string"}
+    return {"name": name, "in": "query", "required": required, "description": words, "schema": shape}
+
+
+def _in_path(name: str) -> Part:
+    return {"name": name, "in": "path", "required": True, "schema": named(Name)}
 
 
 def _events() -> Part:

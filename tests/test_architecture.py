@@ -93,7 +93,18 @@ ROOMS = {
     ),
     "connections": (
         *("wire", "http", "gate", "authentication", "limits", "line"),
-        *("native", "events", "shares", "account", "openai", "realtime", "replies", "messages", "agui"),
+        *(
+            "native",
+            "events",
+            "shares",
+            "account",
+            "admin",
+            "openai",
+            "realtime",
+            "replies",
+            "messages",
+            "agui",
+        ),
     ),
     "app": (
         *("setting_values", "settings", "server", "setup", "operations", "delivery"),
@@ -106,6 +117,7 @@ ROOMS = {
             "composition",
             "doctor",
             "sizing",
+            "administration",
             "cli",
             "__main__",
         ),
@@ -293,6 +305,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "engine.upstream.health",
                 "engine.upstream.watch",
                 "app.doctor.network",
+                "app.administration.asking",
             },
         ),
         ("httpx2", {"sessions.tools.mcp_servers.guard", "sessions.tools.mcp_servers.session"}),
@@ -310,6 +323,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
             {
                 "app.cli",
                 "app.operations.keys",
+                "app.administration.command",
                 "app.sizing.command",
                 "midstream.bench.command_line",
                 "midstream.terminal.command_line",

@@ -35,6 +35,7 @@ class Door(StrEnum):
     TICKETS = "tickets"
     SHARES = "shares"
     ACCOUNT = "account"
+    ADMIN = "admin"
     NONE = "none"
     """Nothing is served there, or not so."""
 

@@ -20,10 +20,11 @@ from connections.native.greeting import Greeter
 from connections.openai.problems import counted_as, nobody, problem_of
 from connections.wire.errors import Unauthenticated
 from connections.wire.facts import Limits
+from connections.wire.scopes import Grant
 from connections.wire.table import Counts
 from engine.errors import EngineError
 from engine.served_models import ServedModel
-from sessions.errors import EngineDown, ModelNotFound, Overloaded, Refused
+from sessions.errors import EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
 from sessions.store.redis.asker import asking_for
 
@@ -39,10 +40,9 @@ class Reception:
         self._limiters = limiters
         self._greeter = greeter
 
-    @property
-    def models(self) -> tuple[ServedModel, ...]:
-        """The models that are served, the default first."""
-        return self._greeter.models
+    def models(self, grant: Grant) -> tuple[ServedModel, ...]:
+        """The models that are served and may be asked, the default first."""
+        return self._greeter.models_for(grant)
 
     async def caller(self, request: Request, token: str | None = None) -> Caller:
         """Who asks. `token`: where a door's clients have it in no `Authorization` header. Raises Refused."""
@@ -58,10 +58,15 @@ class Reception:
         except Unauthenticated as refused:
             raise nobody(refused) from None
 
-    def model(self, name: str | None) -> ServedModel:
-        """The model that a client names; the default, where it names none. Raises ModelNotFound."""
+    def model(self, name: str | None, grant: Grant) -> ServedModel:
+        """The model that a client names; the first that it may ask, where it names none. Raises ModelNotFound, Forbidden."""
+        allowed = self.models(grant)
+        if name is None and allowed:
+            return allowed[0]
         if (model := self._greeter.model(name)) is None:
-            raise ModelNotFound(name or "", [one.name for one in self.models])
+            raise ModelNotFound(name or "", [one.name for one in allowed])
+        if model not in allowed:
+            raise Forbidden(f'This key may not use the model "{model.name}".')
         return model
 
     async def limits(self, model: ServedModel) -> Limits:

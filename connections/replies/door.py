@@ -19,6 +19,7 @@ from connections.limits.caller import Caller
 from connections.openai.problems import renamed
 from connections.openai.reception import Reception
 from connections.wire.facts import Limits
+from connections.wire.scopes import KeyScope
 from sessions.conversation.guarding import guarded
 from sessions.errors import BadParams, Refused
 from sessions.running.ephemeral import Ask
@@ -83,7 +84,7 @@ class AskingDoor(ABC, Generic[R]):
 
     async def asked(self, caller: Caller, request: R) -> Ask:
         """What a model is asked for a caller. Raises Refused."""
-        model = self.reception.model(request.model)
+        model = self.reception.model(request.model, caller.grant)
         ask = self.ask(request, await self.reception.limits(model))
         return msgspec.structs.replace(
             ask, client_id=caller.client.client_id, group=caller.group, model=model.name
@@ -93,6 +94,7 @@ class AskingDoor(ABC, Generic[R]):
         """Raises Refused."""
         with suppress(ClientDisconnect):
             caller = await self.reception.caller(exchange.request, self.token(exchange.request))
+            caller.grant.check(KeyScope.CHAT)
             self.take(caller)
             with ExitStack() as place:
                 body = await exchange.body(partial(self.reception.admit_large, caller, place))

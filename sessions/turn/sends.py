@@ -48,7 +48,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     `model`: which one is asked, by its name or an alias, from now on; unset: the one that was asked before. `tools`: what this
     reply and those that follow its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first of them.
     `continues`: the first of them goes on where it was cut. `chars_per_s`: how fast text is let out; None: as it is made.
-    `paces_thoughts`: thoughts, too, since the sender is told them.
+    `paces_thoughts`: thoughts, too, since the sender is told them. `only`: the models that the sender may ask; empty: all.
     """
 
     params: Params = Params()
@@ -61,6 +61,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     continues: bool = False
     chars_per_s: float | None = None
     paces_thoughts: bool = False
+    only: tuple[str, ...] = ()
 
     @property
     def spec(self) -> ReplySpec:
