@@ -16,6 +16,7 @@ from connections.native.greeting import Greeter
 from connections.openai.reception import Reception
 from connections.openai.routes import openai_routes
 from connections.realtime.door import RealtimeDoor, realtime_routes
+from connections.responses.routes import responses_routes
 from connections.shares.door import SharesDoor, shares_routes
 from sessions.service import Sessions
 
@@ -51,6 +52,7 @@ def doors(
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
+        *responses_routes(sessions, reception, *pages),
         *events_routes(events, *pages),
         *shares_routes(shares, *pages),
         *account_routes(account, *pages),

@@ -15,12 +15,14 @@ from connections.http.json_answers import RefusalBody
 from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
 from connections.openai.requests.sampling import OFF
+from connections.responses.fields import Creation
+from connections.responses.wire import Response
 from connections.wire.facts import ServerFacts
 from connections.wire.frames import Name
 from connections.wire.params import MAX_INTEGER
 from sessions.store.belongings import ExportedConversation, ExportedMessage
 from sessions.store.sharing import SharedPage
-from specs.schemas import Schema, asked, named, told
+from specs.schemas import Schema, asked, name_of, named, told
 
 Part = dict[str, Any]
 
@@ -60,9 +62,19 @@ def document() -> Part:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "paths": _health() | _tickets() | _shares() | _account() | _events() | _openai() | _specifications(),
+        "paths": _health()
+        | _tickets()
+        | _shares()
+        | _account()
+        | _events()
+        | _openai()
+        | _responses()
+        | _specifications(),
         "components": {
-            "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES) | told(_TOLD, _PLACE),
+            "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES)
+            | asked((Creation,), _PLACE, _RANGES)
+            | told(_TOLD, _PLACE)
+            | told((Response,), _PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
                 "ticket": {
@@ -203,6 +215,14 @@ def _openai() -> Part:
     }
 
 
+def _responses() -> Part:
+    nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask."}
+    why = nobody | {400: "Asks for what can't be had.", 404: "No such model.", 413: "Too long."}
+    hello = {"model": "midstream-demo", "input": "Hello!", "max_output_tokens": 8}
+    create = _replies("A response.", Creation, hello, Response, why | {415: "Compressed.", 503: "Not now."})
+    return {"/v1/responses": create}
+
+
 def _replies(
     summary: str, asks: type[msgspec.Struct], example: Part, tells: type[msgspec.Struct], why: dict[int, str]
 ) -> Part:
@@ -255,4 +275,4 @@ def _told_as(words: str, media_type: str, schema: Schema) -> Part:
 
 
 def _of(struct: type[msgspec.Struct]) -> Schema:
-    return {"$ref": _PLACE.format(name=struct.__name__)}
+    return {"$ref": _PLACE.format(name=name_of(struct))}

@@ -93,7 +93,7 @@ ROOMS = {
     ),
     "connections": (
         *("wire", "http", "gate", "authentication", "limits", "line"),
-        *("native", "events", "shares", "account", "openai", "realtime"),
+        *("native", "events", "shares", "account", "openai", "realtime", "responses"),
     ),
     "app": (
         *("setting_values", "settings", "server", "setup", "operations", "delivery"),

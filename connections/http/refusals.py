@@ -28,6 +28,7 @@ class Door(StrEnum):
     REALTIME = "realtime"
     CHAT = "chat"
     COMPLETIONS = "completions"
+    RESPONSES = "responses"
     MODELS = "models"
     EVENTS = "events"
     TICKETS = "tickets"

@@ -38,7 +38,7 @@ _REASONS: dict[Reason, FinishReason] = {
     Reason.TIMEOUT: "length",
     Reason.FILTERED: "content_filter",
 }
-_STOPPED = Failure(code=Draining.code, message="The server is about to stop: the reply was interrupted.")
+STOPPED = Failure(code=Draining.code, message="The server is about to stop: the reply was interrupted.")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -111,7 +111,7 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
         return f"chatcmpl-{self.turn_id.removeprefix('turn_')}"
 
     def _logprobs(self, tokens: Sequence[ChosenToken]) -> Logprobs | None:
-        return Logprobs(tuple(map(_reply_token, tokens))) if self.logprobs else None
+        return Logprobs(tuple(map(reply_token, tokens))) if self.logprobs else None
 
     def _event(self, model: str, *choices: ChunkChoice, totals: wire.Usage | None = None) -> bytes:
         usage = totals if self.usage else msgspec.UNSET
@@ -153,7 +153,8 @@ def _function(call: messages.ToolCall) -> CalledFunction:
     return CalledFunction(call.name, call.arguments)
 
 
-def _reply_token(token: ChosenToken) -> ReplyToken:
+def reply_token(token: ChosenToken) -> ReplyToken:
+    """What is told of a token."""
     chosen = _likely(token.chosen)
     return ReplyToken(chosen.token, chosen.logprob, chosen.bytes, tuple(map(_likely, token.top)))
 
@@ -184,4 +185,4 @@ def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> wire.Usage:
 
 def problem_at(done: Done) -> Problem | None:
     """Why a reply has no regular end; None where it has one."""
-    return None if done.reason in _REASONS else problem_in(done.error or _STOPPED)
+    return None if done.reason in _REASONS else problem_in(done.error or STOPPED)

@@ -1,0 +1,89 @@
+"""`POST /v1/responses`: a reply, whole or as a stream of events. A client that goes away stops its turn."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, suppress
+from functools import partial
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from connections.http.exchange import Exchange
+from connections.http.refusals import Door
+from connections.limits.caller import Caller
+from connections.openai.answering import IGNORED
+from connections.openai.reception import Reception
+from connections.responses.asking import creation
+from connections.responses.creating import Begun, Creator
+from connections.responses.fields import Creation
+from connections.responses.resource import as_json
+from connections.responses.telling import as_events, problem_at
+from sessions.conversation.guarding import guarded
+
+END = b"data: [DONE]\n\n"
+
+
+class ResponsesDoor:
+    """Answers requests for responses."""
+
+    def __init__(self, creator: Creator, reception: Reception) -> None:
+        self._creator = creator
+        self._reception = reception
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        exchange = Exchange(scope, receive, send)
+        refused = await guarded(self._serve(exchange))
+        if refused is not None and not exchange.begun:
+            await exchange.answer(self._reception.refusal(refused, Door.RESPONSES))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Raises Refused."""
+        with suppress(ClientDisconnect):
+            caller = await self._reception.caller(exchange.request)
+            self._reception.take(caller)
+            with ExitStack() as place:
+                body = await exchange.body(partial(self._reception.admit_large, caller, place))
+                request = creation(body)
+                del body
+                await exchange.while_there(self._answer(exchange, caller, request, place))
+
+    async def _answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
+        """`place`: of a large body, until the window is known to hold its text."""
+        begun = await self._creator.create(caller, request)
+        place.close()
+        try:
+            await (_stream if request.stream else _whole)(exchange, begun)
+        finally:
+            begun.leave()
+
+
+def _headers(begun: Begun) -> dict[str, str]:
+    return {IGNORED: ", ".join(begun.answer.ignored)} if begun.answer.ignored else {}
+
+
+async def _stream(exchange: Exchange, begun: Begun) -> None:
+    answer, telling = begun.answer, begun.telling
+    answer.cut_off = exchange.cut_off
+    await exchange.begin_events(answer.turn_id, _headers(begun))
+    await exchange.write(as_events(telling.begin()))
+    async for piece in answer:
+        if told := telling.piece(piece):
+            await exchange.write(as_events(told))
+    last = telling.end(answer.ended, answer.model, int(time.time()))
+    await exchange.write(as_events(last) + END, more=False)
+
+
+async def _whole(exchange: Exchange, begun: Begun) -> None:
+    """Raises Problem where the reply has no regular end."""
+    answer, telling = begun.answer, begun.telling
+    async for piece in answer:
+        telling.piece(piece)
+    if (problem := problem_at(answer.ended)) is not None:
+        raise problem
+    telling.end(answer.ended, answer.model, int(time.time()))
+    headers = {"Cache-Control": "no-store", "X-Request-Id": answer.turn_id, **_headers(begun)}
+    body = as_json(telling.response)
+    await exchange.answer(Response(body, headers=headers, media_type="application/json"))

@@ -1,0 +1,29 @@
+"""Where clients of the Responses API find their door."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from connections.gate.cross_origin import CrossOrigin
+from connections.gate.origin import Origins
+from connections.http.json_answers import foreign_page
+from connections.http.refusals import Refusals
+from connections.openai.reception import Reception
+from connections.responses.creating import Creator
+from connections.responses.door import ResponsesDoor
+from sessions.service import Sessions
+
+PATH = "/v1/responses"
+
+
+def responses_routes(
+    sessions: Sessions, reception: Reception, origins: Origins, refusals: Refusals
+) -> list[BaseRoute]:
+    """The routes below `/v1/responses`."""
+
+    def shown(door: ASGIApp, method: str) -> CrossOrigin:
+        return CrossOrigin(door, origins, refusals, method=method, refusal=foreign_page)
+
+    creator = Creator(sessions, reception)
+    return [Route(PATH, shown(ResponsesDoor(creator, reception), "POST"), methods=["POST", "OPTIONS"])]
