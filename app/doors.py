@@ -16,7 +16,9 @@ from connections.native.greeting import Greeter
 from connections.openai.reception import Reception
 from connections.openai.routes import openai_routes
 from connections.realtime.door import RealtimeDoor, realtime_routes
+from connections.responses.creating import Creator
 from connections.responses.routes import responses_routes
+from connections.responses.socket import ResponsesSocket
 from connections.shares.door import SharesDoor, shares_routes
 from sessions.service import Sessions
 
@@ -43,6 +45,10 @@ def doors(
     realtime = RealtimeDoor(
         sessions=sessions, reception=reception, access=access, presence=presence, limiters=limiters
     )
+    creator = Creator(sessions, reception)
+    responses = ResponsesSocket(
+        creator=creator, reception=reception, access=access, presence=presence, limiters=limiters
+    )
     events = EventsDoor(
         sessions=sessions, access=access, presence=presence, tally=limiters.tally(Door.EVENTS)
     )
@@ -52,7 +58,7 @@ def doors(
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
-        *responses_routes(sessions, reception, *pages),
+        *responses_routes(creator, reception, responses, *pages),
         *events_routes(events, *pages),
         *shares_routes(shares, *pages),
         *account_routes(account, *pages),

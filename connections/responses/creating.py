@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -17,7 +18,7 @@ from connections.responses.resource import asked_for
 from connections.responses.telling import Telling
 from engine.messages import Message
 from sessions.errors import BadParams
-from sessions.events import Done
+from sessions.events import Cause, Done
 from sessions.running.waiting_pieces import Piece
 from sessions.service import Sessions
 
@@ -49,10 +50,14 @@ class Answer(Protocol):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A response that is being written. `leave`: its reader is gone; `read`: the messages that its model reads."""
+    """A response that is being written. `stop` ends it, for its client; `leave`: its reader is gone.
+
+    `read`: the messages that its model reads, without instructions.
+    """
 
     answer: Answer
     telling: Telling
+    stop: Callable[[], None]
     leave: Callable[[], None]
     read: tuple[Message, ...]
 
@@ -93,4 +98,4 @@ class Creator:
             stream_id=stream_id,
         )
         read = ask.messages[1:] if request.instructions else ask.messages
-        return Begun(reply, telling, reply.cancel, read)
+        return Begun(reply, telling, partial(reply.cancel, Cause.CLIENT), reply.cancel, read)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from connections.gate.cross_origin import CrossOrigin
@@ -12,18 +12,20 @@ from connections.http.refusals import Refusals
 from connections.openai.reception import Reception
 from connections.responses.creating import Creator
 from connections.responses.door import ResponsesDoor
-from sessions.service import Sessions
+from connections.responses.socket import ResponsesSocket
 
 PATH = "/v1/responses"
 
 
 def responses_routes(
-    sessions: Sessions, reception: Reception, origins: Origins, refusals: Refusals
+    creator: Creator, reception: Reception, socket: ResponsesSocket, origins: Origins, refusals: Refusals
 ) -> list[BaseRoute]:
     """The routes below `/v1/responses`."""
 
     def shown(door: ASGIApp, method: str) -> CrossOrigin:
         return CrossOrigin(door, origins, refusals, method=method, refusal=foreign_page)
 
-    creator = Creator(sessions, reception)
-    return [Route(PATH, shown(ResponsesDoor(creator, reception), "POST"), methods=["POST", "OPTIONS"])]
+    return [
+        WebSocketRoute(PATH, socket.accept),
+        Route(PATH, shown(ResponsesDoor(creator, reception), "POST"), methods=["POST", "OPTIONS"]),
+    ]

@@ -102,6 +102,14 @@ class Telling:
         is_whole = done.reason in (Reason.STOP, Reason.TOOLS)
         events = list(self._close("completed" if is_whole else "incomplete"))
         self.response = ended(self.response, done, tuple(self._done), model=model, now=now)
+        if done.cancel is not None:
+            events.append(
+                wire.Cancelled(
+                    response_id=self.response.id,
+                    latency_ms=done.cancel.latency_ms,
+                    steps_after=done.cancel.steps_after,
+                )
+            )
         return self._numbered([*events, terminal(self.response)])
 
     def _text(self, text: str, tokens: Sequence[ChosenToken]) -> Iterator[wire.StreamEvent]:

@@ -302,6 +302,14 @@ class ArgumentsDone(InItem, frozen=True, kw_only=True, tag="response.function_ca
     arguments: str
 
 
+class Cancelled(Event, frozen=True, kw_only=True, tag="midstream:response.cancelled"):
+    """Of this server alone: a response was stopped. `steps_after`: steps that the engine took for it since, null where that is not known."""
+
+    response_id: str
+    latency_ms: float
+    steps_after: int | None
+
+
 class Refused(msgspec.Struct, frozen=True):
     """Why a request was refused, as HTTP's refusals say it."""
 
@@ -338,5 +346,6 @@ StreamEvent = (
     | ReasoningDone
     | ArgumentsDelta
     | ArgumentsDone
+    | Cancelled
     | ErrorEvent
 )
