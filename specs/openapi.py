@@ -16,6 +16,7 @@ from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
 from connections.openai.requests.sampling import OFF
 from connections.responses.fields import Creation
+from connections.responses.kept_door import MOST_ITEMS, Deleted, Items
 from connections.responses.wire import Response
 from connections.wire.facts import ServerFacts
 from connections.wire.frames import Name
@@ -50,6 +51,37 @@ _BEARER: Part = {"security": [{}, {"bearer": []}]}
 """A token is asked for where the operator configured any."""
 
 
+_FOLLOWING: tuple[Part, ...] = (
+    {
+        "name": "stream",
+        "in": "query",
+        "description": "Follows a response that nobody waits for.",
+        "schema": {"type": "string", "enum": ["true", "false"]},
+    },
+    {
+        "name": "starting_after",
+        "in": "query",
+        "description": "The number of the last event that was read.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+)
+_PAGING: tuple[Part, ...] = (
+    {
+        "name": "order",
+        "in": "query",
+        "description": "The newest first, unless it says otherwise.",
+        "schema": {"type": "string", "enum": ["asc", "desc"]},
+    },
+    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MOST_ITEMS}},
+    {
+        "name": "after",
+        "in": "query",
+        "description": "The last item of the page before.",
+        "schema": {"type": "string"},
+    },
+)
+
+
 def document() -> Part:
     """The whole document."""
     return {
@@ -74,7 +106,7 @@ def document() -> Part:
             "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES)
             | asked((Creation,), _PLACE, _RANGES)
             | told(_TOLD, _PLACE)
-            | told((Response,), _PLACE),
+            | told((Response, Deleted, Items), _PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
                 "ticket": {
@@ -220,7 +252,25 @@ def _responses() -> Part:
     why = nobody | {400: "Asks for what can't be had.", 404: "No such model.", 413: "Too long."}
     hello = {"model": "midstream-demo", "input": "Hello!", "max_output_tokens": 8}
     create = _replies("A response.", Creation, hello, Response, why | {415: "Compressed.", 503: "Not now."})
-    return {"/v1/responses": create}
+    name = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string"}}
+    gone = nobody | {404: "No such response of yours.", 429: "Too many.", 503: "Not now."}
+
+    def one(summary: str, words: str, tells: type[msgspec.Struct], *more: Part, **why: str) -> Part:
+        refused = gone | {int(status[1:]): what for status, what in why.items()}
+        answers = {"200": _json(words, _of(tells)), **_refusals(wire.ErrorBody, refused)}
+        return _operation(summary, answers) | {"parameters": [name, *more]} | _BEARER
+
+    read = one("A response as it stands.", "It.", Response, *_FOLLOWING, _400="No number.")
+    read["responses"]["200"]["content"]["text/event-stream"] = {"schema": _event("An event, or `[DONE]`.")}
+    delete = one("Deletes a response.", "It is gone.", Deleted, _409="The conversation went on from it.")
+    return {
+        "/v1/responses": create,
+        "/v1/responses/{response_id}": {"get": read, "delete": delete},
+        "/v1/responses/{response_id}/cancel": {"post": one("Stops a response.", "As it ended.", Response)},
+        "/v1/responses/{response_id}/input_items": {
+            "get": one("What a response answered.", "Items.", Items, *_PAGING, _400="No number.")
+        },
+    }
 
 
 def _replies(

@@ -29,6 +29,8 @@ from sessions.store.redis.asker import asking_for
 
 CLIENT = "/openai"
 """The client id of whoever comes in by these doors; none on a WebSocket can be the same, since those have no slash."""
+_NAMELESS = f"{CLIENT}/-"
+"""Begins the name of who sends no token where nobody is asked for one: a new name each time."""
 
 
 class Reception:
@@ -70,11 +72,11 @@ class Reception:
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
 
-    def take(self, caller: Caller, messages: int = 1) -> None:
-        """Counts messages here; the first one before anything is read or asked. Raises RateLimited."""
+    def take(self, caller: Caller, messages: int = 1, counts: Counts = Counts.MESSAGE) -> None:
+        """Counts messages here, or reads; the first one before anything is read or asked. Raises RateLimited."""
         try:
             for _ in range(messages):
-                self._limiters.rates.take(Counts.MESSAGE, caller.subject)
+                self._limiters.rates.take(counts, caller.subject)
         except RateLimited:
             self._limiters.refusals.count(Refusal.RATE)
             raise
@@ -108,5 +110,11 @@ def client_id_of(identity: Identity, token: str | None) -> str:
     """
     if identity.principal != ANONYMOUS.principal:
         return CLIENT
-    own = hashlib.sha256(token.encode()).hexdigest()[:32] if token else secrets.token_hex(16)
-    return f"{CLIENT}/{own}"
+    if not token:
+        return _NAMELESS + secrets.token_hex(16)
+    return f"{CLIENT}/{hashlib.sha256(token.encode()).hexdigest()[:32]}"
+
+
+def comes_back(caller: Caller) -> bool:
+    """Whether this one can ask again for what is kept for it: whoever sends no token is somebody else each time."""
+    return not caller.client.client_id.startswith(_NAMELESS)

@@ -7,10 +7,10 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from connections.http.exchange import Exchange
+from connections.http.json_answers import answer as json_answer
 from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.openai.answering import IGNORED
@@ -18,8 +18,7 @@ from connections.openai.reception import Reception
 from connections.responses.asking import creation
 from connections.responses.creating import Begun, Creator
 from connections.responses.fields import Creation
-from connections.responses.resource import as_json
-from connections.responses.telling import as_events, problem_at
+from connections.responses.telling import as_events, behind, problem_at
 from sessions.conversation.guarding import guarded
 
 END = b"data: [DONE]\n\n"
@@ -55,7 +54,10 @@ class ResponsesDoor:
         begun = await self._creator.create(caller, request)
         place.close()
         try:
-            await (_stream if request.stream else _whole)(exchange, begun)
+            if request.background and not request.stream:
+                await exchange.answer(json_answer(begun.telling.response))
+            else:
+                await (stream if request.stream else _whole)(exchange, begun)
         finally:
             begun.leave()
 
@@ -64,16 +66,17 @@ def _headers(begun: Begun) -> dict[str, str]:
     return {IGNORED: ", ".join(begun.answer.ignored)} if begun.answer.ignored else {}
 
 
-async def _stream(exchange: Exchange, begun: Begun) -> None:
+async def stream(exchange: Exchange, begun: Begun, *, after: int = -1) -> None:
+    """Tells a response as events; `after`: the number of the last one that its reader had."""
     answer, telling = begun.answer, begun.telling
     answer.cut_off = exchange.cut_off
-    await exchange.begin_events(answer.turn_id, _headers(begun))
-    await exchange.write(as_events(telling.begin()))
+    await exchange.begin_events(begun.request_id, _headers(begun))
+    await exchange.write(as_events(behind(telling.begin(), after)))
     async for piece in answer:
-        if told := telling.piece(piece):
+        if told := behind(telling.piece(piece), after):
             await exchange.write(as_events(told))
     last = telling.end(answer.ended, answer.model, int(time.time()))
-    await exchange.write(as_events(last) + END, more=False)
+    await exchange.write(as_events(behind(last, after)) + END, more=False)
 
 
 async def _whole(exchange: Exchange, begun: Begun) -> None:
@@ -84,6 +87,5 @@ async def _whole(exchange: Exchange, begun: Begun) -> None:
     if (problem := problem_at(answer.ended)) is not None:
         raise problem
     telling.end(answer.ended, answer.model, int(time.time()))
-    headers = {"Cache-Control": "no-store", "X-Request-Id": answer.turn_id, **_headers(begun)}
-    body = as_json(telling.response)
-    await exchange.answer(Response(body, headers=headers, media_type="application/json"))
+    headers = {"X-Request-Id": begun.request_id, **_headers(begun)}
+    await exchange.answer(json_answer(telling.response, headers=headers))

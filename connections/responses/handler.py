@@ -13,7 +13,7 @@ import msgspec
 from connections.http.json_answers import type_of
 from connections.limits.bounds import Tally
 from connections.line.connection import Connection, Disconnected, Transport
-from connections.openai.problems import Problem, counted_as, problem_of
+from connections.openai.problems import Problem, counted_as, invalid, problem_of
 from connections.openai.reception import Reception
 from connections.responses import wire
 from connections.responses.asks import Asks, Create, Ill, Stop
@@ -23,7 +23,6 @@ from connections.responses.resource import said_in
 from connections.responses.telling import as_lines
 from connections.wire.errors import Close, CloseCode
 from connections.wire.frames import Error, Frame, ServerFrame
-from engine.messages import Message
 from sessions.conversation.guarding import guarded
 from sessions.errors import Refused
 
@@ -77,6 +76,9 @@ class SocketHandler:
                 self._lanes.stop(ask.response_id, ask.stream_id)
                 return None
             case Create():
+                if ask.request.background:
+                    why = "A socket's client is there: leave `background` out, or ask over HTTP."
+                    raise invalid("background", why, code="unsupported_parameter")
                 self._reception.take(connection.caller)
                 lane = self._lanes.take(ask.stream_id)
                 return self._in_lane(connection, ask, lane)
@@ -102,7 +104,7 @@ class SocketHandler:
         begun = await self._creator.create(
             connection.caller,
             ask.request,
-            before=self._before(ask.request.previous_response_id),
+            before=self._kept.get(ask.request.previous_response_id),
             stream_id=msgspec.UNSET if ask.stream_id is None else ask.stream_id,
         )
         try:
@@ -113,16 +115,8 @@ class SocketHandler:
         response = begun.telling.response
         if response.status == "failed":
             self._kept.forget(ask.request.previous_response_id)
-        else:
+        elif not response.store:
             self._kept.put(response.id, (*begun.read, *said_in(response.output)))
-
-    def _before(self, response_id: str | None) -> tuple[Message, ...]:
-        """What was said up to the end of a response. Raises Problem where it is not known here."""
-        if response_id is None:
-            return ()
-        if (before := self._kept.get(response_id)) is None:
-            raise not_found(response_id)
-        return before
 
     async def _tell(self, connection: Connection, begun: Begun) -> None:
         """Tells a response, as fast as its client reads. Raises Disconnected."""
@@ -145,15 +139,6 @@ class SocketHandler:
     def _refuse(self, connection: Connection, refused: Refused, stream_id: str | None) -> None:
         self._tally.told(counted_as(refused))
         connection.push(Said(events=(_error(problem_of(refused), stream_id),)))
-
-
-def not_found(response_id: str) -> Problem:
-    """A response that can't be gone on from."""
-    why = (
-        f'There is no response "{response_id[:128]}" to go on from: it was not kept, or not for you. '
-        "Send the whole conversation as `input`."
-    )
-    return Problem(400, why, code="previous_response_not_found", param="previous_response_id")
 
 
 def _error(problem: Problem, stream_id: str | None) -> wire.ErrorEvent:

@@ -25,9 +25,9 @@ class Kept:
         self._read: OrderedDict[str, tuple[tuple[Message, ...], int]] = OrderedDict()
         self._bytes = 0
 
-    def get(self, response_id: str) -> tuple[Message, ...] | None:
+    def get(self, response_id: str | None) -> tuple[Message, ...] | None:
         """All that was said; None where it is not here."""
-        found = self._read.get(response_id)
+        found = None if response_id is None else self._read.get(response_id)
         return None if found is None else found[0]
 
     def put(self, response_id: str, messages: tuple[Message, ...]) -> None:

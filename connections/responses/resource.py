@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from connections.responses import fields, wire
 from connections.responses.fields import Creation
 from engine.messages import Message, ToolCall
@@ -67,9 +65,8 @@ def said_in(output: tuple[wire.Output, ...]) -> tuple[Message, ...]:
 
 
 def _tool(tool: fields.Tool) -> wire.FunctionTool:
-    parameters = None if bytes(tool.parameters) == b"null" else tool.parameters
     return wire.FunctionTool(
-        name=tool.name or "", description=tool.description, parameters=parameters, strict=tool.strict
+        name=tool.name or "", description=tool.description, parameters=tool.parameters, strict=tool.strict
     )
 
 
@@ -102,8 +99,3 @@ def _text(given: fields.TextConfig | None) -> dict[str, Any]:
 
 def _effort(given: fields.Reasoning | None) -> wire.Effort:
     return wire.Effort() if given is None else wire.Effort(given.effort, given.summary)
-
-
-def as_json(response: wire.Response) -> bytes:
-    """The body of an answer."""
-    return msgspec.json.encode(response)

@@ -12,20 +12,32 @@ from connections.http.refusals import Refusals
 from connections.openai.reception import Reception
 from connections.responses.creating import Creator
 from connections.responses.door import ResponsesDoor
+from connections.responses.kept_door import Does, KeptDoor
 from connections.responses.socket import ResponsesSocket
 
 PATH = "/v1/responses"
 
 
 def responses_routes(
-    creator: Creator, reception: Reception, socket: ResponsesSocket, origins: Origins, refusals: Refusals
+    creator: Creator,
+    reception: Reception,
+    socket: ResponsesSocket,
+    origins: Origins,
+    refusals: Refusals,
 ) -> list[BaseRoute]:
     """The routes below `/v1/responses`."""
 
     def shown(door: ASGIApp, method: str) -> CrossOrigin:
         return CrossOrigin(door, origins, refusals, method=method, refusal=foreign_page)
 
+    def kept(does: Does, method: str) -> CrossOrigin:
+        return shown(KeptDoor(creator.keeper, reception, does), method)
+
+    one = f"{PATH}/{{response_id}}"
     return [
         WebSocketRoute(PATH, socket.accept),
+        Route(one, kept(KeptDoor.read_or_delete, "GET, DELETE"), methods=["GET", "DELETE", "OPTIONS"]),
+        Route(f"{one}/cancel", kept(KeptDoor.cancel, "POST"), methods=["POST", "OPTIONS"]),
+        Route(f"{one}/input_items", kept(KeptDoor.input_items, "GET"), methods=["GET", "OPTIONS"]),
         Route(PATH, shown(ResponsesDoor(creator, reception), "POST"), methods=["POST", "OPTIONS"]),
     ]

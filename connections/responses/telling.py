@@ -61,7 +61,11 @@ class _Growing:
 
 
 class Telling:
-    """Tells one response. `name`: what its items are named after. `logprobs`, `seals`: what its client asks for besides."""
+    """Tells one response. `name`: what its items are named after. `logprobs`, `seals`: what its client asks for besides.
+
+    Where nobody waits for a response, a text's events have as many numbers as the text has code points. So a number stands
+    for the same place whenever it is told, however pieces were merged; see `behind`.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Telling:
         self._seals = seals
         self._stream_id = stream_id
         self._next = 0
+        self._by_position = response.background
         self._done: list[wire.Output] = []
         self._growing: _Growing | None = None
 
@@ -180,10 +185,11 @@ class Telling:
     ) -> list[wire.StreamEvent]:
         numbered: list[wire.StreamEvent] = []
         for event in events:
+            is_text = self._by_position and isinstance(event, wire.TextDelta | wire.ReasoningDelta)
+            self._next += max(1, len(event.delta)) if is_text else 1  # type: ignore[union-attr]
             numbered.append(
-                msgspec.structs.replace(event, sequence_number=self._next, stream_id=self._stream_id)
+                msgspec.structs.replace(event, sequence_number=self._next - 1, stream_id=self._stream_id)
             )
-            self._next += 1
         return numbered
 
 
@@ -225,6 +231,19 @@ def terminal(response: wire.Response) -> wire.StreamEvent:
             return wire.FailedEvent(response=response)
         case _:
             return wire.EndedEarly(response=response)
+
+
+def behind(events: Sequence[wire.StreamEvent], number: int) -> list[wire.StreamEvent]:
+    """What of the events of a response, that nobody waited for, comes behind a number."""
+    return [cut for event in events if (cut := _behind(event, number)) is not None]
+
+
+def _behind(event: wire.StreamEvent, number: int) -> wire.StreamEvent | None:
+    if event.sequence_number <= number:
+        return None
+    if isinstance(event, wire.TextDelta | wire.ReasoningDelta):
+        return msgspec.structs.replace(event, delta=event.delta[-(event.sequence_number - number) :])
+    return event
 
 
 def as_events(events: Sequence[wire.StreamEvent]) -> bytes:

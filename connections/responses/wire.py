@@ -36,21 +36,12 @@ Part = OutputText | ReasoningText
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
-    """What a model said."""
+    """What a model said, or its user."""
 
     id: str
     status: ItemStatus
-    role: Literal["assistant"] = "assistant"
-    content: tuple[OutputText, ...] = ()
-
-
-class Given(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
-    """A message of a request, as it is kept."""
-
-    id: str
-    status: ItemStatus = "completed"
-    role: Literal["user", "system"]
-    content: tuple[InputText, ...]
+    role: Literal["assistant", "user"] = "assistant"
+    content: tuple[OutputText | InputText, ...] = ()
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, tag="function_call"):
@@ -133,7 +124,7 @@ class FunctionTool(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
 
     name: str
     description: str | None
-    parameters: msgspec.Raw | None
+    parameters: msgspec.Raw
     strict: bool | None
 
 
