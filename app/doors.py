@@ -58,7 +58,7 @@ def doors(
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, reception, *pages),
-        *responses_routes(creator, reception, responses, *pages),
+        *responses_routes(sessions, reception, responses, *pages),
         *events_routes(events, *pages),
         *shares_routes(shares, *pages),
         *account_routes(account, *pages),

@@ -143,6 +143,10 @@ class Sessions:
         """Begins the turns of several prompts, or several of one; one reader, who cancels them. Raises Refused."""
         return await self._commands.ephemeral.answers(owner, asks)
 
+    async def count(self, owner: Owner, ask: Ask) -> int:
+        """How many tokens the prompt of a turn without a conversation would have. Raises Refused."""
+        return await self._commands.ephemeral.count(owner, ask)
+
     def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
         """Decides the end of turns. Synchronous.
 

@@ -15,9 +15,10 @@ from connections.http.json_answers import RefusalBody
 from connections.openai import wire
 from connections.openai.requests.fields import ChatRequest, CompletionRequest
 from connections.openai.requests.sampling import OFF
-from connections.responses.fields import Creation
+from connections.responses.answers.wire import Response
+from connections.responses.further_doors import Compaction, Counted
 from connections.responses.kept_door import MOST_ITEMS, Deleted, Items
-from connections.responses.wire import Response
+from connections.responses.requests.fields import Creation
 from connections.wire.facts import ServerFacts
 from connections.wire.frames import Name
 from connections.wire.params import MAX_INTEGER
@@ -106,7 +107,7 @@ def document() -> Part:
             "schemas": asked((ChatRequest, CompletionRequest), _PLACE, _RANGES)
             | asked((Creation,), _PLACE, _RANGES)
             | told(_TOLD, _PLACE)
-            | told((Response, Deleted, Items), _PLACE),
+            | told((Response, Deleted, Items, Counted, Compaction), _PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
                 "ticket": {
@@ -247,6 +248,16 @@ def _openai() -> Part:
     }
 
 
+def _asks(summary: str, example: Part, tells: type[msgspec.Struct], why: dict[int, str]) -> Part:
+    """A door beside that of responses, which takes the same bodies."""
+    answers = {
+        "200": _json("It.", _of(tells)),
+        **_refusals(wire.ErrorBody, why | {429: "Too many.", 503: "Not now."}),
+    }
+    body = {"required": True, "content": {"application/json": {"schema": _of(Creation), "example": example}}}
+    return {"post": _operation(summary, answers) | {"requestBody": body} | _BEARER}
+
+
 def _responses() -> Part:
     nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask."}
     why = nobody | {400: "Asks for what can't be had.", 404: "No such model.", 413: "Too long."}
@@ -265,6 +276,8 @@ def _responses() -> Part:
     delete = one("Deletes a response.", "It is gone.", Deleted, _409="The conversation went on from it.")
     return {
         "/v1/responses": create,
+        "/v1/responses/input_tokens": _asks("How long an input is.", hello, Counted, why),
+        "/v1/responses/compact": _asks("A summary in the place of an input.", hello, Compaction, why),
         "/v1/responses/{response_id}": {"get": read, "delete": delete},
         "/v1/responses/{response_id}/cancel": {"post": one("Stops a response.", "As it ended.", Response)},
         "/v1/responses/{response_id}/input_items": {

@@ -72,8 +72,8 @@ class Reception:
         except EngineError as error:
             raise EngineDown("The model is not loaded yet.") from error
 
-    def take(self, caller: Caller, messages: int = 1, counts: Counts = Counts.MESSAGE) -> None:
-        """Counts messages here, or reads; the first one before anything is read or asked. Raises RateLimited."""
+    def take(self, caller: Caller, messages: int = 1, *, counts: Counts = Counts.MESSAGE) -> None:
+        """Counts messages here; the first one before anything is read or asked. `counts`: what else it is. Raises RateLimited."""
         try:
             for _ in range(messages):
                 self._limiters.rates.take(counts, caller.subject)

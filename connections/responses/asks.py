@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from connections.openai.problems import Problem, invalid
-from connections.responses.asking import creation
-from connections.responses.fields import Creation
+from connections.responses.requests.asking import creation
+from connections.responses.requests.fields import Creation
 from connections.wire import codec
 from connections.wire.errors import BadFrame
 from sessions.errors import Refused

@@ -12,13 +12,12 @@ import msgspec
 from connections.limits.caller import Caller
 from connections.openai.problems import invalid, renamed
 from connections.openai.reception import Reception, comes_back
-from connections.responses import wire
-from connections.responses.asking import ask_of, fields_of, seals_thoughts, shows_logprobs
-from connections.responses.fields import ConversationName, Creation
-from connections.responses.ids import Place, is_name, new_conversation
-from connections.responses.items import messages_of
-from connections.responses.keeper import Keeper, Kept, Where
-from connections.responses.keeping import (
+from connections.responses.answers import wire
+from connections.responses.answers.resource import asked_for
+from connections.responses.answers.telling import Telling
+from connections.responses.kept.ids import Place, is_name, new_conversation
+from connections.responses.kept.keeper import Keeper, Kept, Where
+from connections.responses.kept.notes import (
     MAX_NOTE_BYTES,
     Input,
     Note,
@@ -29,13 +28,16 @@ from connections.responses.keeping import (
     generation_of,
     goes_on_alike,
 )
-from connections.responses.resource import asked_for
-from connections.responses.stored import StoredReply
-from connections.responses.telling import Telling
+from connections.responses.kept.references import resolved
+from connections.responses.kept.stored import StoredReply
+from connections.responses.requests.asking import ask_of, fields_of, seals_thoughts, shows_logprobs
+from connections.responses.requests.fields import ConversationName, Creation
+from connections.responses.requests.items import messages_of
 from connections.wire.facts import Limits
 from engine.messages import Message
 from sessions.errors import BadParams, Overloaded
 from sessions.events import Cause, Done
+from sessions.running.ephemeral import Ask
 from sessions.running.waiting_pieces import Piece
 from sessions.service import Sessions
 from sessions.store.redis.asker import asking_for
@@ -107,6 +109,7 @@ class Creator:
         """Begins a response. `before`: the messages that its input follows, where no store has them. Raises Refused."""
         model = self._reception.model(request.model)
         limits = await self._reception.limits(model)
+        request = await resolved(self.keeper, caller.owner, request, limits)
         with asking_for(caller.group or caller.client.client_id):
             behind = None
             if before is None and request.previous_response_id is not None:
@@ -123,6 +126,22 @@ class Creator:
                 if not request.tools or request.previous_response_id is not None or request.background:
                     raise
                 return await self._unkept(wanted)
+
+    async def ask(self, caller: Caller, request: Creation) -> Ask:
+        """What a turn without a conversation would be asked for a response. Raises Refused."""
+        model = self._reception.model(request.model)
+        limits = await self._reception.limits(model)
+        if request.conversation is not None:
+            why = "Name a response instead of a conversation here: send `previous_response_id`."
+            raise invalid("conversation", why, code="unsupported_parameter")
+        request = await resolved(self.keeper, caller.owner, request, limits)
+        before: tuple[Message, ...] = ()
+        if request.previous_response_id is not None:
+            before = (await self.keeper.previous(caller.owner, request.previous_response_id)).said
+        ask = ask_of(request, limits, before)
+        return msgspec.structs.replace(
+            ask, client_id=caller.client.client_id, group=caller.group, model=model.name
+        )
 
     def _input(self, wanted: Wanted) -> Input | None:
         """What is kept of the request; None where it is kept nowhere. Raises Problem where it has to be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
 from functools import partial
 
@@ -15,21 +16,25 @@ from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.openai.answering import IGNORED
 from connections.openai.reception import Reception
-from connections.responses.asking import creation
+from connections.responses.answers.telling import as_events, behind, problem_at
 from connections.responses.creating import Begun, Creator
-from connections.responses.fields import Creation
-from connections.responses.telling import as_events, behind, problem_at
+from connections.responses.requests.asking import creation
+from connections.responses.requests.fields import Creation
 from sessions.conversation.guarding import guarded
 
 END = b"data: [DONE]\n\n"
 
 
-class ResponsesDoor:
-    """Answers requests for responses."""
+class BodyDoor(ABC):
+    """Answers requests whose body asks as one for a response does."""
 
     def __init__(self, creator: Creator, reception: Reception) -> None:
         self._creator = creator
         self._reception = reception
+
+    @abstractmethod
+    async def answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
+        """Answers one. `place`: of a large body, until the window is known to hold its text. Raises Refused."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -47,10 +52,14 @@ class ResponsesDoor:
                 body = await exchange.body(partial(self._reception.admit_large, caller, place))
                 request = creation(body)
                 del body
-                await exchange.while_there(self._answer(exchange, caller, request, place))
+                await exchange.while_there(self.answer(exchange, caller, request, place))
 
-    async def _answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
-        """`place`: of a large body, until the window is known to hold its text."""
+
+class ResponsesDoor(BodyDoor):
+    """Answers requests for responses."""
+
+    async def answer(self, exchange: Exchange, caller: Caller, request: Creation, place: ExitStack) -> None:
+        """Answers one. Raises Refused."""
         begun = await self._creator.create(caller, request)
         place.close()
         try:

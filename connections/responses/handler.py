@@ -15,12 +15,12 @@ from connections.limits.bounds import Tally
 from connections.line.connection import Connection, Disconnected, Transport
 from connections.openai.problems import Problem, counted_as, invalid, problem_of
 from connections.openai.reception import Reception
-from connections.responses import wire
+from connections.responses.answers import wire
+from connections.responses.answers.resource import said_in
+from connections.responses.answers.telling import as_lines
 from connections.responses.asks import Asks, Create, Ill, Stop
 from connections.responses.creating import Begun, Creator
 from connections.responses.lanes import Kept, Lane, Lanes
-from connections.responses.resource import said_in
-from connections.responses.telling import as_lines
 from connections.wire.errors import Close, CloseCode
 from connections.wire.frames import Error, Frame, ServerFrame
 from sessions.conversation.guarding import guarded

@@ -16,12 +16,12 @@ from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem, invalid
 from connections.openai.reception import Reception
-from connections.responses import wire
+from connections.responses.answers import wire
+from connections.responses.answers.telling import Telling
 from connections.responses.creating import Begun
 from connections.responses.door import stream
-from connections.responses.keeper import Keeper, Kept
-from connections.responses.keeping import items_in, resource_of
-from connections.responses.telling import Telling
+from connections.responses.kept.keeper import Keeper, Kept
+from connections.responses.kept.notes import items_in, resource_of
 from connections.wire.sentences import worded
 from connections.wire.table import Counts
 from sessions.conversation.guarding import guarded

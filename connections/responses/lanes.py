@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from connections.openai.problems import Problem, invalid
-from connections.responses.items import encoded
+from connections.responses.requests.items import encoded
 from connections.wire.errors import shorten
 from engine.messages import Message
 from sessions.errors import Overloaded

@@ -32,7 +32,7 @@ class Guest(msgspec.Struct, frozen=True):
 
 
 class ResponsesSocket(SocketDoor[Guest]):
-    """Serves sockets of clients that ask for one response after the other, or for several in lanes."""
+    """Serves sockets of clients that ask for one response after the other, or for several in lanes. `creator` begins them."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ResponsesSocket(SocketDoor[Guest]):
         limiters: Limiters,
     ) -> None:
         super().__init__(access=access, limiters=limiters, tally=limiters.tally(Door.RESPONSES))
-        self._creator = creator
+        self.creator = creator
         self._reception = reception
         self._presence = presence
 
@@ -66,7 +66,7 @@ class ResponsesSocket(SocketDoor[Guest]):
             tally=self._tally,
         )
         handler = SocketHandler(
-            creator=self._creator, reception=self._reception, tally=self._tally, transport=socket
+            creator=self.creator, reception=self._reception, tally=self._tally, transport=socket
         )
         async with self._presence.of(connection):
             with self._access.inside(guest.identity, connection):

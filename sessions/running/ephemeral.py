@@ -68,6 +68,7 @@ class _Prepared(msgspec.Struct, frozen=True):
     request: Request
     requested: str
     ignored: tuple[str, ...]
+    prompt_tokens: int
 
 
 class EphemeralTurns:
@@ -107,6 +108,14 @@ class EphemeralTurns:
             for number in range(ask.replies):
                 self._begin(next(unbegun), one, number, sender_of(owner, ask.client_id))
         return replies
+
+    async def count(self, owner: Owner, ask: Ask) -> int:
+        """How many tokens the prompt has that a turn would be asked with; it is counted as a turn meanwhile. Raises Refused."""
+        admitted = self._admission.enter(Subject(str(owner), ask.group))
+        try:
+            return (await self._prepared(owner, ask)).prompt_tokens
+        finally:
+            admitted.leave()
 
     async def drain(self, within_s: float) -> None:
         """Lets running turns end within a time, then ends them as interrupted; a reader that is late holds nothing up."""
@@ -156,7 +165,7 @@ class EphemeralTurns:
         system = SystemPrompt(named, "" if ask.spec.raw else self._policy.system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
-        model, spec = await self._model_for(messages, ask, requested, asker(owner, ask.group))
+        model, spec, tokens = await self._model_for(messages, ask, requested, asker(owner, ask.group))
         request = asked_of_the_engine(
             "",
             messages,
@@ -169,18 +178,18 @@ class EphemeralTurns:
             answering=self._choice.answering(requested, model),
         )
         ignored = ("tools",) if spec.shown_tools != ask.spec.shown_tools else ()
-        return _Prepared(request, requested, ignored)
+        return _Prepared(request, requested, ignored, tokens)
 
     async def _model_for(
         self, messages: Sequence[Message], ask: Ask, requested: str, client: str
-    ) -> tuple[str, ReplySpec]:
-        """Which model answers, and what of the spec it follows. What the client wants to be read is never shortened.
+    ) -> tuple[str, ReplySpec, int]:
+        """Which model answers, what of the spec it follows, and the prompt's tokens. What the client wants to be read is never shortened.
 
         Raises ContextOverflow, BadParams, Overloaded, EngineDown.
         """
         asked = self._policy.in_round(ask.spec, messages)
 
-        async def fits(model: ServedModel) -> tuple[str, ReplySpec]:
+        async def fits(model: ServedModel) -> tuple[str, ReplySpec, int]:
             with as_refusals():
                 facts = await model.engine.ready()
                 spec = self._policy.followed(asked, facts)
@@ -190,7 +199,7 @@ class EphemeralTurns:
                 tokens = await model.engine.count_tokens(messages, client=client, spec=spec)
             if tokens >= window:
                 raise ContextOverflow(tokens=tokens, limit=window - 1)
-            return model.name, spec
+            return model.name, spec, tokens
 
         return await self._choice.first_that_can(requested, fits)
 

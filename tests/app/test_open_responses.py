@@ -134,3 +134,31 @@ async def test_websocket_failed_continuation_evicts_cache(running: Running) -> N
         code = await talk.refused(store=False, previous_response_id=first["id"], input="Stale.")
     assert code == "previous_response_not_found"
     assert text_of(first)
+
+
+CONVERSATION = [
+    said("user", "We agreed to launch on Tuesday and notify support first."),
+    said("assistant", "Understood. The launch is Tuesday, with support notified beforehand."),
+]
+
+
+async def test_compact_response(running: Running) -> None:
+    running.engine.script("A launch on Tuesday.")
+    body = {"model": MODEL, "prompt_cache_key": "a test", "input": CONVERSATION}
+    status, told = await asked(running, body, "/v1/responses/compact")
+    assert (status, told["object"]) == (200, "response.compaction")
+    assert [item["type"] for item in told["output"]] == ["compaction"]
+    assert told["usage"]["total_tokens"] > 0
+    await response(running, *told["output"], said("user", "When?"))
+    assert "A launch on Tuesday." in running.engine.requests[-1].messages[0].content
+
+
+async def test_compact_missing_model(running: Running) -> None:
+    status, told = await asked(running, {"input": CONVERSATION}, "/v1/responses/compact")
+    assert (status, told["error"]["param"]) == (400, "model")
+
+
+async def test_websocket_compact_new_chain(running: Running) -> None:
+    _, told = await asked(running, {"model": MODEL, "input": CONVERSATION}, "/v1/responses/compact")
+    async with talking(running) as talk:
+        await talk.response(store=False, input=[*told["output"], said("user", "Continue.")], tools=[])

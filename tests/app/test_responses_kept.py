@@ -251,3 +251,41 @@ async def asked(running: Running, requests: int) -> None:
     """Returns once the engine has been asked."""
     while len(running.engine.requests) < requests:
         await running.get("/healthz")
+
+
+async def test_an_input_is_counted_as_the_model_would_read_it(sdk: AsyncOpenAI, running: Running) -> None:
+    counted = await sdk.responses.input_tokens.count(model=MODEL, input="Hello there!")
+    first = await ask(sdk, "Hello there!")
+    assert first.usage is not None
+    assert counted.input_tokens == first.usage.input_tokens
+    more = await sdk.responses.input_tokens.count(model=MODEL, input="And?", previous_response_id=first.id)
+    second = await ask(sdk, "And?", previous_response_id=first.id)
+    assert second.usage is not None
+    assert more.input_tokens == second.usage.input_tokens
+    assert len(running.engine.requests) == 2
+
+
+async def test_a_client_that_names_items_has_its_conversation_kept_as_one(
+    sdk: AsyncOpenAI, running: Running
+) -> None:
+    """As the AI SDK does by default: it repeats the conversation, and names what came from here."""
+    running.engine.script([Call("weather")])
+    system: Any = {"role": "developer", "content": "Be kind."}
+    user: Any = {"role": "user", "content": "Weather?"}
+    first = await ask(sdk, [system, user], tools=[WEATHER])
+    (call,) = first.output
+    assert call.type == "function_call"
+    named: list[Any] = [{"type": "item_reference", "id": call.id}]
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Sun"}
+    second = await ask(sdk, [system, user, *named, output], tools=[WEATHER])
+    assert (second.previous_response_id, second.conversation) == (first.id, first.conversation)
+    named += [output, {"type": "item_reference", "id": second.output[0].id}]
+    third = await ask(sdk, [system, user, *named, {"role": "user", "content": "Thanks."}], tools=[WEATHER])
+    assert (third.previous_response_id, third.conversation) == (second.id, first.conversation)
+    roles = [role for role, _ in read(running)]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+    other = await ask(sdk, [{"role": "user", "content": "Snow?"}, *named, user], tools=[WEATHER])
+    assert (other.previous_response_id, other.store) == (None, False)  # type: ignore[attr-defined]
+    with pytest.raises(openai.BadRequestError) as refused:
+        await ask(sdk, [user, {"type": "item_reference", "id": "msg_unknown_0"}])
+    assert refused.value.param == "input[1].id"

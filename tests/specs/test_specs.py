@@ -100,7 +100,7 @@ async def test_the_service_serves_them(file: str, running: Running) -> None:
     assert (status, body) == (200, (specs.SERVED / file.replace("/", "-")).read_text())
 
 
-PAGES = {"/", "/s/{share_id}"}
+PAGES = {"/", "/s/{share_id}", "/docs", "/docs/{path:path}"}
 
 
 async def test_every_http_route_is_described_and_nothing_else(running: Running) -> None:

@@ -12,9 +12,9 @@ from connections.openai.problems import invalid
 from connections.openai.requests.sampling import MAX_TOP_LOGPROBS, params_of
 from connections.openai.requests.schemas import schema_text
 from connections.openai.unserved import says
-from connections.responses.fields import Creation, Metadata
-from connections.responses.items import messages_of
-from connections.responses.tools import tools_spec
+from connections.responses.requests.fields import Creation, Metadata
+from connections.responses.requests.items import messages_of
+from connections.responses.requests.tools import tools_spec
 from connections.wire.facts import Limits
 from connections.wire.sentences import worded
 from engine.messages import Message

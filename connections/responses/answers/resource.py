@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from connections.responses import fields, wire
-from connections.responses.fields import Creation
+from connections.responses.answers import wire
+from connections.responses.requests import fields
+from connections.responses.requests.fields import Creation
 from engine.messages import Message, ToolCall
 from sessions.events import Usage
 

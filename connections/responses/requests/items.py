@@ -13,7 +13,7 @@ from connections.openai.problems import Problem, invalid
 from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
 from connections.openai.requests.schemas import json_object
 from connections.openai.unserved import no_part
-from connections.responses.fields import Item, Part
+from connections.responses.requests.fields import Item, Part
 from connections.wire.sentences import worded
 from engine.messages import Message, ToolCall
 
@@ -26,6 +26,8 @@ _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _SEALED = "midstream."
 """What begins thoughts that a client is to bring back and shall not look into. They are no secret of this server's."""
+_NO_SUMMARY = "has a summary that this server did not write."
+SUMMARY = "What was said before, as a summary:"
 _NOT_OURS = "has thoughts that this server did not write: leave the item out."
 
 
@@ -94,6 +96,11 @@ def _other(item: Item, kind: str, where: str, max_chars: int, called: set[str]) 
                 field = f"{where}.call_id"
                 raise invalid(field, worded(field, "names no call before it."))
             return Message("tool", _text(item.output, f"{where}.output"), call_id=item.call_id or "")
+        case "compaction":
+            field = f"{where}.encrypted_content"
+            if (summary := unsealed(item.encrypted_content or "")) is None:
+                raise invalid(field, worded(field, _NO_SUMMARY))
+            return Message("user", f"{SUMMARY}\n{summary}")
         case _:
             raise invalid(f"{where}.type", f"This server takes no items of the type {kind[:64]}.")
 

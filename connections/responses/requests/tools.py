@@ -9,7 +9,7 @@ from typing import Literal
 from connections.openai.problems import invalid
 from connections.openai.requests.schemas import schema_text
 from connections.openai.requests.tools import MAX_DESCRIPTION_CHARS, MAX_TOOLS
-from connections.responses.fields import Creation, Tool, ToolChoice
+from connections.responses.requests.fields import Creation, Tool, ToolChoice
 from connections.wire.sentences import worded
 from engine import reply_spec
 from engine.reply_spec import ReplySpec

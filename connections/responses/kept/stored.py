@@ -39,8 +39,7 @@ class StoredReply:
         self.closed = False
         self.cut_off: Callable[[], None] = self._nobody
         self.accepted = asyncio.Event()
-        self._done: Done | None = None
-        self._failed: Refused | None = None
+        self._end: Done | Refused | None = None
         self._waiting: deque[_Waiting] = deque()
         self._taken = [0, 0]  # of its text, of its thoughts
         self._heard = [0, 0]
@@ -53,14 +52,14 @@ class StoredReply:
     @property
     def is_over(self) -> bool:
         """Whether it has ended."""
-        return self._done is not None or self._failed is not None
+        return self._end is not None
 
     @property
     def ended(self) -> Done:
         """The end. Raises RuntimeError where there is none yet."""
-        if self._done is None:
+        if not isinstance(self._end, Done):
             raise RuntimeError("The reply goes on.")
-        return self._done
+        return self._end
 
     def publish(self, event: Event, made_at: float | None = None) -> None:  # noqa: ARG002 - nobody measures it here
         """Takes an event of the conversation."""
@@ -81,10 +80,10 @@ class StoredReply:
             case Snapshot() if event.turn_id == self.turn_id:
                 self._catch_up(event)
             case Done() if event.turn_id == self.turn_id:
-                self._done, self.model = event, event.model or self.model
+                self._end, self.model = event, event.model or self.model
                 self._news.set()
             case Deleted():
-                self._failed = NotFound(_GONE)
+                self._end = NotFound(_GONE)
                 self.accepted.set()
                 self._news.set()
             case Gap():
@@ -117,9 +116,9 @@ class StoredReply:
             if not isinstance(taken.piece, ToolCall):
                 self._taken[isinstance(taken.piece, Thought)] = taken.off + len(taken.piece.text)
             return taken.piece
-        if self._failed is not None:
-            raise self._failed
-        if self._done is not None:
+        if isinstance(self._end, Refused):
+            raise self._end
+        if self._end is not None:
             raise StopAsyncIteration
         return None
 

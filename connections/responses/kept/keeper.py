@@ -11,8 +11,8 @@ import msgspec
 
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem
-from connections.responses.ids import BEGUN_HERE, Place, place_of
-from connections.responses.keeping import (
+from connections.responses.kept.ids import BEGUN_HERE, Place, place_of
+from connections.responses.kept.notes import (
     Note,
     Outputs,
     Said,
@@ -21,7 +21,7 @@ from connections.responses.keeping import (
     open_in,
     read_in,
 )
-from connections.responses.stored import StoredReply
+from connections.responses.kept.stored import StoredReply
 from engine.messages import Message
 from sessions.commands.resuming import Position
 from sessions.conversation.guarding import guarded

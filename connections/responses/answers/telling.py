@@ -10,9 +10,9 @@ import msgspec
 from connections.openai.problems import Problem, problem_in
 from connections.openai.telling import STOPPED, reply_token
 from connections.openai.wire import ReplyToken
-from connections.responses import wire
-from connections.responses.items import sealed
-from connections.responses.resource import usage_of
+from connections.responses.answers import wire
+from connections.responses.answers.resource import usage_of
+from connections.responses.requests.items import sealed
 from engine.messages import ChosenToken, ToolCall
 from sessions.events import Done, Reason
 from sessions.running.waiting_pieces import Piece, Text, Thought

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from connections.openai.requests.tools import MAX_TOOLS
-from connections.responses import wire
-from connections.responses.asking import shows_logprobs
-from connections.responses.fields import Creation
-from connections.responses.resource import asked_for
-from connections.responses.telling import ended
+from connections.responses.answers import wire
+from connections.responses.answers.resource import asked_for
+from connections.responses.answers.telling import ended
+from connections.responses.requests.asking import shows_logprobs
+from connections.responses.requests.fields import Creation
 from connections.wire.params import MAX_SYSTEM_CHARS
 from engine.messages import Message, Params
 from engine.reply_spec import ReplySpec

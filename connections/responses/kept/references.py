@@ -1,0 +1,99 @@
+"""Items that a client names instead of sending them, and inputs that repeat what a response here has before them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from connections.openai.problems import Problem, invalid
+from connections.responses.answers import wire
+from connections.responses.kept.ids import Place, place_of_item
+from connections.responses.kept.keeper import Keeper
+from connections.responses.kept.notes import BETWEEN, resource_of
+from connections.responses.requests.fields import Creation, Item, Part
+from connections.responses.requests.items import messages_of
+from connections.wire.facts import Limits
+from engine.messages import Message
+from sessions.records import Owner
+
+MOST_RESPONSES = 64
+"""Whose items one request may name."""
+REFERENCE = "item_reference"
+
+
+async def resolved(keeper: Keeper, owner: Owner, request: Creation, limits: Limits) -> Creation:
+    """The request with the items that it names.
+
+    Where all that it has up to the last of them is what their response has, it goes on from that response: so a client
+    that repeats its conversation has that kept as one. Raises Problem, StoreDown.
+    """
+    given = request.input
+    if isinstance(given, str) or all(item.type != REFERENCE for item in given):
+        return request
+    items = await _items(keeper, owner, given)
+    whole = msgspec.structs.replace(request, input=items)
+    last = max(number for number, item in enumerate(given) if item.type == REFERENCE)
+    place = place_of_item(given[last].id or "")
+    if place is None or request.previous_response_id is not None or request.conversation is not None:
+        return whole
+    kept = await keeper.find(owner, place.response_id, with_path=True)
+    beginning = messages_of(items[: last + 1], limits.max_content_chars)
+    if kept is None or kept.turn.record.done is None or not _same(beginning, kept.said):
+        return whole
+    return msgspec.structs.replace(request, input=items[last + 1 :], previous_response_id=place.response_id)
+
+
+async def _items(keeper: Keeper, owner: Owner, given: Sequence[Item]) -> list[Item]:
+    """Raises Problem, StoreDown."""
+    known: dict[Place, dict[str, Item]] = {}
+    items: list[Item] = []
+    for number, item in enumerate(given):
+        if item.type != REFERENCE:
+            items.append(item)
+            continue
+        place = place_of_item(item.id or "")
+        if place is not None and place not in known:
+            known[place] = await _named(keeper, owner, place)
+        if len(known) > MOST_RESPONSES:
+            why = f"`input` may name items of {MOST_RESPONSES} responses: send others as they are."
+            raise invalid("input", why)
+        if place is None or (found := known[place].get(item.id or "")) is None:
+            raise _unknown(f"input[{number}].id")
+        items.append(found)
+    return items
+
+
+async def _named(keeper: Keeper, owner: Owner, place: Place) -> dict[str, Item]:
+    """The items of a response, by their ids."""
+    kept = await keeper.find(owner, place.response_id)
+    if kept is None:
+        return {}
+    output = resource_of(kept.turn, kept.note, place.name).output
+    return {item.id: _as_given(item) for item in output}
+
+
+def _as_given(item: wire.Output) -> Item:
+    match item:
+        case wire.Message():
+            parts = [Part("output_text", part.text) for part in item.content]
+            return Item("message", role="assistant", content=parts)
+        case wire.ReasoningItem():
+            parts = [Part("reasoning_text", part.text) for part in item.content]
+            return Item("reasoning", content=parts)
+        case wire.FunctionCall():
+            return Item("function_call", call_id=item.call_id, name=item.name, arguments=item.arguments)
+
+
+def _same(given: Sequence[Message], said: Sequence[Message]) -> bool:
+    """Whether two conversations say the same; what is system counts as one, wherever it stands."""
+    return _parted(given) == _parted(said)
+
+
+def _parted(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+    system = BETWEEN.join(one.content for one in messages if one.role == "system" and one.content)
+    return system, [one for one in messages if one.role != "system"]
+
+
+def _unknown(field: str) -> Problem:
+    return invalid(field, "There is no such item, or it was not kept: send it as it is.", code="not_found")
