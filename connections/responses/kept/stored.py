@@ -57,7 +57,7 @@ class StoredReply:
     @property
     def ended(self) -> Done:
         """The end. Raises RuntimeError where there is none yet."""
-        if not isinstance(self._end, Done):
+        if self._end is None or isinstance(self._end, Refused):
             raise RuntimeError("The reply goes on.")
         return self._end
 
