@@ -75,7 +75,7 @@ def _headers(begun: Begun) -> dict[str, str]:
     return {IGNORED: ", ".join(begun.answer.ignored)} if begun.answer.ignored else {}
 
 
-async def stream(exchange: Exchange, begun: Begun, *, after: int = -1) -> None:
+async def stream(exchange: Exchange, begun: Begun, *, after: int | None = None) -> None:
     """Tells a response as events; `after`: the number of the last one that its reader had."""
     answer, telling = begun.answer, begun.telling
     answer.cut_off = exchange.cut_off

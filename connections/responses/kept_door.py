@@ -28,6 +28,7 @@ from sessions.conversation.guarding import guarded
 from sessions.errors import Conflict
 from sessions.store.redis.asker import asking_for
 
+ITEMS = 20
 MOST_ITEMS = 100
 _FOLLOWED = "The conversation went on from this response: delete what came behind it first."
 
@@ -101,7 +102,7 @@ class KeptDoor:
         if query.get("stream") != "true":
             await exchange.answer(answer(resource_of(kept.turn, kept.note, kept.place.name)))
             return
-        after = _number(exchange.request, "starting_after", -1)
+        after = _number(exchange.request, "starting_after")
         if not kept.note.response.background:
             why = "Only responses that were created with `background` can be followed."
             raise invalid("stream", why)
@@ -140,7 +141,8 @@ class KeptDoor:
             if after not in ids:
                 raise invalid("after", worded("after", "names no item of this response."))
             items = items[ids.index(after) + 1 :]
-        limit = _number(exchange.request, "limit", 20)
+        limit = _number(exchange.request, "limit")
+        limit = ITEMS if limit is None else limit
         if not 1 <= limit <= MOST_ITEMS:
             raise invalid("limit", worded("limit", f"must be from 1 to {MOST_ITEMS}."))
         page = items[:limit]
@@ -149,11 +151,11 @@ class KeptDoor:
         await exchange.answer(answer(told))
 
 
-def _number(request: Request, field: str, default: int) -> int:
+def _number(request: Request, field: str) -> int | None:
     """Raises Problem."""
     text = request.query_params.get(field)
     if text is None:
-        return default
+        return None
     if not (text.isascii() and text.isdecimal() and len(text) <= 12):  # noqa: PLR2004 - digits of any number meant
         raise invalid(field, worded(field, "must be a whole number."))
     return int(text)

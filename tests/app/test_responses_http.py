@@ -56,6 +56,17 @@ async def test_a_client_that_leaves_stops_the_engine_within_a_step(stream: bool,
     assert engine.statistics().steps == 1
 
 
+async def test_a_stream_has_all_of_the_text_whatever_its_pieces(running: Running) -> None:
+    """Pieces longer than the number of their event, too."""
+    text = "A piece that is much longer than the number of its event. " * 3
+    running.engine.script([text, text])
+    async with peer(running) as client:
+        client.write(post(running, HELLO | {"stream": True}))
+        told = (await client.rest()).split("data: ")[1:-1]
+    events = [json.loads(one.split("\n")[0]) for one in told]
+    assert "".join(event.get("delta", "") for event in events) == text + text
+
+
 async def test_a_body_that_is_no_request_is_refused_in_a_sentence(running: Running) -> None:
     for body, code in (("{", "invalid_json"), ("{}", "missing_required_parameter"), ("[]", "invalid_type")):
         status, told = await asked(running, body)

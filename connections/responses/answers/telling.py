@@ -233,8 +233,10 @@ def terminal(response: wire.Response) -> wire.StreamEvent:
             return wire.EndedEarly(response=response)
 
 
-def behind(events: Sequence[wire.StreamEvent], number: int) -> list[wire.StreamEvent]:
-    """What of the events of a response, that nobody waited for, comes behind a number."""
+def behind(events: Sequence[wire.StreamEvent], number: int | None) -> Sequence[wire.StreamEvent]:
+    """What of the events of a response, that nobody waits for, comes behind a number; None: all of them, of any."""
+    if number is None:
+        return events
     return [cut for event in events if (cut := _behind(event, number)) is not None]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +22,7 @@ def told(pieces: list[Piece]) -> list[wire.StreamEvent]:
     return [*teller.begin(), *(event for piece in pieces for event in teller.piece(piece))]
 
 
-def text_in(events: list[wire.StreamEvent]) -> str:
+def text_in(events: Sequence[wire.StreamEvent]) -> str:
     return "".join(event.delta for event in events if isinstance(event, wire.TextDelta))
 
 
@@ -34,7 +36,7 @@ def test_whoever_comes_back_is_told_the_rest_however_pieces_were_merged(
     """A reader saw some events of a stream of small pieces; the one that it follows now was merged otherwise."""
     whole = "".join(parts)
     seen = [event for event in told([Thought("Hm."), *map(Text, parts)]) if event.sequence_number <= number]
-    known = seen[-1].sequence_number if seen else -1
+    known = seen[-1].sequence_number if seen else None
     rest = behind(told([Thought("Hm."), Text(whole)]), known)
     assert text_in(seen) + text_in(rest) == whole
 
