@@ -1,4 +1,4 @@
-"""Items that a client names instead of sending them, and inputs that repeat what a response here has before them."""
+"""Items that a client names instead of sending them, and inputs that repeat what a response here ends with."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ REFERENCE = "item_reference"
 async def resolved(keeper: Keeper, owner: Owner, request: Creation, limits: Limits) -> Creation:
     """The request with the items that it names.
 
-    Where all that it has up to the last of them is what their response has, it goes on from that response: so a client
-    that repeats its conversation has that kept as one. Raises Problem, StoreDown.
+    Where all that it has up to the last item of a response here is what was said up to the end of that, it goes on from
+    there: so a client that repeats its conversation has that kept as one. Raises Problem, StoreDown.
     """
     given = request.input
-    if isinstance(given, str) or all(item.type != REFERENCE for item in given):
+    if isinstance(given, str):
         return request
     items = await _items(keeper, owner, given)
     whole = msgspec.structs.replace(request, input=items)
-    last = max(number for number, item in enumerate(given) if item.type == REFERENCE)
-    place = place_of_item(given[last].id or "")
-    if place is None or request.previous_response_id is not None or request.conversation is not None:
+    places = [(number, place) for number, item in enumerate(given) if (place := place_of_item(item.id or ""))]
+    is_placed = request.previous_response_id is not None or request.conversation is not None
+    if not places or is_placed or request.store is False:
         return whole
+    last, place = places[-1]
     kept = await keeper.find(owner, place.response_id, with_path=True)
     beginning = messages_of(items[: last + 1], limits.max_content_chars)
     if kept is None or kept.turn.record.done is None or not _same(beginning, kept.said):
