@@ -38,11 +38,20 @@ async def resolved(keeper: Keeper, owner: Owner, request: Creation, limits: Limi
     if not places or is_placed or request.store is False:
         return whole
     last, place = places[-1]
+    end = _behind_calls(items, last)
     kept = await keeper.find(owner, place.response_id, with_path=True)
-    beginning = messages_of(items[: last + 1], limits.max_content_chars)
+    beginning = messages_of(items[:end], limits.max_content_chars)
     if kept is None or kept.turn.record.done is None or not _same(beginning, kept.said):
         return whole
-    return msgspec.structs.replace(request, input=items[last + 1 :], previous_response_id=place.response_id)
+    return msgspec.structs.replace(request, input=items[end:], previous_response_id=place.response_id)
+
+
+def _behind_calls(items: Sequence[Item], last: int) -> int:
+    """Where the reply ends that an item belongs to: some clients send its calls without their ids."""
+    end = last + 1
+    while end < len(items) and items[end].type == "function_call":
+        end += 1
+    return end
 
 
 async def _items(keeper: Keeper, owner: Owner, given: Sequence[Item]) -> list[Item]:
@@ -93,7 +102,19 @@ def _same(given: Sequence[Message], said: Sequence[Message]) -> bool:
 
 def _parted(messages: Sequence[Message]) -> tuple[str, list[Message]]:
     system = BETWEEN.join(one.content for one in messages if one.role == "system" and one.content)
-    return system, [one for one in messages if one.role != "system"]
+    return system, [_compared(one) for one in messages if one.role != "system"]
+
+
+def _compared(message: Message) -> Message:
+    """A message whose calls have their arguments in one spelling: clients read them, and write them anew."""
+    calls = tuple(
+        msgspec.structs.replace(call, arguments=_respelled(call.arguments)) for call in message.calls
+    )
+    return msgspec.structs.replace(message, calls=calls)
+
+
+def _respelled(arguments: str) -> str:
+    return msgspec.json.encode(msgspec.json.decode(arguments)).decode()
 
 
 def _unknown(field: str) -> Problem:

@@ -29,6 +29,7 @@ DOES = {
     "agents_tools.py": ("tool", "streamed", "held"),
     "agents_responses.py": ("tool", "streamed", "turns", "held"),
     "aisdk_tools.mjs": ("tool", "streamed", "person", "held"),
+    "aisdk_responses.mjs": ("tool", "streamed", "turns", "held"),
     "opencode_tools.mjs": ("read",),
 }
 """What each script says that it did: `prompted` is JSON that no schema holds."""
