@@ -13,6 +13,7 @@ from connections.http.refusals import Door
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection, Handler
+from connections.line.lines import Lines
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
 from connections.line.rate_limiting import RateLimiter
@@ -26,7 +27,6 @@ from connections.realtime.coding import Coding
 from connections.realtime.handler import RealtimeHandler
 from connections.realtime.handshake import Arrival, arrival
 from connections.realtime.items import Items
-from connections.realtime.lines import Lines
 from connections.realtime.telling import Said, Telling
 from connections.wire.errors import BadParams, Close, CloseCode
 from connections.wire.facts import Limits

@@ -13,12 +13,12 @@ from connections.http.refusals import Door
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.line.connection import Connection
+from connections.line.lines import Lines
 from connections.line.outbox import Outbox
 from connections.line.presence import Presence
 from connections.native.endpoint import OUTBOX_BYTES, Socket
 from connections.openai.reception import Reception, client_id_of
 from connections.openai.sockets import SocketDoor
-from connections.realtime.lines import Lines
 from connections.responses.asks import decode
 from connections.responses.creating import Creator
 from connections.responses.handler import SocketHandler, encode
