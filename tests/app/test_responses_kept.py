@@ -105,6 +105,25 @@ async def test_responses_are_deleted_from_the_last_one_on(sdk: AsyncOpenAI, runn
     assert await conversations(running) == []
 
 
+async def test_nothing_is_left_of_a_response_that_was_deleted(sdk: AsyncOpenAI, running: Running) -> None:
+    first = await ask(sdk, "Hello!", conversation="mine")
+    second = await ask(sdk, "secret", conversation="mine", instructions="secret", metadata={"k": "secret"})
+    assert b"secret" in await said_in_store(running)
+    await sdk.responses.delete(second.id)
+    assert b"secret" not in await said_in_store(running)
+    assert (await sdk.responses.retrieve(first.id)).status == "completed"
+
+
+async def said_in_store(running: Running) -> bytes:
+    """All that the store has in conversations called mine, but for their journals and prompts."""
+    client = running.service._sessions.parts.base.storage.history._client
+    found = b""
+    async for key in client.scan_iter("ms:{*/mine}"):
+        fields = await client.hgetall(key)
+        found += b"".join(value for name, value in fields.items() if name != b"system")
+    return found
+
+
 async def test_what_is_not_to_be_stored_is_kept_nowhere(sdk: AsyncOpenAI, running: Running) -> None:
     response = await ask(sdk, "Hello!", store=False)
     assert response.store is False  # type: ignore[attr-defined]

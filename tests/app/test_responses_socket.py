@@ -66,10 +66,15 @@ async def test_lanes_are_conversations_side_by_side(running: Running) -> None:
     }
 
 
-async def test_a_cancel_is_one_step_and_the_next_response_reads_what_was_sent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", [False, True])
+async def test_a_cancel_is_one_step_and_the_next_response_reads_what_was_sent(
+    store: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
     engine = ScriptedEngine(by_hand=True, reply="One two three four five.")
-    async with serving(tmp_path, engine) as running, talking(running) as talk:
-        await talk.send(store=False, input="Count.")
+    known = {"additional_headers": {"Authorization": "Bearer anything"}}
+    async with serving(tmp_path, engine) as running, talking(running, **known) as talk:
+        await talk.send(store=store, input="Count.")
         await begun(talk, engine, running)
         engine.step()
         engine.step()
@@ -82,7 +87,8 @@ async def test_a_cancel_is_one_step_and_the_next_response_reads_what_was_sent(tm
         last = await talk.next("response.incomplete")
         assert (last["response"]["status"], text_of(last["response"])) == ("cancelled", seen)
         assert engine.statistics().steps == 2
-        await talk.send(store=False, previous_response_id=last["response"]["id"], input="Go on.")
+        assert last["response"]["store"] is store
+        await talk.send(store=store, previous_response_id=last["response"]["id"], input="Go on.")
         await begun(talk, engine, running, 2)
         assert engine.requests[-1].messages == (
             Message("user", "Count."),
