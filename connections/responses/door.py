@@ -15,12 +15,14 @@ from connections.http.json_answers import answer as json_answer
 from connections.http.refusals import Door
 from connections.limits.caller import Caller
 from connections.openai.answering import IGNORED
+from connections.openai.problems import problem_of
 from connections.openai.reception import Reception
 from connections.responses.answers.telling import as_events, behind, problem_at
 from connections.responses.creating import Begun, Creator
 from connections.responses.requests.asking import creation
 from connections.responses.requests.fields import Creation
 from sessions.conversation.guarding import guarded
+from sessions.errors import Refused
 
 END = b"data: [DONE]\n\n"
 
@@ -81,10 +83,13 @@ async def stream(exchange: Exchange, begun: Begun, *, after: int | None = None) 
     answer.cut_off = exchange.cut_off
     await exchange.begin_events(begun.request_id, _headers(begun))
     await exchange.write(as_events(behind(telling.begin(), after)))
-    async for piece in answer:
-        if told := behind(telling.piece(piece), after):
-            await exchange.write(as_events(told))
-    last = telling.end(answer.ended, answer.model, int(time.time()))
+    try:
+        async for piece in answer:
+            if told := behind(telling.piece(piece), after):
+                await exchange.write(as_events(told))
+        last = telling.end(answer.ended, answer.model, int(time.time()))
+    except Refused as refused:  # its conversation was deleted
+        last = telling.fail(problem_of(refused))
     await exchange.write(as_events(behind(last, after)) + END, more=False)
 
 

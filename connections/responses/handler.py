@@ -12,6 +12,7 @@ import msgspec
 
 from connections.http.json_answers import type_of
 from connections.limits.bounds import Tally
+from connections.limits.quotas import RateLimited
 from connections.line.connection import Connection, Disconnected, Transport
 from connections.openai.problems import Problem, counted_as, invalid, problem_of
 from connections.openai.reception import Reception
@@ -139,6 +140,8 @@ class SocketHandler:
     def _refuse(self, connection: Connection, refused: Refused, stream_id: str | None) -> None:
         self._tally.told(counted_as(refused))
         connection.push(Said(events=(_error(problem_of(refused), stream_id),)))
+        if isinstance(refused, RateLimited):
+            self._transport.charge()
 
 
 def _error(problem: Problem, stream_id: str | None) -> wire.ErrorEvent:

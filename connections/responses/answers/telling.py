@@ -117,6 +117,15 @@ class Telling:
             )
         return self._numbered([*events, terminal(self.response)])
 
+    def fail(self, problem: Problem) -> list[wire.StreamEvent]:
+        """What comes last where the turn has no end that could be told."""
+        events = list(self._close("incomplete"))
+        why = wire.Failed(problem.word, str(problem))
+        self.response = msgspec.structs.replace(
+            self.response, status="failed", output=tuple(self._done), error=why
+        )
+        return self._numbered([*events, terminal(self.response)])
+
     def _text(self, text: str, tokens: Sequence[ChosenToken]) -> Iterator[wire.StreamEvent]:
         told = tuple(map(reply_token, tokens)) if self._logprobs else ()
         if not text and not told:

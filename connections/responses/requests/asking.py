@@ -114,8 +114,9 @@ def seals_thoughts(request: Creation) -> bool:
 
 
 def _decoded(body: bytes) -> Creation:
+    fields = _fields(body)
     for field, (neutral, why) in _NEUTRAL.items():
-        if (raw := _fields(body).get(field)) is not None and not says(raw, neutral):
+        if (raw := fields.get(field)) is not None and not says(raw, neutral):
             raise invalid(field, why, code="unsupported_parameter")
     return _creation(body)
 
